@@ -1,0 +1,37 @@
+# make run: see it work.  make test: see that it works.  Everything is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS := standard
+
+.PHONY: run test test-quick lint clean
+
+run: $(VENV)/.installed
+	$(BIN)/python -m flmc
+
+test: $(VENV)/.test-installed lint
+	$(BIN)/python -m pytest
+
+test-quick: $(VENV)/.test-installed lint
+	FLMC_TEST_QUICK=1 $(BIN)/python -m pytest
+
+lint: $(VENV)/.test-installed
+	$(BIN)/ruff check --output-format concise
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# Debian keeps venv in a package of its own: install it if it is missing.
+$(BIN)/uv:
+	$(PYTHON) -m venv $(VENV) || { apt-get update && apt-get install -y python3-venv && $(PYTHON) -m venv --clear $(VENV); }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv --constraint constraints.txt
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[$(EXTRAS)]' --constraint constraints.txt
+	touch $@
+
+$(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[$(EXTRAS),test]' --constraint constraints.txt
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,51 @@
+"""Federated Langevin Monte Carlo over a noisy uplink: plan it, simulate it, prove its privacy."""
+
+from __future__ import annotations
+
+import logging
+
+from flmc import data, errors
+from flmc.fading import ConstantFading, Fading, FixedFading, RayleighFading
+from flmc.limits import Limits
+from flmc.linear import LinearData, LinearGaussian
+from flmc.model import Gaussian, Model, Normal
+from flmc.plan import Plan
+from flmc.planning import plan
+from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
+from flmc.run import Comparison, Result, compare, run
+from flmc.uplink import Analog, Digital, Ideal, Uplink, replace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Analog",
+    "Comparison",
+    "ConstantFading",
+    "Digital",
+    "Fading",
+    "FixedFading",
+    "Gaussian",
+    "Ideal",
+    "Limits",
+    "Linear",
+    "LinearData",
+    "LinearGaussian",
+    "Link",
+    "Model",
+    "Normal",
+    "Plan",
+    "Probit",
+    "RayleighFading",
+    "Result",
+    "Sigmoid",
+    "Sign",
+    "Uplink",
+    "compare",
+    "data",
+    "errors",
+    "plan",
+    "replace",
+    "run",
+]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())

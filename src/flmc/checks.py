@@ -1,0 +1,69 @@
+"""Checks of single values. Each returns the value it was given, or raises :class:`~flmc.errors.InvalidSetting` with
+the bound and the value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flmc.errors import InvalidSetting
+
+Array = npt.NDArray[np.float64]
+
+
+def number(name: str, value: Any) -> float:
+    """A finite real number."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise InvalidSetting(f"{name} must be a number, got {value!r}") from None
+    if isinstance(value, bool) or not math.isfinite(result):
+        raise InvalidSetting(f"{name} must be a finite number, got {value!r}")
+    return result
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number above zero."""
+    result = number(name, value)
+    if result <= 0:
+        raise InvalidSetting(f"{name} must be positive, got {value!r}")
+    return result
+
+
+def at_least(name: str, value: Any, lowest: int) -> int:
+    """A whole number not below ``lowest``."""
+    result = number(name, value)
+    if result != int(result) or result < lowest:
+        raise InvalidSetting(f"{name} must be a whole number of at least {lowest}, got {value!r}")
+    return int(result)
+
+
+def between(name: str, value: Any, low: float, high: float) -> float:
+    """A number strictly between ``low`` and ``high``."""
+    result = number(name, value)
+    if not low < result < high:
+        raise InvalidSetting(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r}")
+    return result
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if value not in choices:
+        raise InvalidSetting(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+    return str(value)
+
+
+def finite_array(name: str, value: Any) -> Array:
+    """An array of finite numbers, as float64."""
+    try:
+        result = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidSetting(f"{name} must be an array of numbers, got {type(value).__name__}") from None
+    if not np.isfinite(result).all():
+        raise InvalidSetting(
+            f"{name} must hold finite numbers only, got {int((~np.isfinite(result)).sum())} that are not"
+        )
+    return result

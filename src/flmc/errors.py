@@ -1,0 +1,28 @@
+"""What can go wrong, one class per meaning. A user's mistake is :class:`InvalidSetting`, exit code 2; a run that
+failed is :class:`RunFailed`, exit code 1."""
+
+from __future__ import annotations
+
+__all__ = ["FlmcError", "InvalidSetting", "MissingExtra", "RunFailed"]
+
+
+class FlmcError(Exception):
+    """Base of every error that flmc raises on purpose."""
+
+    exit_code = 1
+
+
+class InvalidSetting(FlmcError, ValueError):  # noqa: N818 (the name is part of the interface)
+    """A value outside its bounds: the message names the bound, the value given and what to change."""
+
+    exit_code = 2
+
+
+class RunFailed(FlmcError, RuntimeError):  # noqa: N818 (the name is part of the interface)
+    """A run could not go on; the message names round and data set."""
+
+
+class MissingExtra(FlmcError, ImportError):  # noqa: N818 (the name is part of the interface)
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    exit_code = 2

@@ -1,0 +1,126 @@
+r"""What the devices know: a model gives, for a batch of thetas, the gradient of every device's local cost.
+
+The local cost of device k is :math:`f_k(\theta) = -\ln p(D_k \mid \theta) - \tfrac1K \ln p(\theta)`: a *sum* over its
+examples, plus its share 1/K of the prior. The sum of all :math:`f_k` is the negative log posterior, up to a constant.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc import checks
+from flmc.checks import Array
+from flmc.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Independent normal prior: ``mean`` and ``sd`` (standard deviation) are numbers or one value per entry."""
+
+    mean: float | Array = 0.0
+    sd: float | Array = 1.0
+
+    def __post_init__(self) -> None:
+        checks.finite_array("prior mean", self.mean)
+        if (checks.finite_array("prior sd", self.sd) <= 0).any():
+            raise InvalidSetting(f"prior sd must be positive, got {self.sd!r}")
+
+    def gradient(self, theta: Array) -> Array:
+        """Gradient of the negative log density."""
+        return (theta - self.mean) / np.square(self.sd)
+
+    def draw(self, rng: np.random.Generator, dim: int) -> Array:
+        """One theta from the prior."""
+        return self.mean + self.sd * rng.standard_normal(dim)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A normal distribution per data set: ``mean`` (experiment, dim), ``covariance`` (experiment, dim, dim)."""
+
+    mean: Array
+    covariance: Array
+
+
+class Model(ABC):
+    """Per-device gradients and what is known of the posterior.
+
+    A model may hold several data sets ("experiments") of the same shape; all are simulated at once.
+    """
+
+    dim: int
+    num_devices: int
+    num_experiments: int = 1
+    prior: Normal = Normal()
+    smoothness: float | None = None
+    """Largest curvature L of the sum of all local costs, if known."""
+    convexity: float | None = None
+    """Smallest curvature mu of the sum of all local costs, if known."""
+    public: bool = False
+    """Whether smoothness and convexity are public knowledge, not computed from the devices' data."""
+
+    posterior: Gaussian | None = None
+    """The exact posterior, where it is known."""
+
+    @abstractmethod
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Local gradients: theta (experiment, chain, dim) gives (experiment, chain, device, dim)."""
+
+    @staticmethod
+    def from_gradient(
+        gradient: Callable[[Array], Array],
+        *,
+        prior: Normal,
+        dim: int,
+        num_devices: int,
+        smoothness: float | None = None,
+        convexity: float | None = None,
+        posterior: Gaussian | None = None,
+    ) -> Model:
+        """A model from a function: ``gradient(theta)`` takes (chain, dim) and returns (chain, device, dim), the
+        gradient of each device's negative log *likelihood*, summed over its examples. The prior is added here.
+
+        ``smoothness`` and ``convexity`` bound the curvature of the whole negative log posterior and are taken as public
+        knowledge: they must not be computed from the devices' data if the plan is to carry a privacy statement.
+        """
+        return GradientModel(gradient, prior, dim, num_devices, smoothness, convexity, posterior)
+
+
+class GradientModel(Model):
+    """See :meth:`Model.from_gradient`."""
+
+    public = True
+
+    def __init__(
+        self,
+        gradient: Callable[[Array], Array],
+        prior: Normal,
+        dim: int,
+        num_devices: int,
+        smoothness: float | None,
+        convexity: float | None,
+        posterior: Gaussian | None,
+    ) -> None:
+        self._gradient = gradient
+        self.posterior = posterior
+        self.prior = prior
+        self.dim = checks.at_least("dim", dim, 1)
+        self.num_devices = checks.at_least("num_devices", num_devices, 1)
+        self.smoothness = None if smoothness is None else checks.positive("smoothness", smoothness)
+        self.convexity = None if convexity is None else checks.positive("convexity", convexity)
+        if self.smoothness is not None and self.convexity is not None and self.convexity > self.smoothness:
+            raise InvalidSetting(f"convexity must not exceed smoothness {smoothness}, got {convexity}")
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Gradient of the likelihood from the user's function, plus the prior's 1/K."""
+        batch = theta.reshape(-1, self.dim)
+        local = np.asarray(self._gradient(batch), dtype=np.float64)
+        expected = (len(batch), self.num_devices, self.dim)
+        if local.shape != expected:
+            raise InvalidSetting(f"gradient must return (chain, device, dim) = {expected}, got {local.shape}")
+        local = local + self.prior.gradient(batch)[:, None, :] / self.num_devices
+        return local.reshape(*theta.shape[:-1], self.num_devices, self.dim)

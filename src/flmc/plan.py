@@ -1,0 +1,159 @@
+"""A plan is everything that is fixed before round 1."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flmc.checks import Array
+from flmc.document import to_document
+from flmc.errors import InvalidSetting
+from flmc.limits import GainLimits, Limits
+from flmc.prediction import Prediction
+from flmc.table import format_number, format_pairs
+from flmc.temperature import temperature
+from flmc.uplink import Uplink
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Rounds, step and gain, with what decided them. Made by :func:`flmc.planning.plan`."""
+
+    uplink: Uplink
+    limits: Limits
+    num_devices: int
+    dim: int
+    num_rounds: int
+    num_burn_in: int
+    start: str
+    step_size: float
+    burn_in_step_factor: float
+    num_fast: int
+    """The first rounds, whose step is larger by ``burn_in_step_factor``."""
+    gain: Array
+    """The cap of the gain, (1 or round, 1 or dim); a round uses the smaller of it and its power limit."""
+    active: Array | None
+    """Which devices transmit, (round, device) with 1 or 0; None: all, always."""
+    gain_limits: GainLimits
+    binding: str
+    """Which limit decides the gain: power, langevin, privacy; `given` for an override."""
+    data_dependent: bool
+    """Whether step or gain were computed from the devices' data: then there is no privacy statement for a
+    deployment."""
+    rounds_needed: int | None = None
+    """Burn-in that the sampler needs, as far as the curvature is known."""
+    prediction: Prediction | None = None
+    """What the chain will sample, for linear regression with all devices active."""
+    warnings: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def step_sizes(self) -> Array:
+        """Step of every round."""
+        return np.where(np.arange(self.num_rounds) < self.num_fast, self.burn_in_step_factor, 1.0) * self.step_size
+
+    @property
+    def num_active(self) -> Array:
+        """Active devices of every round."""
+        if self.active is None:
+            return np.full(self.num_rounds, float(self.num_devices))
+        return np.asarray(self.active.sum(axis=1))
+
+    @property
+    def kept_gain(self) -> Array:
+        """Planned gain per entry of the last round, within the power limit; one value or ``dim``."""
+        return np.asarray(np.minimum(self.gain[-1], self.gain_limits.power))
+
+    @cached_property
+    def slope(self) -> float | None:
+        """The uplink's slope; None for a link without one."""
+        try:
+            return self.uplink.slope
+        except InvalidSetting:
+            return None
+
+    @property
+    def effective_step_size(self) -> float | None:
+        """Step times slope: the step that the Langevin equation sees."""
+        return None if self.slope is None else self.step_size * self.slope
+
+    @property
+    def temperature(self) -> float | None:
+        """Mean over the entries of a kept round, at the planned gain; None for a link without slope."""
+        if self.slope is None:
+            return None
+        heat = temperature(self.uplink, self.step_size, self.kept_gain, self.num_devices, float(self.num_active[-1]))
+        return float(np.mean(heat))
+
+    def to_document(self) -> dict[str, Any]:
+        """Everything in plain values, for JSON; unbounded limits are null."""
+        gain = self.gain if self.gain.size > 1 else float(self.gain[0, 0])
+        return {
+            "schema_version": self.schema_version,
+            "scheme": self.uplink.scheme,
+            "gain": to_document(gain),
+            "limits": to_document(self.gain_limits),
+            "binding": self.binding,
+            "step_size": self.step_size,
+            "effective_step_size": self.effective_step_size,
+            "temperature": self.temperature,
+            "rounds_needed": self.rounds_needed,
+            "data_dependent": self.data_dependent,
+            "num_devices": self.num_devices,
+            "dim": self.dim,
+            "num_rounds": self.num_rounds,
+            "num_burn_in": self.num_burn_in,
+            "burn_in_step_factor": self.burn_in_step_factor,
+            "num_fast": self.num_fast,
+            "start": self.start,
+            "active": to_document(self.active),
+            "uplink": to_document(self.uplink),
+            "asked": to_document(self.limits),
+            "prediction": to_document(self.prediction),
+            "warnings": list(self.warnings),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: sorted keys, no spaces."""
+        text = json.dumps(self.to_document(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return int(self.digest[:15], 16)
+
+    def __str__(self) -> str:
+        limits, number = self.gain_limits, format_number
+        rows = [
+            ("gain", f"{number(float(np.mean(self.kept_gain)))}, decided by: {self.binding}"),
+            ("limit of power", number(limits.power)),
+            ("limit of Langevin noise", number(limits.langevin)),
+            ("limit of privacy", number(limits.privacy)),
+            ("step size", f"{number(self.step_size)} (effective {number(self.effective_step_size)})"),
+            ("temperature", f"{number(self.temperature)} (1: the posterior's variance; above: too wide)"),
+            ("rounds", f"{self.num_rounds}, of which {self.num_burn_in} burn-in"),
+            ("burn-in needed", f"about {number(self.rounds_needed)} rounds"),
+        ]
+        if self.prediction is not None:
+            p = self.prediction
+            spread = f"{p.variance_ratio_smallest:.4g} to {p.variance_ratio_largest:.4g} over directions"
+            rows += [
+                ("predicted variance ratio", f"{p.variance_ratio:.4g} ({spread})"),
+                ("predicted shift of the mean", f"{100 * p.relative_mean_error:.2g} % of trace(Sigma), squared"),
+                ("predicted clipped entries", f"{100 * p.clipped_fraction:.2g} %"),
+            ]
+        if self.data_dependent:
+            rows.append(("data dependent", "yes: for simulation; a deployment must plan from public knowledge"))
+        rows += [("warning", text) for text in self.warnings]
+        title = f"{self.uplink.scheme} uplink, {self.num_devices} devices, dim {self.dim}, {self.uplink.snr_db:g} dB"
+        return format_pairs(title, rows)

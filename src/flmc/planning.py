@@ -1,0 +1,225 @@
+"""From a model, an uplink and limits to a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flmc import checks
+from flmc.checks import Array
+from flmc.errors import InvalidSetting
+from flmc.limits import GainLimits, Limits
+from flmc.linear import LinearGaussian
+from flmc.model import Model
+from flmc.plan import Plan
+from flmc.power import planned_power_limit, power_scale
+from flmc.prediction import predict
+from flmc.temperature import auto_burn_in_factor, auto_step_size, calibrated_gain, paper_gain, rounds_needed
+from flmc.uplink import Ideal, Uplink
+
+PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
+"""The paper's step sizes, section IV; the ideal sampler takes the analog one."""
+
+
+def plan(
+    model: Model,
+    uplink: Uplink,
+    limits: Limits | None = None,
+    *,
+    num_rounds: int = 300,
+    num_burn_in: int = 200,
+    step_size: float | str = "auto",
+    gain: float | Sequence[float] | Array | None = None,
+    start: str = "prior",
+    burn_in_step_factor: float | str = "auto",
+    num_fast: int | None = None,
+    active: Array | None = None,
+    public_smoothness: float | None = None,
+    public_convexity: float | None = None,
+) -> Plan:
+    """Decide gain and step before round 1, under the limits of power, Langevin noise and privacy.
+
+    ``step_size="auto"`` takes :func:`~flmc.temperature.auto_step_size`, with ``langevin="paper"`` the paper's step.
+    ``gain`` overrides the limits of Langevin noise and privacy, never the power limit; it broadcasts to (round, dim).
+    ``burn_in_step_factor`` enlarges the step of the first ``num_fast`` rounds, half of the burn-in if not given;
+    ``"auto"`` is as much as a distant start needs where the step is automatic too, else 1. It costs no privacy, which
+    depends on the gain only. ``active`` (round, device) says who transmits. ``public_smoothness`` and
+    ``public_convexity`` replace the model's own values, so that the plan does not depend on the devices' data.
+    """
+    limits = limits or Limits()
+    checks.at_least("num_rounds", num_rounds, 1)
+    if checks.at_least("num_burn_in", num_burn_in, 0) >= num_rounds:
+        raise InvalidSetting(f"num_burn_in must be below num_rounds = {num_rounds}, got {num_burn_in}")
+    checks.one_of("start", start, ("prior", "zero"))
+    num_fast = num_burn_in // 2 if num_fast is None else checks.at_least("num_fast", num_fast, 0)
+    if num_fast > num_burn_in:
+        raise InvalidSetting(f"num_fast must not exceed num_burn_in = {num_burn_in}, got {num_fast}")
+
+    curvature = _Curvature.of(model, public_smoothness, public_convexity)
+    task = _Task(model, uplink, limits, curvature, num_rounds, _check_active(active, num_rounds, model.num_devices))
+    distance = float(np.max(model.prior.sd)) * (math.sqrt(2.0) if start == "prior" else 1.0)
+    power, privacy = task.power_limit(), math.inf
+    step, computed = task.step_size(step_size, min(power, privacy))
+    factor = task.burn_in_factor(burn_in_step_factor, step if computed else None, num_fast, distance)
+    langevin = task.langevin_limit(step, factor, num_fast)
+    gain_limits = GainLimits(power, float(langevin[-1, 0]), privacy)
+    if gain is None:
+        cap = np.minimum(langevin, min(privacy, power) if uplink.fading.constant else privacy)
+    else:
+        cap = task.check_gain(gain)
+    if not np.isfinite(np.minimum(cap, power)).all():
+        raise InvalidSetting("nothing limits the gain, neither power nor Langevin noise nor privacy: give a gain")
+    decided = Plan(
+        uplink=uplink,
+        limits=limits,
+        num_devices=model.num_devices,
+        dim=model.dim,
+        num_rounds=num_rounds,
+        num_burn_in=num_burn_in,
+        start=start,
+        step_size=step,
+        burn_in_step_factor=factor,
+        num_fast=num_fast,
+        gain=cap,
+        active=task.active,
+        gain_limits=gain_limits,
+        binding="given" if gain is not None else gain_limits.binding,
+        data_dependent=computed and not curvature.public,
+    )
+    return _with_forecast(decided, model, distance, curvature.convexity)
+
+
+def _with_forecast(decided: Plan, model: Model, distance: float, convexity: float | None) -> Plan:
+    """The plan with what can be said beforehand of the run: rounds needed, predicted law, warnings."""
+    uplink, heat = decided.uplink, decided.temperature
+    if heat is None:
+        return replace(decided, warnings=("the link has no slope: temperature and rounds needed are unknown",))
+    warnings, needed, prediction = [], None, None
+    if convexity is not None:
+        factor = decided.burn_in_step_factor
+        needed = rounds_needed(uplink, decided.step_size, factor, decided.num_devices, distance, convexity)
+        if needed > decided.num_burn_in:
+            warnings.append(
+                f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a chain that still"
+                " travels can have any variance; use more rounds, a larger burn_in_step_factor or start 'zero'"
+            )
+    if abs(heat - 1.0) > 0.05:
+        meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
+        warnings.append(f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}")
+    if isinstance(model, LinearGaussian) and decided.active is None:
+        prediction = predict(model, uplink, decided.step_size, uplink.noise_power / np.square(decided.kept_gain))
+        if prediction is None:
+            warnings.append("the step is too large: the chain will not settle; use a smaller step_size")
+    return replace(decided, rounds_needed=needed, prediction=prediction, warnings=tuple(warnings))
+
+
+@dataclass(frozen=True)
+class _Curvature:
+    """What is known of the negative log posterior, and whether it is public."""
+
+    smoothness: float | None
+    convexity: float | None
+    public: bool
+
+    @classmethod
+    def of(cls, model: Model, public_smoothness: float | None, public_convexity: float | None) -> _Curvature:
+        """The model's curvature, or the public values in its place; public only if every value used is."""
+        if public_smoothness is None and public_convexity is None:
+            return cls(model.smoothness, model.convexity, model.public)
+        if public_smoothness is None:
+            raise InvalidSetting("public_convexity must come with public_smoothness, got it alone")
+        smoothness = checks.positive("public_smoothness", public_smoothness)
+        convexity = None if public_convexity is None else checks.positive("public_convexity", public_convexity)
+        if convexity is not None and convexity > smoothness:
+            raise InvalidSetting(
+                f"public_convexity must not exceed public_smoothness {smoothness:g}, got {convexity:g}"
+            )
+        return cls(smoothness, convexity, True)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is given; each method answers one question about it."""
+
+    model: Model
+    uplink: Uplink
+    limits: Limits
+    curvature: _Curvature
+    num_rounds: int
+    active: Array | None
+
+    def power_limit(self) -> float:
+        """The gain that power allows."""
+        return planned_power_limit(self.uplink, self.model.num_devices, self.model.dim, self.active)
+
+    def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
+        """The step, and whether it was computed from the curvature."""
+        if given != "auto":
+            return checks.positive("step_size", given), False
+        if self.limits.langevin == "paper":
+            return PAPER_STEP_SIZES[self.uplink.scheme], False
+        num_devices = self.model.num_devices
+        fewest = num_devices if self.active is None else int(self.active.sum(axis=1).min())
+        smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
+        return auto_step_size(self.uplink, num_devices, largest_gain, smoothness, convexity, fewest), True
+
+    def burn_in_factor(self, given: float | str, auto_step: float | None, num_fast: int, distance: float) -> float:
+        """How much larger the first steps are; 1 unless asked for, or step and factor are both automatic."""
+        if given != "auto":
+            return checks.positive("burn_in_step_factor", given)
+        if auto_step is None or self.curvature.smoothness is None:
+            return 1.0
+        num_devices = self.model.num_devices
+        return auto_burn_in_factor(self.uplink, auto_step, num_fast, num_devices, distance, self.curvature.smoothness)
+
+    def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
+        """Largest gain (1 or round, 1) that leaves enough noise; the same for all rounds unless devices come and go.
+
+        Only the ideal uplink, whose noise is exact by definition, follows the larger steps of burn-in and cannot be
+        switched off.
+        """
+        ideal = isinstance(self.uplink, Ideal)
+        if self.limits.langevin == "off" and not ideal:
+            return np.full((1, 1), np.inf)
+        steps = np.full((1, 1), step)
+        if ideal and factor != 1.0:
+            steps = step * np.where(np.arange(self.num_rounds)[:, None] < num_fast, factor, 1.0)
+        num_devices = self.model.num_devices
+        num_active = np.full((1, 1), num_devices) if self.active is None else self.active.sum(axis=1, keepdims=True)
+        limit = paper_gain if self.limits.langevin == "paper" else calibrated_gain
+        return np.asarray(limit(self.uplink, steps, num_devices, num_active))
+
+    def check_gain(self, given: float | Sequence[float] | Array) -> Array:
+        """A gain in place of the planned one, (1 or round, 1 or dim), refused if power does not allow it."""
+        cap = np.atleast_2d(checks.finite_array("gain", given))
+        dim, uplink = self.model.dim, self.uplink
+        if (cap <= 0).any():
+            raise InvalidSetting(f"gain must be positive, got {cap.min():g}")
+        if cap.ndim != 2 or cap.shape[0] not in (1, self.num_rounds) or cap.shape[1] not in (1, dim):
+            raise InvalidSetting(f"gain must broadcast to (round, dim) = {(self.num_rounds, dim)}, got {cap.shape}")
+        if uplink.fading.constant and math.isfinite(uplink.power_limit):
+            fading = uplink.fading.draw_checked(np.random.default_rng(0), 1, self.model.num_devices, dim)
+            room = float(power_scale(uplink, np.broadcast_to(cap, (len(cap), dim)), fading, self.active).min())
+            if room < 1 - 1e-12:
+                raise InvalidSetting(
+                    f"gain must not exceed the power limit {cap.max() * room:.6g} at {uplink.snr_db:g} dB,"
+                    f" got {cap.max():.6g}"
+                )
+        return cap
+
+
+def _check_active(active: Array | None, num_rounds: int, num_devices: int) -> Array | None:
+    """Who transmits, as 0 and 1; None where all do, always."""
+    if active is None:
+        return None
+    active = np.asarray(active, dtype=np.float64)
+    if active.shape != (num_rounds, num_devices) or not np.isin(active, (0.0, 1.0)).all():
+        shape = (num_rounds, num_devices)
+        raise InvalidSetting(f"active must hold 0 and 1, (round, device) = {shape}; got shape {active.shape}")
+    silent = np.flatnonzero(active.sum(axis=1) == 0)
+    if silent.size:
+        raise InvalidSetting(f"active must have at least one device in every round, got none in round {silent[0] + 1}")
+    return None if active.all() else active

@@ -1,0 +1,57 @@
+"""From a plan and a realised channel to the rounds of a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.channel import invert_channel
+from flmc.checks import Array
+from flmc.langevin import Round
+from flmc.plan import Plan
+from flmc.power import power_scale
+from flmc.randomness import ROUNDS_PER_BLOCK, Purpose, generator
+
+_AS_MUCH_AS_POWER_ALLOWS = 1e9
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A block of rounds: ``gain`` (experiment, round, dim) and ``fading`` (experiment, round, device, dim), with a
+    single experiment where the channel is the same for all; ``active`` (round, device) or None."""
+
+    step_sizes: Array
+    gain: Array
+    fading: Array
+    active: Array | None
+    num_active: Array
+
+    def __len__(self) -> int:
+        return len(self.step_sizes)
+
+    def round(self, index: int) -> Round:
+        """One round of the block, with an axis for the chains."""
+        gain, fading = self.gain[:, None, index], self.fading[:, None, index]
+        amplitude = invert_channel(gain, fading, None if self.active is None else self.active[index])
+        return Round(float(self.step_sizes[index]), gain, fading * amplitude, float(self.num_active[index]))
+
+
+def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
+    """Draw the fading of each experiment (its chains share it) and take the smaller of the plan's cap and the power
+    limit of the round. Nothing here looks at data, so the gain may be public."""
+    first = block * ROUNDS_PER_BLOCK
+    rounds = slice(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
+    length = rounds.stop - first
+    shape = (length, plan.num_devices, plan.dim)
+    law = plan.uplink.fading
+    if law.constant:
+        fading = law.draw_checked(generator(seed, Purpose.FADING), *shape)[None]
+    else:
+        fading = np.stack([law.draw_checked(generator(seed, Purpose.FADING, e, 0, block), *shape) for e in experiments])
+    active = None if plan.active is None else plan.active[rounds]
+    cap = np.broadcast_to(plan.gain if len(plan.gain) == 1 else plan.gain[rounds], (length, plan.dim))
+    cap = np.minimum(cap, _AS_MUCH_AS_POWER_ALLOWS)
+    room = power_scale(plan.uplink, cap, fading, active)
+    gain = cap * np.minimum(1.0, room)[..., None]
+    return Schedule(plan.step_sizes[rounds], gain, fading, active, plan.num_active[rounds])

@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := standard
 
-.PHONY: run test test-quick lint clean
+.PHONY: run test test-quick lint bench clean
 
 run: $(VENV)/.installed
-	$(BIN)/python -m flmc
+	$(BIN)/python examples/sampling.py
 
 test: $(VENV)/.test-installed lint
 	$(BIN)/python -m pytest
@@ -19,6 +19,9 @@ lint: $(VENV)/.test-installed
 	$(BIN)/ruff check --output-format concise
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/numpy_engine.py
 
 # Debian keeps venv in a package of its own: install it if it is missing.
 $(BIN)/uv:

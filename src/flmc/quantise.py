@@ -78,10 +78,11 @@ class Link(ABC):
             raise InvalidSetting(
                 f"the link {name_of(self)} must return one probability per entry, got shape {values.shape}"
             )
-        if not np.all((values >= 0) & (values <= 1)):
+        outside = values[~((values >= 0) & (values <= 1))]
+        if outside.size:
             raise InvalidSetting(
-                f"the link {name_of(self)} must return probabilities in [0, 1] for gradients in [-{clip:g}, {clip:g}], "
-                f"got {np.nanmin(values):g} to {np.nanmax(values):g}"
+                f"the link {name_of(self)} must return probabilities in [0, 1] for gradients in [-{clip:g}, {clip:g}],"
+                f" got {outside[0]:g}"
             )
         fall = int(np.argmin(np.diff(values)))
         if values[fall + 1] - values[fall] < -1e-12:  # rounding of a flat link is not a fall

@@ -1,0 +1,53 @@
+"""Pictures. Every function draws into Axes that it is given, so that a user can add her own curve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flmc.checks import Array
+from flmc.errors import MissingExtra
+from flmc.model import Gaussian
+from flmc.run import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+
+
+def new_figure(columns: int, width: float = 3.4, height: float = 3.2, **settings: Any) -> tuple[Figure, list[Axes]]:
+    """A row of axes, without a window; needs the extra `plot`."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("pictures need matplotlib: pip install 'flmc[plot]'") from error
+    figure = Figure(figsize=(columns * width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(1, columns, squeeze=False, **settings)[0])
+
+
+def draw_posterior(axes: Axes, result: Result, posterior: Gaussian, entries: tuple[int, int] = (0, 1)) -> None:
+    """Draws of two entries of the first data set, their two-sigma ellipse, and the exact posterior's."""
+    draws = result.draws[: result.num_chains].reshape(-1, result.plan.dim)[:, entries]
+    shown = draws[:: max(1, len(draws) // 2000)]
+    axes.plot(*shown.T, ".", color=COLOURS[5], markersize=2, alpha=0.5, rasterized=True, label="draws")
+    pick = np.ix_(entries, entries)
+    for mean, covariance, colour, label in (
+        (result.mean[0], result.covariance[0], COLOURS[0], "draws, 2 sigma"),
+        (posterior.mean[0], posterior.covariance[0], COLOURS[1], "exact posterior, 2 sigma"),
+    ):
+        axes.plot(*_ellipse(mean[list(entries)], covariance[pick]), color=colour, label=label)
+    axes.set_xlabel(f"theta, entry {entries[0] + 1}")
+    axes.set_ylabel(f"theta, entry {entries[1] + 1}")
+
+
+def _ellipse(mean: Array, covariance: Array) -> Array:
+    """Points at Mahalanobis distance 2, (2, point)."""
+    angle = np.linspace(0, 2 * np.pi, 200)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    return np.asarray(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle)

@@ -1,0 +1,35 @@
+"""Shared problems. ``FLMC_TEST_QUICK=1`` runs the same tests with small counts."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import flmc
+
+QUICK = os.environ.get("FLMC_TEST_QUICK") == "1"
+
+
+def full(count: int, quick: int) -> int:
+    """The count that the issue names, or a small one in a quick run."""
+    return quick if QUICK else count
+
+
+@pytest.fixture(scope="session")
+def model() -> flmc.LinearGaussian:
+    """The paper's problem, one data set."""
+    return flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+
+
+@pytest.fixture(scope="session")
+def many() -> flmc.LinearGaussian:
+    """The paper's problem, many data sets."""
+    return flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=3, num_experiments=full(1000, 200)))
+
+
+@pytest.fixture(scope="session")
+def small() -> flmc.LinearGaussian:
+    """A problem for tests of exactness: three data sets, four devices, dim 3."""
+    data = flmc.data.draw_linear(seed=5, num_samples=80, dim=3, num_devices=4, num_experiments=3)
+    return flmc.LinearGaussian(data)

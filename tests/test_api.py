@@ -1,0 +1,143 @@
+"""What users build on: the public names, the shape of the first ten minutes, files."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.checks import Array
+from flmc.errors import InvalidSetting
+
+
+def test_public_names_are_frozen() -> None:
+    assert flmc.__all__ == [
+        "Analog",
+        "Comparison",
+        "ConstantFading",
+        "Digital",
+        "Fading",
+        "FixedFading",
+        "Gaussian",
+        "Ideal",
+        "Limits",
+        "Linear",
+        "LinearData",
+        "LinearGaussian",
+        "Link",
+        "Model",
+        "Normal",
+        "Plan",
+        "Probit",
+        "RayleighFading",
+        "Result",
+        "Sigmoid",
+        "Sign",
+        "Uplink",
+        "compare",
+        "data",
+        "errors",
+        "plan",
+        "replace",
+        "run",
+    ]
+    for name in flmc.__all__:
+        assert getattr(flmc, name) is not None
+
+
+class Nakagami(flmc.Fading):
+    def draw(self, rng: np.random.Generator, num_rounds: int, num_devices: int, dim: int) -> Array:
+        return np.asarray(0.04 * np.sqrt(rng.gamma(2.0, 0.5, (num_rounds, num_devices, 1))))
+
+
+class Cauchy(flmc.Link):
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def probability(self, g: Array) -> Array:
+        return np.asarray(0.5 + np.arctan(g / self.scale) / np.pi)
+
+
+def test_her_own_link_fading_and_model() -> None:
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(20, 50, 30))
+    labels = np.sign(features @ rng.normal(size=30))
+
+    def gradient(theta: Array) -> Array:  # logistic regression
+        margin = labels * np.einsum("knd,cd->ckn", features, theta)
+        return np.asarray(-np.einsum("ckn,kn,knd->ckd", 1 / (1 + np.exp(margin)), labels, features, optimize=True))
+
+    own = flmc.Model.from_gradient(gradient, prior=flmc.Normal(0, 1), dim=30, num_devices=20, smoothness=250.0)
+    uplink = flmc.Digital(link=flmc.Sigmoid(0.05), fading=Nakagami(), snr_db=25)
+    table = flmc.compare(
+        {"paper": uplink, "mine": flmc.replace(uplink, link=Cauchy(20.0))},
+        own,
+        seed=7,
+        chains=2,
+        num_rounds=60,
+        num_burn_in=30,
+    )
+    assert "mine" in str(table)
+    assert table["mine"].mean.shape == (1, 30)
+    assert table["mine"].metrics is None
+    assert "pooled mean" in str(table["mine"])
+    document = table["mine"].plan.to_document()
+    assert document["uplink"]["link"]["scale"] == 20.0
+    assert document["uplink"]["link"]["type"].endswith(":Cauchy")
+
+
+def test_compare_shows_metrics(small: flmc.LinearGaussian) -> None:
+    table = str(flmc.compare({"a": flmc.Digital(), "b": flmc.Ideal()}, small, chains=2, num_rounds=40, num_burn_in=20))
+    assert "variance ratio" in table
+    assert "±" in table
+    with pytest.raises(InvalidSetting, match="at least one uplink"):
+        flmc.compare({}, small)
+
+
+def test_save(small: flmc.LinearGaussian, tmp_path: Path) -> None:
+    plan = flmc.plan(small, flmc.Digital(), num_rounds=40, num_burn_in=20)
+    result = flmc.run(plan, small, seed=7, chains=2)
+    directory = result.save(tmp_path / "runs" / "base")
+    assert sorted(p.name for p in directory.iterdir()) == ["draws.npz", "result.json"]
+    document = json.loads((directory / "result.json").read_text())
+    assert document["seed"] == 7
+    assert set(document["metrics"]["mse"]) == {"mean", "se"}
+    with np.load(directory / "draws.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["draws"].reshape(6, 20, 3), result.draws)
+        np.testing.assert_array_equal(arrays["covariance"], result.covariance)
+    with pytest.raises(InvalidSetting, match="must be new or empty"):
+        result.save(directory)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InvalidSetting, match="cannot write"):
+        result.save(tmp_path / "file" / "below")
+
+
+def test_draws_are_kept_only_if_asked_for(small: flmc.LinearGaussian) -> None:
+    plan = flmc.plan(small, flmc.Digital(), num_rounds=4, num_burn_in=2)
+    with pytest.raises(InvalidSetting, match="keep_draws=True"):
+        _ = flmc.run(plan, small, keep_draws=False).draws
+
+
+def test_progress_and_silence(small: flmc.LinearGaussian, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[float] = []
+    plan = flmc.plan(small, flmc.Digital(), num_rounds=300, num_burn_in=2)
+    flmc.run(plan, small, chains=2, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(1.0)
+    assert len(seen) >= 3
+    assert capsys.readouterr() == ("", "")
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("flmc").handlers)
+
+
+def test_run_refuses_what_does_not_fit(small: flmc.LinearGaussian, model: flmc.LinearGaussian) -> None:
+    plan = flmc.plan(model, flmc.Digital())
+    with pytest.raises(InvalidSetting, match="the plan is for 20 devices and dim 5, the model has 4 and 3"):
+        flmc.run(plan, small)
+    with pytest.raises(InvalidSetting, match="seed must be a whole number of at least 0, got -1"):
+        flmc.run(plan, model, seed=-1)
+    with pytest.raises(InvalidSetting, match="chains must be a whole number of at least 1, got 0"):
+        flmc.run(plan, model, chains=0)

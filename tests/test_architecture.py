@@ -1,0 +1,60 @@
+"""One direction of imports, and a core that needs NumPy and SciPy only."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "flmc"
+
+MAP = """
+    errors checks document table randomness
+    clip
+    model linear data
+    quantise fading channel uplink
+    power temperature prediction limits
+    plan planning
+    langevin schedule moments engine
+    metrics record run
+    figures
+"""
+ORDER = MAP.split()
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of flmc that a file imports, at the top or inside functions."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "flmc":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flmc."):
+            names.add((node.module or "").split(".")[1])
+    return names
+
+
+def test_every_module_is_on_the_map() -> None:
+    assert {path.stem for path in SOURCE.glob("*.py")} - {"__init__"} == set(ORDER)
+
+
+def test_modules_import_from_their_left_only() -> None:
+    for path in SOURCE.glob("*.py"):
+        if path.stem != "__init__":
+            place = ORDER.index(path.stem)
+            wrong = {name for name in imported(path) if ORDER.index(name) >= place}
+            assert not wrong, f"{path.stem} imports {wrong}, which are not to its left"
+
+
+def test_the_core_needs_numpy_and_scipy_only() -> None:
+    code = """
+import sys
+import flmc
+data = flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4)
+model = flmc.LinearGaussian(data)
+flmc.run(flmc.plan(model, flmc.Digital(), num_rounds=4, num_burn_in=2), model)
+roots = {name.partition('.')[0] for name in sys.modules}
+print(sorted(roots & {'numba', 'matplotlib', 'dp_accounting', 'jax', 'dask', 'pydantic', 'typer', 'rich'}))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"

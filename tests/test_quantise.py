@@ -71,6 +71,15 @@ def test_sign_is_deterministic_and_refused_for_calibration(model: flmc.LinearGau
     assert np.isfinite(flmc.run(plan, model, seed=1).draws).all()
 
 
+def test_an_infinitely_steep_link_has_no_slope() -> None:
+    class Steep(Link):
+        def probability(self, g: Array) -> Array:
+            return np.asarray(0.5 + 0.5 * np.sign(g) * np.abs(g / 30.0) ** 0.8)
+
+    with pytest.raises(InvalidSetting, match="no slope"):
+        _ = flmc.Digital(link=Steep()).slope
+
+
 class _Shifted(Link):
     def __init__(self, values: str) -> None:
         self.values = values
@@ -81,6 +90,7 @@ class _Shifted(Link):
             "above one": 0.5 + g,
             "flat": np.full_like(g, 0.5),
             "scalar": np.float64(0.5),  # type: ignore[dict-item]
+            "low": 0.3 + 0.005 * g,
             "nan": np.full_like(g, np.nan),
         }
         return table[self.values]
@@ -91,7 +101,8 @@ class _Shifted(Link):
     [
         ("falls", "never decrease"),
         ("above one", r"\[0, 1\]"),
-        ("flat", "must rise"),
+        ("flat", "must rise from below 1/2"),
+        ("low", "must rise from below 1/2"),
         ("scalar", "one probability per entry"),
         ("nan", r"\[0, 1\]"),
     ],

@@ -74,8 +74,8 @@ def test_silent_devices(model: flmc.LinearGaussian) -> None:
     assert plan.gain.shape == (600, 1)
     metrics = flmc.run(plan, model, seed=2, chains=full(400, 100), keep_draws=False).metrics
     assert metrics is not None
-    # All chains miss the same devices, so what the absent would have said moves the mean, not the variance.
-    assert abs(metrics.variance_ratio.mean - 1.0) < 5 * metrics.variance_ratio.se + 0.02
+    # What the absent would have said is noise too, which the temperature leaves out: about 2 % here.
+    assert abs(metrics.variance_ratio.mean - 1.0) < 5 * metrics.variance_ratio.se + 0.03
     assert metrics.mean_error_squared.mean < 0.05 * metrics.posterior_trace
 
 

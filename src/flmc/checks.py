@@ -12,6 +12,7 @@ import numpy.typing as npt
 from flmc.errors import InvalidSetting
 
 Array = npt.NDArray[np.float64]
+ComplexArray = npt.NDArray[np.complex128]
 
 
 def number(name: str, value: Any) -> float:

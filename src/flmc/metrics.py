@@ -50,7 +50,7 @@ class Metrics:
     independent_draws: float
     """How many independent draws they are worth, from the Langevin equation's own memory."""
     wasserstein2_floor: float
-    """Expected squared distance of that many exact posterior samples: what no sampler beats."""
+    """Expected squared distance of exact posterior samples with the same memory: what perfection would show."""
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -64,13 +64,13 @@ def measure(moments: Moments, posterior: Gaussian, effective_step_size: float | 
     compare = _Comparison(posterior)
     estimates = {name: _estimate(moments, value) for name, value in compare.statistics().items()}
     num_draws = int(moments.counts.sum())
-    independent = compare.independent_draws(num_chains, num_draws // num_chains, effective_step_size)
+    shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
     return Metrics(
         **estimates,
         posterior_trace=float(compare.trace.mean()),
         num_draws=num_draws,
-        independent_draws=independent,
-        wasserstein2_floor=compare.floor(independent),
+        independent_draws=compare.independent_draws(*shape),
+        wasserstein2_floor=compare.floor(*shape),
     )
 
 
@@ -114,21 +114,36 @@ class _Comparison:
         distance = np.square(shift).sum(axis=1) + np.trace(covariance, axis1=1, axis2=2) + self.trace - 2 * cross
         return np.asarray(np.maximum(distance, 0.0))
 
-    def independent_draws(self, num_chains: int, num_kept: int, effective_step_size: float | None) -> float:
-        r"""An autoregression with coefficient :math:`\rho_i = 1 - \eta_{\text{eff}}\lambda_i` makes n draws worth
-        :math:`n(1-\rho_i)/(1+\rho_i)`; the mean over directions weighted by variance, at least one a chain."""
+    def memory(self, effective_step_size: float | None) -> Array:
+        r"""Correlation of successive rounds along each direction, :math:`\rho_i = 1 - \eta_{\text{eff}}/v_i`; 1 where
+        it is not known."""
         if effective_step_size is None:
-            return float(num_chains)
-        memory = np.clip(1.0 - effective_step_size / self.values, -0.9, 1.0 - 1e-12)
-        worth = np.average((1 - memory) / (1 + memory), axis=1, weights=self.values).mean()
-        return float(num_chains * np.clip(num_kept * worth, 1.0, num_kept))
+            return np.ones_like(self.values)
+        return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
 
-    def floor(self, num_draws: float) -> float:
-        r"""Expected squared W2 of n exact draws to first order in 1/n, in the eigenvalues :math:`v` of Sigma:
-        :math:`\frac1n\bigl[\sum_i v_i + \tfrac12\sum_{ij}\frac{v_i v_j}{v_i+v_j} + \tfrac14\sum_i v_i\bigr]`."""
+    def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
+        """How many independent draws estimate the mean as well."""
+        weight = np.average(_variance_of_mean(memory, num_kept), axis=1, weights=self.values)
+        return float(num_chains / weight.mean())
+
+    def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
+        r"""Expected squared W2 of exact draws with this memory to first order, in the eigenvalues :math:`v` of Sigma:
+        :math:`\sum_i v_i w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i v_j}{v_i+v_j} w(\rho_i\rho_j)`, over
+        the chains; w is the variance of the mean of a chain's draws. The first sum is the mean's part, the second the
+        covariance's."""
         v = self.values
-        pairs = (v[:, :, None] * v[:, None, :] / (v[:, :, None] + v[:, None, :])).sum(axis=(1, 2))
-        return float(np.mean(1.25 * self.trace + 0.5 * pairs) / num_draws)
+        mean_part = (v * _variance_of_mean(memory, num_kept)).sum(axis=1)
+        both = _variance_of_mean(memory[:, :, None] * memory[:, None, :], num_kept)
+        pairs = v[:, :, None] * v[:, None, :] / (v[:, :, None] + v[:, None, :]) * both
+        covariance_part = 0.5 * (pairs.sum(axis=(1, 2)) + np.trace(pairs, axis1=1, axis2=2))
+        return float(np.mean(mean_part + covariance_part) / num_chains)
+
+
+def _variance_of_mean(rho: Array, n: int) -> Array:
+    r"""Variance of the mean of n successive values of a unit autoregression:
+    :math:`\frac1n\bigl[\frac{1+\rho}{1-\rho} - \frac{2\rho(1-\rho^n)}{n(1-\rho)^2}\bigr]`, 1 for :math:`\rho = 1`."""
+    r = np.minimum(rho, 1.0 - 1e-6)
+    return np.asarray(((1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)) / n)
 
 
 def _estimate(moments: Moments, statistic: Statistic) -> Estimate:

@@ -21,6 +21,9 @@ from flmc.uplink import Uplink
 
 SCHEMA_VERSION = 1
 
+FORECASTS = ("rounds_needed", "prediction", "warnings")
+"""Parts of a plan's document that say what to expect and decide nothing."""
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -42,6 +45,9 @@ class Plan:
     active: Array | None
     """Which devices transmit, (round, device) with 1 or 0; None: all, always."""
     gain_limits: GainLimits
+    planned_gain: Array
+    """What kept rounds are expected to use, (1 or round, dim): the cap within the power limit, over drawn channels if
+    random."""
     binding: str
     """Which limit decides the gain: power, langevin, privacy; `given` for an override."""
     data_dependent: bool
@@ -67,9 +73,9 @@ class Plan:
         return np.asarray(self.active.sum(axis=1))
 
     @property
-    def kept_gain(self) -> Array:
-        """Planned gain per entry of the last round, within the power limit; one value or ``dim``."""
-        return np.asarray(np.minimum(self.gain[-1], self.gain_limits.power))
+    def typical_gain(self) -> float:
+        """The constant gain with the same noise as the planned gains: the root of their harmonic mean square."""
+        return float(np.mean(self.planned_gain**-2.0) ** -0.5)
 
     @cached_property
     def slope(self) -> float | None:
@@ -86,11 +92,12 @@ class Plan:
 
     @property
     def temperature(self) -> float | None:
-        """Mean over the entries of a kept round, at the planned gain; None for a link without slope."""
+        """Over the entries of kept rounds, at the planned gain; None for a link without slope."""
         if self.slope is None:
             return None
-        heat = temperature(self.uplink, self.step_size, self.kept_gain, self.num_devices, float(self.num_active[-1]))
-        return float(np.mean(heat))
+        kept = self.num_active[self.num_burn_in :, None]
+        active = kept[np.arange(len(self.planned_gain)) % len(kept)]
+        return temperature(self.uplink, self.step_size, self.planned_gain, self.num_devices, active)
 
     def to_document(self) -> dict[str, Any]:
         """Everything in plain values, for JSON; unbounded limits are null."""
@@ -122,8 +129,10 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON: sorted keys, no spaces."""
-        text = json.dumps(self.to_document(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """SHA-256 of the canonical JSON (sorted keys, no spaces) of what is decided; forecasts, which may depend on
+        data, are left out."""
+        decided = {name: value for name, value in self.to_document().items() if name not in FORECASTS}
+        text = json.dumps(decided, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -135,7 +144,7 @@ class Plan:
     def __str__(self) -> str:
         limits, number = self.gain_limits, format_number
         rows = [
-            ("gain", f"{number(float(np.mean(self.kept_gain)))}, decided by: {self.binding}"),
+            ("gain", f"{number(self.typical_gain)}, decided by: {self.binding}"),
             ("limit of power", number(limits.power)),
             ("limit of Langevin noise", number(limits.langevin)),
             ("limit of privacy", number(limits.privacy)),

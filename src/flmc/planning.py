@@ -15,8 +15,8 @@ from flmc.limits import GainLimits, Limits
 from flmc.linear import LinearGaussian
 from flmc.model import Model
 from flmc.plan import Plan
-from flmc.power import planned_power_limit, power_scale
-from flmc.prediction import predict
+from flmc.power import draw_planned_fading, planned_power_limit, power_scale, realised_gain
+from flmc.prediction import Prediction, predict
 from flmc.temperature import auto_burn_in_factor, auto_step_size, calibrated_gain, paper_gain, rounds_needed
 from flmc.uplink import Ideal, Uplink
 
@@ -60,12 +60,12 @@ def plan(
 
     curvature = _Curvature.of(model, public_smoothness, public_convexity)
     task = _Task(model, uplink, limits, curvature, num_rounds, _check_active(active, num_rounds, model.num_devices))
-    distance = float(np.max(model.prior.sd)) * (math.sqrt(2.0) if start == "prior" else 1.0)
+    distance = _distance(model, start)
     power, privacy = task.power_limit(), math.inf
     step, computed = task.step_size(step_size, min(power, privacy))
     factor = task.burn_in_factor(burn_in_step_factor, step if computed else None, num_fast, distance)
     langevin = task.langevin_limit(step, factor, num_fast)
-    gain_limits = GainLimits(power, float(langevin[-1, 0]), privacy)
+    gain_limits = GainLimits(power, float(np.median(langevin[-(num_rounds - num_burn_in) :])), privacy)
     if gain is None:
         cap = np.minimum(langevin, min(privacy, power) if uplink.fading.constant else privacy)
     else:
@@ -86,34 +86,60 @@ def plan(
         gain=cap,
         active=task.active,
         gain_limits=gain_limits,
+        planned_gain=task.planned_gain(cap, num_burn_in),
         binding="given" if gain is not None else gain_limits.binding,
         data_dependent=computed and not curvature.public,
     )
-    return _with_forecast(decided, model, distance, curvature.convexity)
+    needed = task.burn_in_needed(decided, distance, automatic=computed and burn_in_step_factor == "auto")
+    return _with_forecast(replace(decided, rounds_needed=needed), model)
 
 
-def _with_forecast(decided: Plan, model: Model, distance: float, convexity: float | None) -> Plan:
-    """The plan with what can be said beforehand of the run: rounds needed, predicted law, warnings."""
-    uplink, heat = decided.uplink, decided.temperature
+def _distance(model: Model, start: str) -> float:
+    """How far a start may be from the posterior in an entry: two standard deviations, when both the start and the truth
+    come from the prior, or the start is zero."""
+    sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
+    variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
+    return float(2 * np.sqrt(np.max(variance)))
+
+
+def _with_forecast(decided: Plan, model: Model) -> Plan:
+    """The plan with what can be said beforehand of the run: predicted law and warnings."""
+    heat, needed = decided.temperature, decided.rounds_needed
     if heat is None:
         return replace(decided, warnings=("the link has no slope: temperature and rounds needed are unknown",))
-    warnings, needed, prediction = [], None, None
-    if convexity is not None:
-        factor = decided.burn_in_step_factor
-        needed = rounds_needed(uplink, decided.step_size, factor, decided.num_devices, distance, convexity)
-        if needed > decided.num_burn_in:
-            warnings.append(
-                f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a chain that still"
-                " travels can have any variance; use more rounds, a larger burn_in_step_factor or start 'zero'"
-            )
+    warnings: list[str] = []
+    prediction = None
+    if needed is not None and needed > decided.num_burn_in:
+        warnings.append(
+            f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a chain that still"
+            " travels can have any variance; use more rounds, a larger burn_in_step_factor or start 'zero'"
+        )
     if abs(heat - 1.0) > 0.05:
         meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
         warnings.append(f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}")
-    if isinstance(model, LinearGaussian) and decided.active is None:
-        prediction = predict(model, uplink, decided.step_size, uplink.noise_power / np.square(decided.kept_gain))
-        if prediction is None:
-            warnings.append("the step is too large: the chain will not settle; use a smaller step_size")
-    return replace(decided, rounds_needed=needed, prediction=prediction, warnings=tuple(warnings))
+    if decided.active is not None:
+        warnings.append("devices come and go: what the absent would have said is noise that the temperature leaves out")
+    elif isinstance(model, LinearGaussian):
+        noise = decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0)
+        prediction = predict(model, decided.uplink, decided.step_size, noise)
+        warnings += _judge(prediction, heat)
+    return replace(decided, prediction=prediction, warnings=tuple(warnings))
+
+
+def _judge(prediction: Prediction | None, heat: float) -> list[str]:
+    """Warnings where the prediction says more than the temperature does."""
+    if prediction is None:
+        return ["no prediction of the spread: the step is too large or nearly every gradient is clipped"]
+    warnings = []
+    if prediction.variance_ratio < 0.95 * min(heat, 1.0) or prediction.variance_ratio > 1.25 * max(heat, 1.0):
+        warnings.append(
+            f"predicted variance ratio {prediction.variance_ratio:.3g}, unlike the temperature {heat:.3g}: the step"
+            " is large, or local gradients are for this quantiser; use a smaller step, a smaller slope or a larger clip"
+        )
+    if prediction.clipped_fraction > 0.02:
+        share = 100 * prediction.clipped_fraction
+        warnings.append(f"{share:.2g} % of gradient entries will be clipped: predictions are rough")
+    return warnings
 
 
 @dataclass(frozen=True)
@@ -192,10 +218,37 @@ class _Task:
         limit = paper_gain if self.limits.langevin == "paper" else calibrated_gain
         return np.asarray(limit(self.uplink, steps, num_devices, num_active))
 
+    def planned_gain(self, cap: Array, num_burn_in: int) -> Array:
+        """What kept rounds are expected to use, (1 or round, dim)."""
+        kept = self.num_rounds - num_burn_in
+        varies = self.active is not None or len(cap) > 1
+        fading = draw_planned_fading(self.uplink, kept if varies else 1, self.model.num_devices, self.model.dim)
+        rounds = num_burn_in + np.arange(len(fading)) % kept
+        active = None if self.active is None else self.active[rounds]
+        caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(fading), self.model.dim))
+        return realised_gain(self.uplink, caps, fading, active)
+
+    def burn_in_needed(self, decided: Plan, distance: float, automatic: bool) -> int | None:
+        """Burn-in that the sampler needs; with an automatic factor, at the factor that this very burn-in would have."""
+        smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
+        if decided.slope is None or convexity is None:
+            return None
+        step, factor, num_fast = decided.step_size, decided.burn_in_step_factor, decided.num_fast
+        num_devices, uplink = self.model.num_devices, self.uplink
+        needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
+        if automatic and smoothness is not None and needed > decided.num_burn_in:
+            for _ in range(20):
+                num_fast = needed // 2
+                factor = auto_burn_in_factor(uplink, step, num_fast, num_devices, distance, smoothness)
+                needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
+        return needed
+
     def check_gain(self, given: float | Sequence[float] | Array) -> Array:
         """A gain in place of the planned one, (1 or round, 1 or dim), refused if power does not allow it."""
         cap = np.atleast_2d(checks.finite_array("gain", given))
         dim, uplink = self.model.dim, self.uplink
+        if isinstance(uplink, Ideal):
+            raise InvalidSetting("the ideal uplink takes no gain: its noise follows from its step; use analog")
         if (cap <= 0).any():
             raise InvalidSetting(f"gain must be positive, got {cap.min():g}")
         if cap.ndim != 2 or cap.shape[0] not in (1, self.num_rounds) or cap.shape[1] not in (1, dim):

@@ -9,6 +9,7 @@ from flmc.randomness import Purpose, generator
 from flmc.uplink import Uplink
 
 _PLANNED_ROUNDS = 1024
+_AS_MUCH_AS_POWER_ALLOWS = 1e9
 
 
 def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None = None) -> Array:
@@ -29,14 +30,29 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
     return power_scale(uplink, np.ones(fading.shape[-1]), fading, active)
 
 
-def planned_power_limit(uplink: Uplink, num_devices: int, dim: int, active: Array | None = None) -> float:
-    """The power limit a plan counts on: exact for a constant channel; else the median over rounds drawn from the
-    channel's law with a fixed seed. The law of the channel is public, so this reveals nothing of the data.
-    """
+def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | None = None) -> Array:
+    """What a round really uses, (..., dim): the cap, scaled down as far as power demands; an infinite cap means all
+    that power allows."""
+    finite = np.minimum(cap, _AS_MUCH_AS_POWER_ALLOWS)
+    return np.asarray(finite * np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None])
+
+
+def draw_planned_fading(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Array:
+    """Channel gains (round, device, dim) that a plan counts on: exact for a constant channel; else drawn from the
+    channel's law with a fixed seed. The law is public, so this reveals nothing of the data."""
     rng = generator(0, Purpose.PLANNING)
-    num_rounds = 1 if uplink.fading.constant else _PLANNED_ROUNDS
-    fading = uplink.fading.draw_checked(rng, num_rounds, num_devices, dim)
-    if active is None:
-        return float(np.median(power_limited_gain(uplink, fading)))
-    rounds = np.arange(max(num_rounds, len(active)))
-    return float(np.median(power_limited_gain(uplink, fading[rounds % num_rounds], active[rounds % len(active)])))
+    if uplink.fading.constant:
+        return np.broadcast_to(uplink.fading.draw_checked(rng, 1, num_devices, dim), (num_rounds, num_devices, dim))
+    drawn = uplink.fading.draw_checked(rng, _PLANNED_ROUNDS, num_devices, dim)
+    return drawn[np.arange(max(num_rounds, _PLANNED_ROUNDS)) % _PLANNED_ROUNDS]
+
+
+def planned_power_limit(uplink: Uplink, num_devices: int, dim: int, active: Array | None = None) -> float:
+    """The power limit that nine rounds in ten attain; with a constant channel and the same devices, all do.
+
+    Not the mean: with channel inversion the weakest device decides, and a few deep fades would decide everything.
+    """
+    num_rounds = 1 if active is None else len(active)
+    fading = draw_planned_fading(uplink, num_rounds, num_devices, dim)
+    who = None if active is None else active[np.arange(len(fading)) % num_rounds]
+    return float(np.quantile(power_limited_gain(uplink, fading, who), 0.1, method="lower"))

@@ -51,7 +51,7 @@ def predict(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Prediction | None:
     """Prediction for all devices active. ``noise_variance`` is N_0/A^2, a number or one per entry. None where there is
-    no stationary distribution, because the step is too large."""
+    none to be found: the linearised chain is unstable, or nearly every gradient is clipped."""
     experiments = slice(0, EXPERIMENTS_PREDICTED)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     stationary = _Stationary(model.hessian[experiments], model.offset[experiments], uplink, step_size, noise_variance)
@@ -105,7 +105,10 @@ class _Stationary:
         identity = np.eye(mean.shape[-1])
         for _ in range(_MOST_ITERATIONS):
             drift, jacobian, variance = self.averages(mean, covariance)
-            shift = np.linalg.solve(jacobian, drift[..., None])[..., 0]
+            try:
+                shift = np.linalg.solve(jacobian, drift[..., None])[..., 0]
+            except np.linalg.LinAlgError:  # every gradient is clipped: no slope at all
+                return None
             new = solve_stationary(
                 identity - self.step_size * jacobian, self.step_size**2 * identity * variance[:, None, :]
             )

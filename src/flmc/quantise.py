@@ -40,10 +40,10 @@ class Link(ABC):
         """
         width = 1e-5 * clip
         wide, narrow = (self._difference(w) / w for w in (width, width / 10))
-        if narrow > 2 * wide:  # a jump: the difference quotient grows like 1/width
+        if narrow > 1.1 * wide:  # the difference quotient grows: a jump, or a slope without bound
             raise InvalidSetting(
-                f"the link {name_of(self)} jumps at 0 and so has no slope: the noise that the sampler needs cannot be"
-                " calibrated; use langevin = 'paper' or 'off', or a link that is smooth at 0"
+                f"the link {name_of(self)} has no slope at 0 (a jump, or infinitely steep): the noise that the sampler"
+                " needs cannot be calibrated; use langevin = 'paper' or 'off', or a link that is smooth at 0"
             )
         if not wide > 0:
             raise InvalidSetting(
@@ -87,9 +87,10 @@ class Link(ABC):
         fall = int(np.argmin(np.diff(values)))
         if values[fall + 1] - values[fall] < -1e-12:  # rounding of a flat link is not a fall
             raise InvalidSetting(f"the link {name_of(self)} must never decrease, but it falls near g = {grid[fall]:g}")
-        if not values[-1] > values[0]:
+        if not values[0] < 0.5 < values[-1]:
             raise InvalidSetting(
-                f"the link {name_of(self)} must rise over [-{clip:g}, {clip:g}], got {values[0]:g} throughout"
+                f"the link {name_of(self)} must rise from below 1/2 to above it over [-{clip:g}, {clip:g}], or devices"
+                f" could pull one way only; got {values[0]:g} to {values[-1]:g}"
             )
 
 

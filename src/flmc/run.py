@@ -176,7 +176,7 @@ def _row(name: str, result: Result) -> list[str]:
         else [str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)]
     )
     p = result.plan
-    return [name, format_number(float(np.mean(p.kept_gain))), p.binding, format_number(p.temperature), *measured]
+    return [name, format_number(p.typical_gain), p.binding, format_number(p.temperature), *measured]
 
 
 def compare(

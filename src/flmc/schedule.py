@@ -10,10 +10,8 @@ from flmc.channel import invert_channel
 from flmc.checks import Array
 from flmc.langevin import Round
 from flmc.plan import Plan
-from flmc.power import power_scale
+from flmc.power import realised_gain
 from flmc.randomness import ROUNDS_PER_BLOCK, Purpose, generator
-
-_AS_MUCH_AS_POWER_ALLOWS = 1e9
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,5 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
         fading = np.stack([law.draw_checked(generator(seed, Purpose.FADING, e, 0, block), *shape) for e in experiments])
     active = None if plan.active is None else plan.active[rounds]
     cap = np.broadcast_to(plan.gain if len(plan.gain) == 1 else plan.gain[rounds], (length, plan.dim))
-    cap = np.minimum(cap, _AS_MUCH_AS_POWER_ALLOWS)
-    room = power_scale(plan.uplink, cap, fading, active)
-    gain = cap * np.minimum(1.0, room)[..., None]
+    gain = realised_gain(plan.uplink, cap, fading, active)
     return Schedule(plan.step_sizes[rounds], gain, fading, active, plan.num_active[rounds])

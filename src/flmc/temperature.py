@@ -5,8 +5,9 @@ the *temperature*
 
 .. math:: T = \frac{\eta\,(K/K_a)^2\,(N_0/A^2 + V_q)}{2\kappa}
 
-is the factor by which the sampled variance exceeds the posterior's. T = 1 is right, T > 1 too wide, T < 1 collapses
-towards the mode. ``docs/sampling.md`` derives it. All functions broadcast over ``gain`` and ``num_active``."""
+is, to leading order, the factor by which the sampled variance exceeds the posterior's. T = 1 is right, T > 1 too wide,
+T < 1 collapses towards the mode. ``docs/sampling.md`` derives it. All functions broadcast over ``gain`` and
+``num_active``."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from flmc.errors import InvalidSetting
 from flmc.uplink import Uplink
 
 STABLE_SHARE = 0.2
-"""Share of the largest stable step, 2/(mu + L), that `auto` takes: keeps the discretisation error near 10 %."""
+"""Share of the step 2/(mu + L) that `auto` takes: the discretisation error is 11 % for mu = L, at most 25 %."""
 QUANTISATION_SHARE = 0.6
 """Largest share of the Langevin noise that `auto` leaves to quantisation."""
 
@@ -25,12 +26,13 @@ Number = float | Array
 
 
 def temperature(
-    uplink: Uplink, step_size: Number, gain: Number, num_devices: int, num_active: Number | None = None
-) -> Number:
-    """T as above, with the largest quantisation variance, V_q = K_a for the digital uplink."""
+    uplink: Uplink, step_size: float, gain: Array | float, num_devices: int, num_active: Array | float | None = None
+) -> float:
+    """T as above with the largest quantisation variance, V_q = K_a for the digital uplink; where gain and num_active
+    are arrays, the noise is averaged over them (entries, rounds), as the chain does."""
     active = num_devices if num_active is None else num_active
-    variance = uplink.noise_power / np.square(gain) + uplink.bit_variance * active
-    return step_size * np.square(num_devices / active) * variance / (2.0 * uplink.slope)
+    variance = np.square(num_devices / active) * (uplink.noise_power / np.square(gain) + uplink.bit_variance * active)
+    return float(step_size * np.mean(variance) / (2.0 * uplink.slope))
 
 
 def calibrated_gain(uplink: Uplink, step_size: Number, num_devices: int, num_active: Number | None = None) -> Number:
@@ -86,28 +88,36 @@ def auto_step_size(
 def auto_burn_in_factor(
     uplink: Uplink, step_size: float, num_fast: int, num_devices: int, distance: float, smoothness: float
 ) -> float:
-    r"""How much larger the first ``num_fast`` steps should be: a start three times ``distance`` away arrives in them.
+    r"""How much larger the first ``num_fast`` steps should be: a start half as far again as ``distance`` arrives in
+    them.
 
     Not below 1, and never so large that the fast step comes near instability (:math:`\eta_{\text{eff}} L` at most 1/2).
     """
     if num_fast == 0:
         return 1.0
-    wanted = 3.0 * distance / (num_fast * step_size * num_devices * _largest_pull(uplink))
+    wanted = 1.5 * distance / (num_fast * step_size * num_devices * _largest_pull(uplink))
     return float(max(1.0, min(wanted, 0.5 / (step_size * uplink.slope * smoothness))))
 
 
 def rounds_needed(
-    uplink: Uplink, step_size: float, fast: float, num_devices: int, distance: float, convexity: float
+    uplink: Uplink, step_size: float, fast: float, num_fast: int, num_devices: int, distance: float, convexity: float
 ) -> int:
     r"""Burn-in: travel, then relax.
 
     Travel covers ``distance`` in one entry at full speed, when every device pulls with its largest mean symbol:
-    :math:`\eta K (2\Phi(\ell) - 1)` a round, ``fast`` times that with an enlarged step. Relaxing takes five times the
-    slowest direction's :math:`1/(\eta\kappa\mu)`."""
-    travel = distance / (fast * step_size * num_devices * _largest_pull(uplink))
-    return int(np.ceil(travel + 5.0 / (step_size * uplink.slope * convexity)))
+    :math:`\eta K (2\Phi(\ell) - 1)` a round, ``fast`` times that in the first ``num_fast`` rounds. Then what is left
+    of the distance, at most :math:`K\ell/\mu` where gradients are no longer clipped, shrinks like
+    :math:`e^{-\eta\kappa\mu}` a round until it is a tenth of the posterior's standard deviation, :math:`1/\sqrt\mu`;
+    at least five times :math:`1/(\eta\kappa\mu)`."""
+    speed = step_size * num_devices * _largest_pull(uplink)
+    covered = num_fast * fast * speed
+    travel = distance / (fast * speed) if covered >= distance else num_fast + (distance - covered) / speed
+    left = min(distance, num_devices * uplink.clip / convexity)
+    times = max(5.0, np.log(10.0 * left * np.sqrt(convexity)))
+    return int(np.ceil(travel + times / (step_size * uplink.slope * convexity)))
 
 
 def _largest_pull(uplink: Uplink) -> float:
-    """Mean symbol of a device whose gradient is at the clip."""
-    return float(uplink.mean_symbol(np.array([uplink.clip]))[0])
+    """Mean symbol of a device whose gradient is at the clip, in the direction in which it is weaker."""
+    down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))
+    return float(min(up, -down))

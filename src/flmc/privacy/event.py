@@ -1,0 +1,130 @@
+r"""What was done, apart from what it costs.
+
+An event is the worst case for one device over some transmissions, each of one entry with one gain: the *pair* of
+distributions that an adversary, who knows every other device's symbols, must tell apart. Neighbouring: all data of one
+device are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc import checks
+from flmc.checks import Array
+from flmc.errors import InvalidSetting
+from flmc.uplink import Analog, Digital, Uplink
+
+SYMMETRY_TOLERANCE = 1e-12
+MOST_GAINS = 32
+"""Distinct gains that are accounted one by one; more are rounded up to this many."""
+
+Transmissions = tuple[tuple[float, int], ...]
+"""Pairs of a gain and how many entries were sent with it."""
+
+
+@dataclass(frozen=True)
+class BitEvent:
+    r"""Bits that are +1 with probability ``high`` under one data set and ``low`` under the other,
+    :math:`\Phi(\pm\ell)`."""
+
+    high: float
+    low: float
+    noise_power: float
+    transmissions: Transmissions
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether high + low = 1: then both orders of the pair cost the same, and so does any mixture over entries."""
+        return abs(self.high + self.low - 1.0) <= SYMMETRY_TOLERANCE
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a bit reveals the gradient's sign for certain, so that only the channel's noise hides it."""
+        return self.symmetric and max(self.high, 1.0 - self.low) >= 1.0
+
+    @property
+    def probability(self) -> float:
+        """The symmetric pair's p; of two values that differ by rounding the more revealing one."""
+        return max(self.high, 1.0 - self.low)
+
+    @property
+    def num_transmissions(self) -> int:
+        """Entries sent in all."""
+        return sum(count for _, count in self.transmissions)
+
+    @property
+    def largest_loss(self) -> float:
+        r"""Bound of the privacy loss at any signal-to-noise ratio: :math:`\ln(\Phi(\ell)/\Phi(-\ell))` per entry if
+        symmetric."""
+        with np.errstate(divide="ignore"):
+            ratios = np.log([self.high, 1.0 - self.low]) - np.log([self.low, 1.0 - self.high])
+        return float(np.max(ratios)) * self.num_transmissions
+
+    @property
+    def mu(self) -> float:
+        """As a Gaussian mechanism, for deterministic bits: they move by 2 A."""
+        return _mu(2.0, self.noise_power, self.transmissions)
+
+
+@dataclass(frozen=True)
+class GaussianEvent:
+    """Values that move by at most ``sensitivity`` times the gain, under Gaussian noise."""
+
+    sensitivity: float
+    noise_power: float
+    transmissions: Transmissions
+
+    @property
+    def num_transmissions(self) -> int:
+        """Entries sent in all."""
+        return sum(count for _, count in self.transmissions)
+
+    @property
+    def largest_loss(self) -> float:
+        """Unbounded: no noise, no privacy."""
+        return float("inf")
+
+    @property
+    def mu(self) -> float:
+        r"""Distance of the two means in standard deviations, :math:`\mu^2 = \sum (\Delta A)^2/N_0`; squares add over
+        rounds."""
+        return _mu(self.sensitivity, self.noise_power, self.transmissions)
+
+
+Event = BitEvent | GaussianEvent
+
+
+def _mu(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
+    return float(np.sqrt(sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power))
+
+
+def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]]) -> Event:
+    """The event of an uplink; refused by name for one whose worst case is not proven."""
+    sent = tuple(transmissions)
+    if isinstance(uplink, Digital):
+        high, low = uplink.link.extremes(uplink.clip)
+        return BitEvent(high, low, uplink.noise_power, sent)
+    if isinstance(uplink, Analog):
+        return GaussianEvent(2.0 * uplink.clip, uplink.noise_power, sent)
+    raise InvalidSetting(
+        f"no privacy guarantee is known for the {uplink.scheme} uplink ({type(uplink).__name__}): its worst-case"
+        " pair is not proven; use digital or analog, or switch privacy off"
+    )
+
+
+def count_gains(gains: Array) -> Transmissions:
+    """Distinct gains with their counts; where there are many, rounded up to a few, which only costs privacy."""
+    flat = np.sort(np.ravel(gains))
+    if flat.size == 0:
+        return ()
+    checks.finite_array("gain", flat)
+    values, counts = np.unique(flat, return_counts=True)
+    if len(values) > MOST_GAINS:
+        edges = np.geomspace(values[0], values[-1], MOST_GAINS)
+        edges[-1] = values[-1]
+        level = np.searchsorted(edges, values * (1 - 1e-12))
+        counts = np.bincount(level, weights=counts, minlength=MOST_GAINS).astype(np.int64)
+        values, counts = np.maximum(edges[counts > 0], 0.0), counts[counts > 0]
+    return tuple((float(value), int(count)) for value, count in zip(values, counts, strict=True))

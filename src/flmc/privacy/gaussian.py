@@ -1,0 +1,57 @@
+r"""The Gaussian mechanism in closed form: two normal distributions whose means are :math:`\mu` standard deviations
+apart.
+
+The privacy loss is :math:`N(x, 2x)` with :math:`x = \mu^2/2`. Composition adds :math:`\mu^2`. Analog: :math:`\mu^2 = 4
+m \ell^2 A^2/N_0` a round."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr
+
+from flmc.privacy.solve import largest_argument
+
+
+def delta(epsilon: float, mu: float) -> float:
+    r"""Exact curve: :math:`\delta = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu)`."""
+    if mu == 0.0:
+        return 0.0
+    if math.isinf(mu):
+        return 1.0
+    first = log_ndtr(mu / 2 - epsilon / mu)
+    second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    return float(np.exp(first) * -np.expm1(min(second - first, 0.0)))
+
+
+def epsilon(target: float, mu: float) -> float:
+    """Smallest epsilon >= 0 whose delta is at most ``target``, from above."""
+    if delta(0.0, mu) <= target:
+        return 0.0
+    if math.isinf(mu):
+        return math.inf
+    high = mu * mu / 2 + mu * 40.0  # delta is below 1e-300 there
+    return -largest_argument(lambda minus: delta(-minus, mu) - target, -high, 0.0)
+
+
+def tail_delta(epsilon: float, mu: float) -> float:
+    r"""The paper's criterion: the probability that the loss exceeds epsilon in magnitude, :math:`1 - T(x)` with the
+    half that makes :math:`T` a probability: :math:`T(x) = \frac12[\operatorname{erf}(\frac{\epsilon-x}{2\sqrt x}) -
+    \operatorname{erf}(\frac{-\epsilon-x}{2\sqrt x})]`."""
+    if mu == 0.0:
+        return 0.0
+    if math.isinf(mu):
+        return 1.0
+    x = mu * mu / 2
+    return float(ndtr((x - epsilon) / mu) + ndtr((-epsilon - x) / mu))
+
+
+def tail_epsilon(target: float, mu: float) -> float:
+    """Smallest epsilon whose tail probability is at most ``target``, from above."""
+    if math.isinf(mu):
+        return math.inf
+    if tail_delta(0.0, mu) <= target:
+        return 0.0
+    high = mu * mu / 2 + mu * 40.0
+    return -largest_argument(lambda minus: tail_delta(-minus, mu) - target, -high, 0.0)

@@ -1,0 +1,88 @@
+r"""The worst-case pair of one entry of the digital uplink.
+
+Given every other device's bits, the received entry is :math:`w = A b + z` up to a known constant, with the device's
+bit b and noise z. Under two data sets the bit is +1 with probability :math:`\Phi(\ell)` and :math:`\Phi(-\ell)`:
+
+.. math:: P = p_1 N(A, N_0) + (1-p_1) N(-A, N_0), \qquad Q = p_0 N(A, N_0) + (1-p_0) N(-A, N_0).
+
+The loss :math:`\ln\frac{p_1 v + 1 - p_1}{p_0 v + 1 - p_0}`, :math:`v = e^{2 A w/N_0}`, increases with w for :math:`p_1
+> p_0`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from flmc.checks import Array
+
+REACH = 10.0
+"""Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
+_LARGE = 1e9
+
+
+@dataclass(frozen=True)
+class BitPair:
+    """One entry: probabilities of +1 under the two data sets, ``high`` > ``low``, and A/sqrt(N_0)."""
+
+    high: float
+    low: float
+    amplitude: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
+
+    @property
+    def reversed(self) -> BitPair:
+        """The pair (Q, P), seen in a mirror: w becomes -w, so that the loss increases with w again."""
+        return BitPair(1.0 - self.low, 1.0 - self.high, self.amplitude)
+
+    def loss(self, w: Array) -> Array:
+        """Privacy loss at the received value w, in units of the noise's standard deviation."""
+        u = 2.0 * self.amplitude * w
+        with np.errstate(divide="ignore"):
+            over, under = np.log([self.high, 1.0 - self.high]), np.log([self.low, 1.0 - self.low])
+        return np.asarray(np.logaddexp(over[0] + u, over[1]) - np.logaddexp(under[0] + u, under[1]))
+
+    def threshold(self, loss: Array) -> Array:
+        """The w at which the loss is ``loss``; infinite beyond the loss's bounds."""
+        x = np.exp(loss)
+        above = x * (1.0 - self.low) - (1.0 - self.high)
+        below = self.high - x * self.low
+        with np.errstate(divide="ignore", invalid="ignore"):
+            w = (np.log(np.maximum(above, 0.0)) - np.log(np.maximum(below, 0.0))) / (2.0 * self.amplitude)
+        return np.where(above <= 0, -np.inf, np.where(below <= 0, np.inf, w))
+
+    def survival(self, w: Array) -> tuple[Array, Array]:
+        """P(W > w) and Q(W > w)."""
+        plus, minus = ndtr(self.amplitude - w), ndtr(-self.amplitude - w)
+        return self.high * plus + (1.0 - self.high) * minus, self.low * plus + (1.0 - self.low) * minus
+
+    def delta(self, epsilon: Array) -> Array:
+        """Hockey-stick divergence of one entry, exact."""
+        p, q = self.survival(self.threshold(epsilon))
+        return np.asarray(np.maximum(p - np.exp(epsilon) * q, 0.0))
+
+    @property
+    def loss_range(self) -> tuple[float, float]:
+        """Losses within reach of the noise."""
+        low, high = self.loss(np.array([-self.amplitude - REACH, self.amplitude + REACH]))
+        return float(low), float(high)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the loss under P."""
+        nodes, weights = self._quadrature
+        loss = self.loss(nodes)
+        mean = loss @ weights
+        return float(np.sqrt(np.square(loss - mean) @ weights))
+
+    @property
+    def _quadrature(self) -> tuple[Array, Array]:
+        """Nodes of w and their weights under P."""
+        z = np.linspace(-REACH, REACH, 801)
+        density = np.exp(-0.5 * z * z)
+        density /= density.sum()
+        nodes = np.concatenate([self.amplitude + z, -self.amplitude + z])
+        return nodes, np.concatenate([self.high * density, (1.0 - self.high) * density])

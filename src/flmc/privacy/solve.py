@@ -1,0 +1,60 @@
+"""Root finding that ends on the safe side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+_MOST_STEPS = 200
+
+
+def largest_argument(excess: Callable[[float], float], low: float, high: float, tolerance: float = 1e-12) -> float:
+    """Largest x in [low, high] with excess(x) <= 0 for an increasing function, from below: excess(result) <= 0 always.
+
+    ``excess(low) <= 0`` is required. Illinois' rule: secant steps that halve the stale end's weight, so that few
+    evaluations are needed and the bracket shrinks from both sides.
+    """
+    f_low, f_high = excess(low), excess(high)
+    if f_high <= 0:
+        return high
+    if f_low > 0:
+        raise ValueError(f"the lower end must satisfy the bound, but exceeds it by {f_low}")
+    side = 0
+    for _ in range(_MOST_STEPS):
+        if high - low <= tolerance * max(abs(low), abs(high)):
+            break
+        x = (low * f_high - high * f_low) / (f_high - f_low) if f_low < 0 else (low + high) / 2
+        # Keep clear of the ends, or a bracket could shrink from one side only.
+        x = min(max(x, low + 0.01 * (high - low)), high - 0.01 * (high - low))
+        value = excess(x)
+        if value <= 0:
+            low, f_low = x, value
+            f_high = f_high / 2 if side == -1 else f_high
+            side = -1
+        else:
+            high, f_high = x, value
+            f_low = f_low / 2 if side == 1 else f_low
+            side = 1
+    return low
+
+
+def largest_gain(delta_of: Callable[[float], float], target: float, scale: float) -> float:
+    """Largest gain whose delta is at most ``target``, from below; infinite if every gain is allowed.
+
+    ``delta_of`` increases with the gain; ``scale`` is a gain of about the right size. The search is on logarithms,
+    where delta is nearly a straight line."""
+    if delta_of(math.inf) <= target:
+        return math.inf
+    floor = 1e-320
+
+    def excess(log_gain: float) -> float:
+        return math.log(max(delta_of(math.exp(log_gain)), floor)) - math.log(target)
+
+    low = high = math.log(scale)
+    while excess(low) > 0:
+        low -= 1.0
+        if low < math.log(scale) - 100:
+            return 0.0
+    while excess(high) <= 0 and high < math.log(scale) + 40:
+        high += 1.0
+    return math.exp(largest_argument(excess, low, high, tolerance=1e-9))

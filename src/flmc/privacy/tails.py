@@ -1,0 +1,170 @@
+r"""Tail probabilities of the privacy loss, for the criteria `tail` and `paper`.
+
+A sum X of independent losses exceeds epsilon with probability
+
+.. math:: \Pr(X > \epsilon) = \frac{1}{2\pi i}
+          \int_{c - i\infty}^{c + i\infty} \frac{M(s)\,e^{-s\epsilon}}{s}\,ds, \qquad c > 0,
+
+M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly :math:`\sum_k e^{c k
+P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`, those with k > 0 vanish once epsilon + P
+is above every loss, so the error is known. Where the integrand does not decay, because the losses are nearly discrete
+at high signal-to-noise ratio, a grid and FFT with losses rounded up give an upper bound instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from flmc.checks import Array, ComplexArray
+from flmc.privacy.lossgrid import LossGrid, compose
+from flmc.privacy.pair import REACH, BitPair
+from flmc.privacy.solve import largest_argument
+
+_ALIASING = 40.0  # exp(-40) = 4e-18
+_MOST_POINTS = 1 << 11
+_FLOOR = 1e-15
+"""Probabilities below this are not resolved; it is added."""
+_DISTINCT = 4.0
+"""Amplitude over noise at which bits are received nearly without error, so that losses are nearly discrete."""
+_CHUNK = 128
+_GRID_POINTS = 1 << 19
+
+
+@dataclass(frozen=True)
+class LossLaw:
+    """The loss of a pair when the received value is normal about ``centres`` with ``weights`` (noise variance 1)."""
+
+    pair: BitPair
+    centres: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def under_first(cls, pair: BitPair) -> LossLaw:
+        """As it is: the value comes from P."""
+        return cls(pair, (pair.amplitude, -pair.amplitude), (pair.high, 1.0 - pair.high))
+
+    @classmethod
+    def of_paper(cls, pair: BitPair, num_devices: int) -> LossLaw:
+        """The paper's bound: the value is noise plus A (K - 1)."""
+        return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
+
+    def log_moment(self, s: ComplexArray) -> ComplexArray:
+        """ln E[exp(s loss)] for complex s, by the trapezoidal rule in the received value; its step keeps clear of the
+        loss's singularities at a distance of pi/(2 A) from the real line."""
+        a, fastest = self.pair.amplitude, float(np.abs(s.imag).max())
+        steepest = 2.0 * a * (self.pair.high - self.pair.low)  # of the loss, at w = 0
+        width = min(0.1, 2 * math.pi / (25.0 * a + steepest * fastest + 60.0))
+        z = np.arange(-REACH, REACH + width, width)
+        density = width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
+        nodes = np.concatenate([c + z for c in self.centres])
+        weights = np.concatenate([w * density for w in self.weights])
+        loss = self.pair.loss(nodes)
+        peak = (s.real[:, None] * loss).max(axis=1)
+        return np.asarray(np.log(np.exp(s[:, None] * loss - peak[:, None]) @ weights) + peak)
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance of the loss."""
+        z = np.linspace(-REACH, REACH, 801)
+        density = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
+        parts = [(w, self.pair.loss(c + z)) for c, w in zip(self.centres, self.weights, strict=True)]
+        mean = sum(w * float(loss @ density) for w, loss in parts)
+        return mean, sum(w * float(np.square(loss - mean) @ density) for w, loss in parts)
+
+    @property
+    def largest(self) -> float:
+        """Largest loss within reach."""
+        return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
+
+    def grid(self, step: float) -> LossGrid:
+        """Losses rounded up to multiples of ``step``."""
+        low, high = self.pair.loss(np.array([min(self.centres) - REACH, max(self.centres) + REACH]))
+        first, last = math.floor(low / step), math.ceil(high / step)
+        edges = self.pair.threshold(step * np.arange(first, last + 1))
+        above = np.asarray(self.weights) @ ndtr(np.asarray(self.centres)[:, None] - edges)
+        mass = np.concatenate([[1.0 - above[0]], above[:-1] - above[1:]])
+        return LossGrid(step, first, np.maximum(mass, 0.0), float(above[-1]))
+
+
+Sum = Sequence[tuple[LossLaw, int]]
+
+
+def exceedance(parts: Sum, epsilon: float, both: bool = False) -> float:
+    r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``, Pr(|X| > epsilon) for the loss under P of
+    symmetric pairs. There X under Q has the law of -X under P, so that :math:`\Pr(X < -\epsilon) = E[e^{-X}; X >
+    \epsilon]`."""
+    distinct = max(law.pair.amplitude for law, _ in parts) > _DISTINCT
+    value = None if distinct else _by_contour(parts, epsilon, both)
+    return _by_grid(parts, epsilon, both) if value is None else value
+
+
+def _by_contour(parts: Sum, epsilon: float, both: bool) -> float | None:
+    """The integral; None where it does not converge."""
+    moments = [(law.moments(), count) for law, count in parts]
+    mean = sum(count * m for (m, _), count in moments)
+    spread = math.sqrt(sum(count * v for (_, v), count in moments))
+    top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
+
+    def cumulant(s: ComplexArray) -> ComplexArray:
+        return np.asarray(sum(count * law.log_moment(s) for law, count in parts))
+
+    saddle = _saddle(cumulant, epsilon, spread)
+    # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both` stays right of them.
+    sign = 1.0 if saddle >= 0 or both else -1.0
+    c = max(saddle, 1.0 / spread) if sign > 0 else min(saddle, -1.0 / spread)
+    period = max(_ALIASING / abs(c), top - epsilon if sign > 0 else epsilon + top, 12.0 * spread)
+    spacing = 2 * math.pi / period
+
+    def terms(t: Array) -> ComplexArray:
+        s: ComplexArray = np.asarray(c + 1j * t, dtype=np.complex128)
+        kernel = 1.0 / s + math.exp(-epsilon) / (s + 1.0) if both else 1.0 / s
+        return np.asarray(np.exp(cumulant(s) - s * epsilon) * kernel)
+
+    def negligible(t: float, values: ComplexArray, total: float) -> bool:
+        return float(np.abs(values).max()) * t < 1e-11 * max(abs(total), _FLOOR)
+
+    total, last = 0.0, spacing * _MOST_POINTS
+    if not negligible(last, terms(np.linspace(0.97 * last, last, 5)), 1.0):
+        return None
+    for first in range(0, _MOST_POINTS, _CHUNK):
+        t = np.asarray(spacing * np.arange(first, first + _CHUNK), dtype=np.float64)
+        values = terms(t)
+        total += float((np.where(t == 0, 1.0, 2.0) * values.real).sum()) * spacing / (2 * math.pi)
+        if negligible(t[-1], values[-_CHUNK // 4 :], total):
+            return min(1.0, max(0.0, total if sign > 0 else 1.0 + total) * (1 + 1e-9) + _FLOOR)
+    return None
+
+
+def _saddle(cumulant: Callable[[ComplexArray], ComplexArray], epsilon: float, spread: float) -> float:
+    """Where K(s) - s epsilon is least: the integrand is largest at the real line and falls off fast."""
+    h = 1e-4 / spread
+
+    def slope(s: float) -> float:
+        high, low = cumulant(np.array([s + h, s - h], dtype=np.complex128)).real
+        return float((high - low) / (2 * h)) - epsilon
+
+    if slope(0.0) > 0:
+        return -_bracketed(lambda s: -slope(-s), spread)
+    return _bracketed(slope, spread)
+
+
+def _bracketed(slope: Callable[[float], float], spread: float) -> float:
+    high = 1.0 / spread
+    while slope(high) < 0 and high * spread < 1e4:
+        high *= 2
+    return largest_argument(slope, 0.0, high, tolerance=1e-3)
+
+
+def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
+    """Upper bound: every loss rounded up."""
+    lowest = [float(law.pair.loss(np.array([min(law.centres) - REACH]))[0]) for law, _ in parts]
+    width = sum(count * (law.largest - low) for (law, count), low in zip(parts, lowest, strict=True))
+    step = width / _GRID_POINTS
+    composed = compose([(law.grid(step), count) for law, count in parts])
+    above = composed.losses > epsilon
+    rounded = step * sum(count for _, count in parts)
+    weight = 1.0 + np.exp(-np.maximum(composed.losses[above] - rounded, epsilon)) if both else 1.0
+    return float(min(1.0, (composed.mass[above] * weight).sum() + 2 * composed.beyond))

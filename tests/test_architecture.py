@@ -10,15 +10,15 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "flmc"
 
 MAP = """
-    errors checks document table randomness
+    errors checks config document table special randomness
     clip
     model linear data
     quantise fading channel uplink
-    power temperature prediction privacy limits
+    power temperature prediction limits privacy spending
     plan planning
     langevin schedule moments engine
     metrics record run
-    figures
+    figures assemble report cli __main__
 """
 ORDER = MAP.split()
 

@@ -6,19 +6,45 @@ import math
 from dataclasses import dataclass
 
 from flmc import checks
+from flmc.errors import InvalidSetting
 
 
 @dataclass(frozen=True)
 class Limits:
     """What limits the gain besides power.
 
-    ``langevin``: ``calibrated`` (temperature 1, the default), ``paper`` (the limit as printed) or ``off``.
+    * ``epsilon``: the privacy budget; None for no privacy limit (the cost is stated all the same).
+    * ``delta``: of statements about one round; ``run_delta``: of statements about the whole run.
+    * ``scope``: whether the budget is for a ``round`` (with ``delta``) or for the ``run`` (with ``run_delta``).
+    * ``privacy``: ``tight``, ``tail``, ``paper`` or ``off``, see :mod:`flmc.privacy.account`.
+    * ``langevin``: ``calibrated`` (temperature 1), ``paper`` (the limit as printed) or ``off``.
     """
 
+    epsilon: float | None = None
+    delta: float = 0.01
+    privacy: str = "tight"
+    scope: str = "round"
+    run_delta: float = 1e-5
     langevin: str = "calibrated"
 
     def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            checks.positive("epsilon", self.epsilon)
+        checks.between("delta", self.delta, 0.0, 1.0)
+        checks.between("run_delta", self.run_delta, 0.0, 1.0)
+        checks.one_of("privacy", self.privacy, ("tight", "tail", "paper", "off"))
+        checks.one_of("scope", self.scope, ("round", "run"))
         checks.one_of("langevin", self.langevin, ("calibrated", "paper", "off"))
+        if self.scope == "run" and self.privacy in ("tail", "paper"):
+            raise InvalidSetting(
+                f"scope 'run' needs privacy 'tight', got {self.privacy!r}: a bound on the probability of a large loss"
+                " in one round says nothing about the sum of losses over rounds, so it does not compose"
+            )
+
+    @property
+    def criterion(self) -> str:
+        """The criterion by which the cost of a round is stated."""
+        return "tight" if self.privacy == "off" else self.privacy
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ from flmc.document import to_document
 from flmc.errors import InvalidSetting
 from flmc.limits import GainLimits, Limits
 from flmc.prediction import Prediction
+from flmc.spending import NEIGHBOURING, Cost, Exposure, cost_of_round, cost_of_run, exposure_of
 from flmc.table import format_number, format_pairs
 from flmc.temperature import temperature
 from flmc.uplink import Uplink
 
 SCHEMA_VERSION = 1
 
-FORECASTS = ("rounds_needed", "prediction", "warnings")
-"""Parts of a plan's document that say what to expect and decide nothing."""
+FORECASTS = ("rounds_needed", "prediction", "warnings", "privacy")
+"""Parts of a plan's document that say what follows from it and decide nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,20 +100,45 @@ class Plan:
         active = kept[np.arange(len(self.planned_gain)) % len(kept)]
         return temperature(self.uplink, self.step_size, self.planned_gain, self.num_devices, active)
 
-    def to_document(self) -> dict[str, Any]:
-        """Everything in plain values, for JSON; unbounded limits are null."""
+    @cached_property
+    def exposure(self) -> Exposure | None:
+        """The privacy events that this plan implies, at its caps; None for the ideal uplink."""
+        return exposure_of(self.uplink, self.gain, self.active, self.num_rounds, self.dim)
+
+    @cached_property
+    def round_cost(self) -> Cost | None:
+        """Privacy of the worst round, by the criterion that was asked for; None for the ideal uplink."""
+        return None if self.exposure is None else cost_of_round(self.exposure, self.limits, self.num_devices)
+
+    @cached_property
+    def run_cost(self) -> Cost | None:
+        """Privacy of the whole run, always `tight`; None for the ideal uplink."""
+        return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
+
+    def _privacy_document(self, with_run: bool) -> dict[str, Any] | None:
+        if self.exposure is None:
+            return None
+        document: dict[str, Any] = {"criterion": self.limits.privacy, "neighbouring": NEIGHBOURING}
+        document["round"] = _plain(self.round_cost)
+        document["run"] = {**_plain(self.run_cost), "rounds": self.exposure.num_rounds} if with_run else None
+        return document
+
+    def to_document(self, *, with_run: bool = True) -> dict[str, Any]:
+        """Everything in plain values, for JSON; what is unbounded is null. Without ``with_run`` the privacy of the run
+        is left out."""
         gain = self.gain if self.gain.size > 1 else float(self.gain[0, 0])
         return {
             "schema_version": self.schema_version,
             "scheme": self.uplink.scheme,
             "gain": to_document(gain),
-            "limits": to_document(self.gain_limits),
+            "limits": {name: to_document(limit) for name, limit in vars(self.gain_limits).items()},
             "binding": self.binding,
             "step_size": self.step_size,
             "effective_step_size": self.effective_step_size,
             "temperature": self.temperature,
             "rounds_needed": self.rounds_needed,
             "data_dependent": self.data_dependent,
+            "privacy": self._privacy_document(with_run),
             "num_devices": self.num_devices,
             "dim": self.dim,
             "num_rounds": self.num_rounds,
@@ -131,7 +157,8 @@ class Plan:
     def digest(self) -> str:
         """SHA-256 of the canonical JSON (sorted keys, no spaces) of what is decided; forecasts, which may depend on
         data, are left out."""
-        decided = {name: value for name, value in self.to_document().items() if name not in FORECASTS}
+        document = self.to_document(with_run=False)
+        decided = {name: value for name, value in document.items() if name not in FORECASTS}
         text = json.dumps(decided, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -161,8 +188,25 @@ class Plan:
                 ("predicted shift of the mean", f"{100 * p.relative_mean_error:.2g} % of trace(Sigma), squared"),
                 ("predicted clipped entries", f"{100 * p.clipped_fraction:.2g} %"),
             ]
-        if self.data_dependent:
-            rows.append(("data dependent", "yes: for simulation; a deployment must plan from public knowledge"))
+        rows += self._privacy_rows()
         rows += [("warning", text) for text in self.warnings]
         title = f"{self.uplink.scheme} uplink, {self.num_devices} devices, dim {self.dim}, {self.uplink.snr_db:g} dB"
         return format_pairs(title, rows)
+
+    def _privacy_rows(self) -> list[tuple[str, str]]:
+        if self.exposure is None or self.round_cost is None or self.run_cost is None:
+            return [("privacy", "none: the ideal uplink hides nothing")]
+        once, whole = self.round_cost, self.run_cost
+        rows = [
+            ("privacy of a round", f"{once} ({self.limits.criterion})"),
+            ("privacy of the run", f"{whole}, over {self.exposure.num_rounds} rounds"),
+            ("neighbouring", NEIGHBOURING),
+        ]
+        if self.data_dependent:
+            text = "yes: a simulation, not a privacy statement for a deployment, which must plan from public knowledge"
+            rows.append(("data dependent", text))
+        return rows
+
+
+def _plain(cost: Cost | None) -> dict[str, Any]:
+    return {} if cost is None else {"epsilon": to_document(cost.epsilon), "delta": cost.delta}

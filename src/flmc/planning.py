@@ -17,6 +17,7 @@ from flmc.model import Model
 from flmc.plan import Plan
 from flmc.power import draw_planned_fading, planned_power_limit, power_scale, realised_gain
 from flmc.prediction import Prediction, predict
+from flmc.spending import privacy_limited_gain
 from flmc.temperature import auto_burn_in_factor, auto_step_size, calibrated_gain, paper_gain, rounds_needed
 from flmc.uplink import Ideal, Uplink
 
@@ -61,7 +62,7 @@ def plan(
     curvature = _Curvature.of(model, public_smoothness, public_convexity)
     task = _Task(model, uplink, limits, curvature, num_rounds, _check_active(active, num_rounds, model.num_devices))
     distance = _distance(model, start)
-    power, privacy = task.power_limit(), math.inf
+    power, privacy = task.power_limit(), task.privacy_limit()
     step, computed = task.step_size(step_size, min(power, privacy))
     factor = task.burn_in_factor(burn_in_step_factor, step if computed else None, num_fast, distance)
     langevin = task.langevin_limit(step, factor, num_fast)
@@ -180,6 +181,11 @@ class _Task:
     def power_limit(self) -> float:
         """The gain that power allows."""
         return planned_power_limit(self.uplink, self.model.num_devices, self.model.dim, self.active)
+
+    def privacy_limit(self) -> float:
+        """The gain that the privacy budget allows."""
+        often = self.num_rounds if self.active is None else int(self.active.sum(axis=0).max())
+        return privacy_limited_gain(self.uplink, self.limits, self.model.num_devices, self.model.dim, often)
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
         """The step, and whether it was computed from the curvature."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
 from flmc.checks import Array
 from flmc.linear import LinearGaussian
+from flmc.special import ndtr
 from flmc.uplink import Uplink
 
 EXPERIMENTS_PREDICTED = 8

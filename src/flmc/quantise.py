@@ -12,11 +12,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit, ndtr
 
 from flmc import checks
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
+from flmc.special import expit, ndtr
 
 _CHECK_POINTS = 2001
 

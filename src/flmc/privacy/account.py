@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import ndtr
 
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
@@ -23,6 +22,7 @@ from flmc.privacy.lossgrid import ComposedLoss, LossGrid, choose_step, compose
 from flmc.privacy.pair import REACH, BitPair
 from flmc.privacy.solve import largest_argument, largest_gain
 from flmc.privacy.tails import LossLaw, exceedance
+from flmc.special import log_ndtr
 
 CRITERIA = ("tight", "tail", "paper")
 
@@ -124,7 +124,7 @@ def _paper_delta(event: BitEvent, epsilon: float, num_devices: int) -> float:
     """Pr(X > epsilon or Y < -epsilon) <= 2 Pr(X > epsilon) with w = z + A (K - 1) in X; Y mirrors it."""
     if event.deterministic:  # the loss is linear in the noise
         mean = (num_devices - 1) * event.mu**2 / 2
-        return min(1.0, 2 * float(ndtr((mean - epsilon) / event.mu)))
+        return min(1.0, 2 * math.exp(log_ndtr((mean - epsilon) / event.mu)))
     return min(
         1.0, 2 * exceedance([(LossLaw.of_paper(pair, num_devices), count) for pair, count in _pairs(event)], epsilon)
     )

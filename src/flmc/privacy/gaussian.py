@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from flmc.privacy.solve import largest_argument
+from flmc.special import log_ndtr, ndtr
 
 
 def delta(epsilon: float, mu: float) -> float:
@@ -22,7 +22,7 @@ def delta(epsilon: float, mu: float) -> float:
         return 1.0
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    return float(np.exp(first) * -np.expm1(min(second - first, 0.0)))
+    return math.exp(first) * -math.expm1(min(second - first, 0.0))
 
 
 def epsilon(target: float, mu: float) -> float:
@@ -44,7 +44,7 @@ def tail_delta(epsilon: float, mu: float) -> float:
     if math.isinf(mu):
         return 1.0
     x = mu * mu / 2
-    return float(ndtr((x - epsilon) / mu) + ndtr((-epsilon - x) / mu))
+    return float(ndtr(np.array([(x - epsilon) / mu, (-epsilon - x) / mu])).sum())
 
 
 def tail_epsilon(target: float, mu: float) -> float:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
 from flmc.checks import Array
+from flmc.special import ndtr
 
 REACH = 10.0
 """Standard deviations of noise beyond which mass (1e-23) is counted as lost."""

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
 from flmc.checks import Array, ComplexArray
 from flmc.privacy.lossgrid import LossGrid, compose
 from flmc.privacy.pair import REACH, BitPair
 from flmc.privacy.solve import largest_argument
+from flmc.special import ndtr
 
 _ALIASING = 40.0  # exp(-40) = 4e-18
 _MOST_POINTS = 1 << 11
@@ -31,7 +31,7 @@ _FLOOR = 1e-15
 _DISTINCT = 4.0
 """Amplitude over noise at which bits are received nearly without error, so that losses are nearly discrete."""
 _CHUNK = 128
-_GRID_POINTS = 1 << 19
+_GRID_POINTS = 1 << 17
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,7 @@
+"""``python -m flmc`` is the command ``flmc``."""
+
+import sys
+
+from flmc.cli import main
+
+sys.exit(main())

@@ -1,0 +1,146 @@
+"""From settings to models, uplinks and plans."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from flmc import data
+from flmc.config import Settings
+from flmc.errors import InvalidSetting
+from flmc.fading import ConstantFading, Fading, RayleighFading
+from flmc.limits import Limits
+from flmc.linear import LinearGaussian
+from flmc.model import Model
+from flmc.plan import Plan
+from flmc.planning import plan
+from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
+from flmc.uplink import Analog, Digital, Ideal, Uplink
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model and an uplink, ready to be planned."""
+
+    model: Model
+    uplink: Uplink
+    limits: Limits
+
+    def plan(self, settings: Settings) -> Plan:
+        """The plan that the settings ask for."""
+        return plan(
+            self.model,
+            self.uplink,
+            self.limits,
+            num_rounds=settings.rounds,
+            num_burn_in=settings.burn_in,
+            step_size=settings.step_size,
+            gain=settings.gain,
+            start=settings.start,
+            burn_in_step_factor=settings.burn_in_step_factor,
+            public_smoothness=settings.public_smoothness,
+            public_convexity=settings.public_convexity,
+        )
+
+
+def assemble(settings: Settings, model: Model | None = None) -> Problem:
+    """Build what the settings describe; a model that was built before may be used again."""
+    limits = Limits(
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        privacy=settings.privacy,
+        scope=settings.scope,
+        run_delta=settings.run_delta,
+        langevin=settings.langevin,
+    )
+    return Problem(make_model(settings) if model is None else model, make_uplink(settings), limits)
+
+
+def make_model(settings: Settings) -> Model:
+    """The paper's linear regression on synthetic data, or a model of the user's."""
+    if settings.model != "linear":
+        model: Model = load_object("model", settings.model, Model)
+        return model
+    statistics = data.draw_linear_statistics(
+        settings.seed,
+        num_experiments=settings.experiments,
+        num_samples=settings.samples,
+        dim=settings.dim,
+        num_devices=settings.devices,
+    )
+    return LinearGaussian(statistics)
+
+
+def make_uplink(settings: Settings) -> Uplink:
+    """Digital, analog or ideal."""
+    if settings.scheme == "ideal":
+        return Ideal()
+    radio: dict[str, Any] = {
+        "clip": settings.clip,
+        "fading": make_fading(settings.fading),
+        "snr_db": settings.snr_db,
+        "noise_power": settings.noise_power,
+    }
+    return Analog(**radio) if settings.scheme == "analog" else Digital(link=make_link(settings), **radio)
+
+
+def make_link(settings: Settings) -> Link:
+    """A link by name."""
+    parameter, name = settings.slope_parameter, settings.link
+    if name == "sigmoid":
+        return Sigmoid(0.05 if parameter is None else parameter)
+    if name == "probit":
+        return Probit(0.03 if parameter is None else parameter)
+    if name == "linear":
+        return Linear(1.0 if parameter is None else parameter)
+    if parameter is not None:
+        raise InvalidSetting(
+            f"slope_parameter is for the links sigmoid, probit and linear; {name!r} takes none, got {parameter}"
+        )
+    if name == "sign":
+        return Sign()
+    link: Link = load_object("link", name, Link, "sigmoid, probit, linear, sign")
+    return link
+
+
+def make_fading(value: str | float) -> Fading:
+    """A number is a constant gain; ``rayleigh:SCALE``; or an object of the user's."""
+    try:
+        return ConstantFading(float(value))
+    except ValueError as error:
+        if isinstance(error, InvalidSetting) or not isinstance(value, str):
+            raise
+    name, _, scale = value.partition(":")
+    if name == "rayleigh":
+        try:
+            return RayleighFading(float(scale))
+        except ValueError as error:
+            if isinstance(error, InvalidSetting):
+                raise
+            raise InvalidSetting(f"fading 'rayleigh:SCALE' needs a number as its scale, got {value!r}") from None
+    fading: Fading = load_object("fading", value, Fading, "a number, rayleigh:SCALE")
+    return fading
+
+
+def load_object(setting: str, path: str, kind: type[Any], known: str | None = None) -> Any:
+    """The object at ``package.module:object``, which must be a ``kind``; a class or function is called without
+    arguments."""
+    module_name, colon, name = path.partition(":")
+    choices = f"{known}, " if known else ""
+    if not colon or not module_name or not name:
+        raise InvalidSetting(f"{setting} must be one of {choices}package.module:object; got {path!r}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a user's module lies where she stands
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+        if not isinstance(found, kind):
+            found = found()
+    except Exception as error:
+        raise InvalidSetting(f"{setting} {path!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, kind):
+        raise InvalidSetting(f"{setting} {path!r} must give a flmc.{kind.__name__}, got {type(found).__name__}")
+    return found

@@ -1,0 +1,155 @@
+"""The command line: translates settings into calls, prints, and nothing else.
+
+Exit codes: 0 done, 1 a run failed, 2 bad input. One line says what is wrong; there is no traceback for a user's
+mistake."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import flmc
+from flmc.assemble import Problem, assemble
+from flmc.config import Settings, merge, read_file
+from flmc.errors import FlmcError, InvalidSetting
+from flmc.plan import Plan
+from flmc.run import run
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=flmc.__doc__, rich_markup_mode=None)
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for every setting, with its description and default from the schema.
+
+    The command is called with ``settings`` in place of them. Values arrive as text: the schema parses and checks them,
+    whether they come from options or from a file.
+    """
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    own = [p.replace(kind=keyword) for p in parameters if p.name != "settings"]
+    options = [_option(name) for name in Settings.model_fields]
+    file = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="settings in a TOML file")]
+    every = [inspect.Parameter("config", keyword, default=None, annotation=file), *options, *own]
+
+    def called(config: Path | None, **values: Any) -> None:
+        given = {name: values.pop(name) for name in list(values) if name in Settings.model_fields}
+        options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
+        command(settings=merge({} if config is None else read_file(config), options), **values)
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in every}
+    return called
+
+
+def _option(name: str) -> inspect.Parameter:
+    field = Settings.model_fields[name]
+    shown = "" if field.default is None else f" [default: {field.default}]"
+    option = typer.Option("--" + name.replace("_", "-"), metavar="VALUE", help=f"{field.description}{shown}")
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, option])
+
+
+def _from_text(name: str, text: str) -> Any:
+    """Lists are written with commas; everything else the schema reads from text."""
+    return text.split(",") if name == "gain" and "," in text else text
+
+
+Json = Annotated[
+    bool, typer.Option("--json", help="one JSON object on standard output, everything else on standard error")
+]
+
+
+@app.command("plan")
+@with_settings
+def plan_command(
+    settings: Settings,
+    json_: Json = False,
+    no_run: Annotated[bool, typer.Option("--no-run", help="leave out the privacy of the whole run")] = False,
+) -> None:
+    """What the constraints allow: gain, limits, which one binds, temperature, privacy of a round and of the run."""
+    problem = assemble(settings)
+    plan = problem.plan(settings)
+    if json_:
+        _print_json(plan.to_document(with_run=not no_run))
+        return
+    from flmc.report import print_plan
+
+    print_plan(plan, _what_if(problem, settings, plan), with_run=not no_run)
+
+
+@app.command("run")
+@with_settings
+def run_command(
+    settings: Settings,
+    json_: Json = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="keep a record in a new directory")] = None,
+) -> None:
+    """Simulate, and print metrics against the exact posterior with their standard errors."""
+    from flmc.report import print_plan, print_result, show_progress
+
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidSetting(f"out must be a new or empty directory, got {str(out)!r}")
+    problem = assemble(settings)
+    plan = problem.plan(settings)
+    if not json_:
+        print_plan(plan, {})
+    with show_progress("simulating") as progress:
+        keep = out is not None
+        result = run(plan, problem.model, settings.seed, settings.num_chains, keep_draws=keep, progress=progress)
+    if out is not None:
+        result.save(out)
+    if json_:
+        _print_json(result.to_document())
+    else:
+        print_result(result, out)
+
+
+@app.command()
+def version() -> None:
+    """The version of flmc."""
+    sys.stdout.write(flmc.__version__ + "\n")
+
+
+def _what_if(problem: Problem, settings: Settings, plan: Plan) -> dict[str, Plan]:
+    """Plans with one constraint relaxed: 3 dB more power, twice the budget, twice the step."""
+    changes: dict[str, dict[str, Any]] = {}
+    if settings.scheme != "ideal":
+        changes["power + 3 dB"] = {"snr_db": settings.snr_db + 3}
+        if settings.privacy != "off":
+            changes["epsilon x 2"] = {"epsilon": 2 * settings.epsilon}
+    changes["step / 2"] = {"step_size": plan.step_size / 2}
+    changes["step x 2"] = {"step_size": plan.step_size * 2}
+    relaxed = {name: settings.model_copy(update=change) for name, change in changes.items()}
+    return {name: assemble(other, problem.model).plan(other) for name, other in relaxed.items()}
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The entry point; returns the exit code."""
+    try:
+        app(arguments, standalone_mode=False)
+    except FlmcError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.Exit as exit_:
+        return int(exit_.exit_code)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), 2)
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 1)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"flmc: {' '.join(message.split())}\n")
+    return code

@@ -1,0 +1,113 @@
+"""Settings: one schema for TOML files, command-line options and JSON. Defaults are the paper's experiment."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from flmc import checks
+from flmc.errors import InvalidSetting
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """Everything a plan or a run can be told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    scheme: Literal["digital", "analog", "ideal"] = Field("digital", description="how devices transmit")
+    snr_db: float = Field(25.0, allow_inf_nan=False, description="largest SNR, power limit over noise power, in dB")
+    epsilon: Positive = Field(5.0, description="privacy budget")
+    delta: Probability = Field(0.01, description="its delta, for one round")
+    run_delta: Probability = Field(1e-5, description="delta of statements about the whole run")
+    scope: Literal["round", "run"] = Field("round", description="what the budget is for")
+    privacy: Literal["tight", "tail", "paper", "off"] = Field("tight", description="criterion of the privacy limit")
+    langevin: Literal["calibrated", "paper", "off"] = Field("calibrated", description="limit that keeps enough noise")
+    step_size: Positive | Literal["auto"] = Field("auto", description="a number or auto")
+    link: str = Field("sigmoid", description="sigmoid, probit, linear, sign or package.module:object")
+    slope_parameter: Positive | None = Field(
+        None, description="of the link; default 0.05 (sigmoid), 0.03 (probit), 1 (linear: its ratio)"
+    )
+    clip: Positive = Field(30.0, description="entrywise bound of a local gradient")
+    devices: Count = Field(20, description="number of devices")
+    dim: Count = Field(5, description="number of entries")
+    samples: Count = Field(1200, description="number of examples in all")
+    rounds: Count = Field(300, description="number of rounds")
+    burn_in: int = Field(200, ge=0, description="rounds that are not kept")
+    burn_in_step_factor: Positive | Literal["auto"] = Field("auto", description="larger steps in early burn-in")
+    start: Literal["prior", "zero"] = Field("prior", description="where chains start")
+    fading: str | float = Field(0.04, description="a number (constant), rayleigh:SCALE or package.module:object")
+    noise_power: Positive = Field(1.0, description="variance of the noise in each real entry")
+    gain: Positive | list[Positive] | None = Field(None, description="override of the planned gain")
+    public_smoothness: Positive | None = Field(None, description="largest curvature, from public knowledge")
+    public_convexity: Positive | None = Field(None, description="smallest curvature, from public knowledge")
+    model: str = Field("linear", description="linear (synthetic data) or package.module:object")
+    experiments: Count = Field(1, description="number of data sets")
+    chains: Count | None = Field(None, description="per data set; default 200 in all, at least 1")
+    seed: int = Field(0, ge=0, description="of all randomness")
+    engine: Literal["auto", "numpy"] = Field("auto", description="what simulates")
+
+    @property
+    def num_chains(self) -> int:
+        """Chains per data set."""
+        return max(1, 200 // self.experiments) if self.chains is None else self.chains
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, not yet checked."""
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise InvalidSetting(f"cannot read the config file {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"the config file {str(path)!r} is not valid TOML: {error}") from error
+
+
+def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
+    """Checked settings: an option beats the file, the file beats the default."""
+    try:
+        return Settings.model_validate({**file, **options})
+    except ValidationError as error:
+        raise InvalidSetting(_one_line(error)) from None
+
+
+def _one_line(error: ValidationError) -> str:
+    """The first problem, with the bound and the value."""
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return f"unknown setting {name!r}; known are {', '.join(Settings.model_fields)}"
+    # A field that may be one of several types has a problem for each: all say what would have been accepted.
+    wanted = dict.fromkeys(_wanted(p["type"], p.get("ctx", {})) for p in problems if p["loc"][0] == name)
+    return f"{name} must be {' or '.join(wanted)}, got {first['input']!r}"
+
+
+def _wanted(kind: str, context: Mapping[str, Any]) -> str:
+    """In words, what a pydantic error of this kind asks for."""
+    if kind == "greater_than":
+        return "positive" if context["gt"] == 0 else f"above {context['gt']:g}"
+    if kind == "value_error":  # of the probabilities
+        return "strictly between 0 and 1"
+    if kind == "greater_than_equal":
+        return f"at least {context['ge']:g}"
+    words = {
+        "literal_error": f"one of {context.get('expected', '')}".replace(" or ", ", "),
+        "finite_number": "a finite number",
+        "float_parsing": "a number",
+        "float_type": "a number",
+        "int_parsing": "a whole number",
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "list_type": "a list of numbers",
+        "string_type": "a word",
+    }
+    return words.get(kind, f"valid ({kind})")

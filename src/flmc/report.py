@@ -1,0 +1,196 @@
+"""What the commands print: plans and results in words, for a reader who does not know the paper."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from flmc.plan import Plan
+from flmc.run import Result
+from flmc.spending import NEIGHBOURING
+from flmc.table import format_number
+
+ADVERSARY = "an honest-but-curious server that sees every received signal and knows all other devices' symbols"
+_CONSTRAINTS = {
+    "power": "transmit power",
+    "langevin": "noise that the sampler needs",
+    "privacy": "privacy budget",
+}
+
+
+def print_plan(plan: Plan, what_if: Mapping[str, Plan], *, with_run: bool = True) -> None:
+    """A plan on standard output."""
+    Console().print(show_plan(plan, what_if, with_run=with_run))
+
+
+def print_result(result: Result, record: Path | None) -> None:
+    """Metrics on standard output, and where the record is."""
+    console = Console()
+    console.print(show_result(result))
+    if record is not None:
+        console.print(f"record: {record}")
+
+
+@contextmanager
+def show_progress(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar with the time left on standard error, if that is a terminal and the work takes longer than a second."""
+    console = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=1.0)
+    began = time.monotonic()
+
+    def progress(fraction: float) -> None:
+        if time.monotonic() - began > 1.0:
+            bar.start()
+        bar.update(task, completed=fraction)
+
+    try:
+        yield progress
+    finally:
+        bar.stop()
+
+
+def show_plan(plan: Plan, what_if: Mapping[str, Plan], *, with_run: bool = True) -> RenderableType:
+    """A plan: what limits the gain, what relaxing would bring, temperature, privacy."""
+    parts: list[RenderableType] = [_limits(plan), Text(), _facts(plan, with_run)]
+    if what_if:
+        parts += [Text(), _what_if(plan, what_if, with_run)]
+    parts += [Text(f"warning: {text}", style="yellow") for text in plan.warnings]
+    return Group(*parts)
+
+
+def _limits(plan: Plan) -> Table:
+    uplink = plan.uplink
+    radio = "" if math.isinf(uplink.snr_db) else f", {uplink.snr_db:g} dB"
+    table = Table(
+        title=f"{uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}", title_justify="left"
+    )
+    table.add_column("the gain is limited by")
+    table.add_column("largest gain", justify="right")
+    table.add_column("")
+    for name, words in _CONSTRAINTS.items():
+        mark = "<- decides" if plan.binding == name else ""
+        table.add_row(words, format_number(getattr(plan.gain_limits, name)), mark)
+    table.add_row(
+        "gain used", format_number(plan.typical_gain), "given" if plan.binding == "given" else "", style="bold"
+    )
+    return table
+
+
+def _facts(plan: Plan, with_run: bool) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("step size", f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})")
+    table.add_row("temperature", temperature_in_words(plan.temperature))
+    if plan.prediction is not None:
+        p = plan.prediction
+        table.add_row(
+            "predicted",
+            f"variance {p.variance_ratio:.4g} times the posterior's; mean off by"
+            f" {100 * p.relative_mean_error:.2g} % of trace(Sigma), squared; {100 * p.clipped_fraction:.2g} % clipped",
+        )
+    needed = "unknown (no convexity given)" if plan.rounds_needed is None else f"about {plan.rounds_needed}"
+    table.add_row("rounds", f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in; needed for burn-in: {needed}")
+    for name, text in privacy_in_words(plan, with_run):
+        table.add_row(name, text)
+    return table
+
+
+def temperature_in_words(temperature: float | None) -> str:
+    """What a temperature means."""
+    if temperature is None:
+        return "unknown: the link has no slope"
+    if temperature > 1.05:
+        meaning = f"too hot: samples spread {temperature:.3g} times as wide in variance as the posterior"
+    elif temperature < 0.95:
+        meaning = "too cold: samples collapse towards the mode"
+    else:
+        meaning = "right: samples spread like the posterior"
+    return f"{temperature:.4g}, {meaning}"
+
+
+def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]:
+    """Privacy of a round and of the run, with all that a statement needs."""
+    exposure, once = plan.exposure, plan.round_cost
+    if exposure is None or once is None:
+        return [("privacy", "none: the ideal uplink transmits exact gradients")]
+    criteria = {
+        "tight": "standard differential privacy",
+        "tail": "probability of a larger loss at the worst pair",
+        "paper": "the paper's bound",
+    }
+    rows = [("privacy, one round", f"{once} ({plan.limits.criterion}: {criteria[plan.limits.criterion]})")]
+    if with_run and plan.run_cost is not None:
+        rows.append(("privacy, whole run", f"{plan.run_cost}, over {exposure.num_rounds} rounds (tight)"))
+        if plan.run_cost.epsilon > 20:
+            rows.append(("", "such an epsilon for the whole run guarantees next to nothing"))
+    rows += [("neighbouring", NEIGHBOURING), ("adversary", ADVERSARY)]
+    bound = exposure.round.largest_loss
+    rows.append(("largest loss", f"{format_number(bound)} in one round, at any signal-to-noise ratio"))
+    if plan.data_dependent:
+        rows.append(
+            (
+                "data dependent",
+                "yes: the step was computed from the devices' data. This is a simulation, not a privacy"
+                " statement for a deployment; give public_smoothness and public_convexity, or a step",
+            )
+        )
+    return rows
+
+
+def _what_if(plan: Plan, what_if: Mapping[str, Plan], with_run: bool) -> Table:
+    table = Table(title="what relaxing would bring", title_justify="left")
+    table.add_column("if")
+    for name in ("gain", "decided by", "step", "temper- ature", "burn-in", "epsilon, a round"):
+        table.add_column(name, justify="right")
+    if with_run:
+        table.add_column("epsilon, the run", justify="right")
+    for name, other in {"as planned": plan, **what_if}.items():
+        cells = [format_number(other.typical_gain), other.binding, format_number(other.step_size)]
+        cells += [format_number(other.temperature), format_number(other.rounds_needed)]
+        cells += ["none" if cost is None else format_number(cost.epsilon) for cost in [other.round_cost]]
+        if with_run:
+            cells += ["none" if other.run_cost is None else format_number(other.run_cost.epsilon)]
+        table.add_row(name, *cells)
+    return table
+
+
+def show_result(result: Result) -> RenderableType:
+    """Metrics of a run with their standard errors, beside what was predicted."""
+    metrics, prediction = result.metrics, result.plan.prediction
+    if metrics is None:
+        return Text(str(result))
+    title = f"{len(result.mean)} data set(s), {result.num_chains} chain(s) each, {result.seconds:.1f} s CPU"
+    table = Table(title=title, title_justify="left")
+    for name in ("against the exact posterior", "measured", "expected"):
+        table.add_column(name, justify="left" if name.startswith("against") else "right")
+    ratio = "1" if prediction is None else f"{prediction.variance_ratio:.4g} (predicted)"
+    shift = "0" if prediction is None else f"{prediction.mean_error_squared:.2g} (predicted)"
+    table.add_row("variance ratio", str(metrics.variance_ratio), ratio)
+    table.add_row("  smallest over directions", str(metrics.variance_ratio_smallest), "")
+    table.add_row("  largest over directions", str(metrics.variance_ratio_largest), "")
+    table.add_row("squared mean error", str(metrics.mean_error_squared), shift)
+    floor = f"{metrics.wasserstein2_floor:.2g} (floor, {metrics.num_draws} draws)"
+    table.add_row("squared W2 distance", str(metrics.wasserstein2_squared), floor)
+    table.add_row("MSE", str(metrics.mse), f"{metrics.posterior_trace:.4g} (exact samples)")
+    notes: list[RenderableType] = []
+    if metrics.independent_draws < 20:
+        share = 100 / metrics.independent_draws
+        notes.append(
+            Text(
+                f"note: with {metrics.independent_draws:.1f} independent draws a data set the variance ratio is biased"
+                f" low by about {share:.0f} %; use more chains to judge it",
+                style="yellow",
+            )
+        )
+    return Group(table, *notes)

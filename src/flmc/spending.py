@@ -1,0 +1,74 @@
+"""What a schedule of gains spends of a device's privacy, in a round and in a run; and the gain that a budget allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.checks import Array
+from flmc.limits import Limits
+from flmc.privacy.account import allowed_gain, epsilon_of
+from flmc.privacy.event import Event, count_gains, event_of
+from flmc.table import format_number
+from flmc.uplink import Ideal, Uplink
+
+NEIGHBOURING = "device (all data of one device are replaced)"
+_LARGEST_GAIN = 1e9
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What the most exposed device transmits, at the caps of the gain: the worst round, and the whole run."""
+
+    round: Event
+    run: Event
+    num_rounds: int
+    """Rounds in which that device transmits."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An (epsilon, delta) statement; epsilon is an upper bound, infinite where there is none."""
+
+    epsilon: float
+    delta: float
+
+    def __str__(self) -> str:
+        return f"epsilon {format_number(self.epsilon)} at delta {self.delta:g}"
+
+
+def exposure_of(uplink: Uplink, gain: Array, active: Array | None, num_rounds: int, dim: int) -> Exposure | None:
+    """The privacy events of a plan; None for the ideal uplink, which has no privacy to speak of.
+
+    ``gain`` is the cap, (1 or round, 1 or dim). In a round the largest cap of every entry counts. Over the run, if
+    devices come and go, the device that transmits most often; with gains that change over rounds, a device that is
+    there in all of them."""
+    if isinstance(uplink, Ideal):
+        return None
+    caps = np.broadcast_to(np.minimum(gain, _LARGEST_GAIN), (len(gain), dim))
+    often = num_rounds if active is None else int(active.sum(axis=0).max())
+    worst_round = event_of(uplink, count_gains(caps.max(axis=0)))
+    if len(caps) == 1:
+        run = event_of(uplink, [(value, count * often) for value, count in count_gains(caps)])
+    else:
+        run, often = event_of(uplink, count_gains(caps)), num_rounds
+    return Exposure(worst_round, run, often)
+
+
+def privacy_limited_gain(uplink: Uplink, limits: Limits, num_devices: int, dim: int, num_transmitting: int) -> float:
+    """Largest constant gain within the budget; infinite without a budget."""
+    if limits.epsilon is None or limits.privacy == "off" or isinstance(uplink, Ideal):
+        return float("inf")
+    count, delta = (dim, limits.delta) if limits.scope == "round" else (dim * num_transmitting, limits.run_delta)
+    return allowed_gain(lambda g: event_of(uplink, [(g, count)]), limits.epsilon, delta, limits.criterion, num_devices)
+
+
+def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
+    """By the criterion that was asked for."""
+    return Cost(epsilon_of(exposure.round, limits.delta, limits.criterion, num_devices), limits.delta)
+
+
+def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
+    """Always `tight`: the other criteria do not compose."""
+    return Cost(epsilon_of(exposure.run, limits.run_delta), limits.run_delta)

@@ -72,3 +72,19 @@ def test_the_map_in_the_docs_is_the_one_enforced() -> None:
 
     text = (ROOT / "docs" / "development.md").read_text()
     assert MAP.strip("\n") in text
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_examples_run(script: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_readme_shows_the_first_ten_minutes() -> None:
+    """The README's code is the example's, block by block."""
+    example = (ROOT / "examples" / "first_ten_minutes.py").read_text()
+    for block in blocks(ROOT / "README.md", "python"):
+        assert block.strip() in example

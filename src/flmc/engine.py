@@ -118,7 +118,9 @@ def _simulate_tile(plan: Plan, model: Model, seed: int, tile: _Tile, trajectory:
         schedule = draw_schedule(plan, seed, tile.experiments, block)
         source = _NoiseSource(plan, seed, tile, block)
         for index in range(len(schedule)):
-            state, info = langevin.step(state, source.next(len(schedule)), schedule.round(index), gradient, plan.uplink)
+            noise = source.next(len(schedule))
+            with np.errstate(over="ignore", invalid="ignore"):  # a diverging chain is caught and named below
+                state, info = langevin.step(state, noise, schedule.round(index), gradient, plan.uplink)
             if not np.isfinite(state.theta).all():
                 _fail(state, tile)
             kept = state.round - plan.num_burn_in

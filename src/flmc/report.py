@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -149,20 +150,23 @@ def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]
 
 
 def _what_if(plan: Plan, what_if: Mapping[str, Plan], with_run: bool) -> Table:
-    table = Table(title="what relaxing would bring", title_justify="left")
-    table.add_column("if")
-    for name in ("gain", "decided by", "step", "temper- ature", "burn-in", "epsilon, a round"):
+    table = Table(title="what relaxing would bring", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("if", no_wrap=True)
+    for name in ("gain", "decided by", "step", "temp.", "burn-in", "epsilon, a round"):
         table.add_column(name, justify="right")
     if with_run:
         table.add_column("epsilon, the run", justify="right")
     for name, other in {"as planned": plan, **what_if}.items():
-        cells = [format_number(other.typical_gain), other.binding, format_number(other.step_size)]
-        cells += [format_number(other.temperature), format_number(other.rounds_needed)]
-        cells += ["none" if cost is None else format_number(cost.epsilon) for cost in [other.round_cost]]
+        numbers = [other.temperature, other.rounds_needed, other.round_cost and other.round_cost.epsilon]
         if with_run:
-            cells += ["none" if other.run_cost is None else format_number(other.run_cost.epsilon)]
+            numbers.append(other.run_cost and other.run_cost.epsilon)
+        cells = [_short(other.typical_gain), other.binding, _short(other.step_size), *map(_short, numbers)]
         table.add_row(name, *cells)
     return table
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else "unbounded" if math.isinf(value) else f"{value:.4g}"
 
 
 def show_result(result: Result) -> RenderableType:

@@ -25,6 +25,8 @@ def ndtr(x: Array) -> Array:
 
 def log_ndtr(x: float) -> float:
     """Its logarithm; far in the lower tail, where the function itself underflows, by its asymptotic series."""
+    if x > 0.0:
+        return math.log1p(-0.5 * math.erfc(x * math.sqrt(0.5)))
     if x > -30.0:
         return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
     inverse = 1.0 / (x * x)

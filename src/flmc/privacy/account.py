@@ -93,12 +93,19 @@ def composed_loss(event: BitEvent) -> ComposedLoss:
     """Distribution of the loss of a bit event, as an upper bound (connect the dots, FFT)."""
     pairs = _pairs(event)
     step, coarsened = choose_step([(pair.spread, count) for pair, count in pairs])
+    step = _aligned(step, pairs[0][0])
     if event.symmetric:
         parts = [(LossGrid.of_pair(pair, step), count) for pair, count in pairs]
     else:
         parts = [(_dominating_grid(pair, step), count) for pair, count in pairs]
     result = compose(parts)
     return ComposedLoss(result.losses, result.mass, result.beyond, step, coarsened)
+
+
+def _aligned(step: float, pair: BitPair) -> float:
+    """A slightly smaller step that divides the largest loss, on which nearly all mass sits at high SNR."""
+    bound = math.log(pair.high / pair.low) if pair.low > 0 else math.inf
+    return bound / math.ceil(bound / step) if bound / step < 1e6 else step
 
 
 def _dominating_grid(pair: BitPair, step: float) -> LossGrid:

@@ -47,7 +47,7 @@ class BitPair:
 
     def threshold(self, loss: Array) -> Array:
         """The w at which the loss is ``loss``; infinite beyond the loss's bounds."""
-        x = np.exp(loss)
+        x = np.exp(np.minimum(loss, 700.0))  # a larger loss is out of reach
         above = x * (1.0 - self.low) - (1.0 - self.high)
         below = self.high - x * self.low
         with np.errstate(divide="ignore", invalid="ignore"):

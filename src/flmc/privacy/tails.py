@@ -106,6 +106,8 @@ def _by_contour(parts: Sum, epsilon: float, both: bool) -> float | None:
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
     spread = math.sqrt(sum(count * v for (_, v), count in moments))
+    if mean - epsilon > 8.0 * spread:  # all but certain
+        return 1.0
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
 
     def cumulant(s: ComplexArray) -> ComplexArray:

@@ -1,0 +1,253 @@
+"""Privacy: dominance, monotonicity, bounds, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+import flmc
+from conftest import full
+from flmc.checks import Array
+from flmc.errors import InvalidSetting
+from flmc.privacy.account import CRITERIA, allowed_gain, delta_of, epsilon_of
+from flmc.privacy.event import BitEvent, GaussianEvent, count_gains, event_of
+from flmc.privacy.pair import BitPair
+from flmc.privacy.solve import largest_argument
+
+EXAMPLES = full(100, 20)
+gains = st.floats(0.01, 3.0)
+probabilities = st.floats(0.51, 0.99)
+slack = 1 + 1e-6  # of the grid: bounds are upper bounds with an error of this order
+
+
+def bits(p: float, gain: float, count: int, noise_power: float = 1.0) -> BitEvent:
+    return BitEvent(p, 1 - p, noise_power, ((gain, count),))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(probabilities, gains, st.integers(1, 400), st.floats(1.0, 3.0), st.floats(1e-8, 0.1))
+def test_more_noise_and_fewer_rounds_never_cost_more(
+    p: float, gain: float, count: int, factor: float, delta: float
+) -> None:
+    here = epsilon_of(bits(p, gain, count), delta)
+    assert epsilon_of(bits(p, gain, count, noise_power=factor), delta) <= here * (1 + 1e-4) + 1e-9
+    assert epsilon_of(bits(p, gain, max(1, int(count / factor))), delta) <= here * (1 + 1e-4) + 1e-9
+    assert epsilon_of(bits(p, gain, count), min(delta * factor, 0.5)) <= here * slack
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.floats(0.01, 0.2), st.floats(1.0, 60.0), st.floats(0.1, 1.0), gains, st.sampled_from(["tight", "tail"]))
+def test_a_smaller_clip_never_costs_more(slope: float, clip: float, factor: float, gain: float, criterion: str) -> None:
+    link = flmc.Sigmoid(slope)
+    wide, narrow = (event_of(flmc.Digital(link=link, clip=c), [(gain, 4)]) for c in (clip, clip * factor))
+    epsilon = 0.4 * wide.largest_loss
+    assert delta_of(narrow, epsilon, criterion, 20) <= delta_of(wide, epsilon, criterion, 20) * (1 + 1e-3) + 1e-9
+    analog = [event_of(flmc.Analog(clip=c), [(gain / clip, 4)]) for c in (clip, clip * factor)]
+    assert epsilon_of(analog[1], 1e-4, criterion) <= epsilon_of(analog[0], 1e-4, criterion) * slack
+
+
+@settings(max_examples=full(400, 60), deadline=None)
+@given(probabilities, gains, st.data(), st.floats(0.0, 4.0))
+def test_the_extreme_pair_dominates_every_pair_of_clipped_gradients(
+    p: float, gain: float, data: st.DataObject, epsilon: float
+) -> None:
+    """One entry, exact: any two bit probabilities within [1 - p, p] are no easier to tell apart."""
+    inside = st.floats(1 - p, p)
+    one, two = data.draw(inside), data.draw(inside)
+    extreme = BitPair(p, 1 - p, gain).delta(np.array([epsilon]))[0]
+    if abs(one - two) > 1e-9:
+        pair = BitPair(max(one, two), min(one, two), gain)
+        for order in (pair, pair.reversed):
+            assert order.delta(np.array([epsilon]))[0] <= extreme + 1e-12
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(probabilities, gains, st.integers(1, 30))
+def test_epsilon_and_delta_are_inverse(p: float, gain: float, count: int) -> None:
+    event = bits(p, gain, count)
+    epsilon = epsilon_of(event, 1e-3)
+    if epsilon > 0:
+        assert delta_of(event, epsilon) == pytest.approx(1e-3, rel=1e-6)
+    assert epsilon <= event.largest_loss
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize(
+    "uplink",
+    [flmc.Digital(), flmc.Analog(), flmc.Digital(link=flmc.Linear(1.0)), flmc.Digital(link=flmc.Sign())],
+    ids=["sigmoid", "analog", "linear", "sign"],
+)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_the_allowed_gain_is_the_largest(uplink: flmc.Uplink, criterion: str, epsilon: float) -> None:
+    def event(gain: float) -> BitEvent | GaussianEvent:
+        return event_of(uplink, [(gain, 5)])
+
+    gain = allowed_gain(event, epsilon, 0.01, criterion, 20)
+    assert 0 < gain < math.inf
+    assert delta_of(event(gain), epsilon, criterion, 20) <= 0.01
+    assert delta_of(event(1.001 * gain), epsilon, criterion, 20) > 0.01
+    again = epsilon_of(event(gain), 0.01, criterion, 20)
+    assert again == pytest.approx(epsilon, rel=1e-5)
+
+
+def test_criteria_are_ordered() -> None:
+    """What the paper allows, tail allows; what tail allows, tight allows."""
+    for epsilon in (0.3, 1, 3, 6):
+        allowed = [allowed_gain(lambda g: event_of(flmc.Digital(), [(g, 5)]), epsilon, 0.01, c, 20) for c in CRITERIA]
+        assert allowed[0] >= allowed[1] >= allowed[2]
+
+
+def test_digital_loss_is_bounded_and_analog_loss_is_not() -> None:
+    bound = 5 * 0.05 * 30
+    previous = 0.0
+    for snr_db in range(-10, 81, 10):
+        gain = 10 ** (snr_db / 20)
+        digital = epsilon_of(event_of(flmc.Digital(), [(gain, 5)]), 1e-9)
+        analog = epsilon_of(event_of(flmc.Analog(), [(gain, 5)]), 1e-9)
+        assert previous <= digital <= bound
+        assert analog > gain**2 * 9000
+        previous = digital
+    assert previous == pytest.approx(bound, rel=1e-6)
+
+
+def test_links_that_reveal_the_sign_for_certain_are_gaussian() -> None:
+    """Phi(clip) = 1: two normal distributions 2 A apart in every entry."""
+    for link in (flmc.Sign(), flmc.Linear(1.0)):
+        event = event_of(flmc.Digital(link=link), [(0.2, 5)])
+        assert math.isinf(event.largest_loss)
+        assert delta_of(event, 1.0) == pytest.approx(delta_of(GaussianEvent(2.0, 1.0, ((0.2, 5),)), 1.0))
+        assert epsilon_of(event, 1e-3, "tail", 20) == pytest.approx(
+            epsilon_of(GaussianEvent(2.0, 1.0, ((0.2, 5),)), 1e-3, "tail")
+        )
+        loud = epsilon_of(event_of(flmc.Digital(link=link), [(1e6, 5)]), 1e-3)
+        assert loud > 1e12
+    nearly = event_of(flmc.Digital(link=flmc.Sigmoid(1.2), clip=30.0), [(0.2, 5)])  # 1 - p = 2e-16
+    assert epsilon_of(nearly, 1e-3) == pytest.approx(epsilon_of(GaussianEvent(2.0, 1.0, ((0.2, 5),)), 1e-3), rel=1e-3)
+
+
+class Lopsided(flmc.Link):
+    """Phi(30) = 0.6, Phi(-30) = 0.05: not symmetric."""
+
+    def probability(self, g: Array) -> Array:
+        return np.asarray(np.interp(g, [-30.0, 0.0, 30.0], [0.05, 0.5, 0.6]))
+
+
+def mixed_delta(high: float, low: float, entries: int, swapped: int, epsilon: float) -> float:
+    """Without noise: hockey-stick divergence when ``swapped`` entries have the two data sets' roles exchanged."""
+    kept = np.arange(entries - swapped + 1)
+    turned = np.arange(swapped + 1)
+    p = np.outer(binom.pmf(kept, entries - swapped, high), binom.pmf(turned, swapped, low))
+    q = np.outer(binom.pmf(kept, entries - swapped, low), binom.pmf(turned, swapped, high))
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+def test_naive_composition_of_an_asymmetric_link_is_wrong() -> None:
+    """Composing each order and taking the larger misses neighbours that mix the orders over entries."""
+    high, low, entries = 0.6, 0.05, 8
+    event = event_of(flmc.Digital(link=Lopsided()), [(1e4, entries)])
+    assert (event.high, event.low) == (0.6, 0.05)  # type: ignore[union-attr]
+    beaten = False
+    for epsilon in np.linspace(0.5, 18, 36):
+        pure = max(mixed_delta(high, low, entries, s, epsilon) for s in (0, entries))
+        mixed = max(mixed_delta(high, low, entries, s, epsilon) for s in range(entries + 1))
+        beaten = beaten or mixed > 1.05 * pure + 1e-12
+        assert delta_of(event, float(epsilon)) >= mixed - 1e-12
+    assert beaten
+
+
+def test_asymmetric_links_are_planned_tight_and_refused_otherwise(model: flmc.LinearGaussian) -> None:
+    uplink = flmc.Digital(link=Lopsided())
+    plan = flmc.plan(model, uplink, flmc.Limits(epsilon=5, langevin="off"), step_size=1e-3)
+    assert plan.gain_limits.privacy > 0
+    assert plan.round_cost is not None
+    assert plan.round_cost.epsilon <= 5 * (1 + 1e-6)
+    for criterion in ("tail", "paper"):
+        with pytest.raises(InvalidSetting, match="mix the two orders"):
+            flmc.plan(model, uplink, flmc.Limits(epsilon=5, privacy=criterion), step_size=1e-3)
+
+
+def test_what_is_not_proven_is_refused_by_name() -> None:
+    class Ternary(flmc.Ideal):
+        scheme = "ternary"
+
+    with pytest.raises(InvalidSetting, match=r"ternary uplink \(Ternary\): its worst-case pair is not proven"):
+        event_of(Ternary(), [(1.0, 5)])
+    with pytest.raises(InvalidSetting, match="privacy must be one of tight, tail, paper, off; got 'loose'"):
+        delta_of(bits(0.7, 0.1, 5), 1.0, "loose")
+
+
+@pytest.mark.parametrize("privacy", ["tail", "paper"])
+def test_criteria_that_do_not_compose_are_refused_for_a_run(privacy: str) -> None:
+    with pytest.raises(InvalidSetting, match="does not compose"):
+        flmc.Limits(epsilon=5, scope="run", privacy=privacy)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"epsilon": 0}, "epsilon must be positive, got 0"),
+        ({"epsilon": -1}, "epsilon must be positive, got -1"),
+        ({"delta": 1.0}, "delta must lie strictly between 0 and 1, got 1.0"),
+        ({"run_delta": 0}, "run_delta must lie strictly between 0 and 1, got 0"),
+        ({"scope": "day"}, "scope must be one of round, run; got 'day'"),
+    ],
+)
+def test_impossible_limits(settings_: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        flmc.Limits(**settings_)  # type: ignore[arg-type]
+
+
+def test_run_budget(model: flmc.LinearGaussian) -> None:
+    for uplink in (flmc.Digital(), flmc.Analog()):
+        plan = flmc.plan(model, uplink, flmc.Limits(epsilon=20, scope="run"))
+        assert plan.binding == "privacy"
+        assert plan.run_cost is not None
+        assert 19.9 < plan.run_cost.epsilon <= 20 * (1 + 1e-9)
+        assert plan.temperature == pytest.approx(1.0)  # the automatic step follows
+
+
+def test_devices_that_transmit_less_spend_less(model: flmc.LinearGaussian) -> None:
+    active = np.zeros((300, 20))
+    active[np.arange(300), np.arange(300) % 20] = 1
+    active[:, :10] = np.maximum(active[:, :10], np.arange(300)[:, None] % 2)
+    uplink, gain = flmc.Digital(), 0.1
+    plans = [flmc.plan(model, uplink, gain=gain, step_size=1e-4, active=a) for a in (active, None)]
+    costs = [p.run_cost.epsilon for p in plans if p.run_cost is not None]
+    assert plans[0].exposure is not None
+    assert plans[0].exposure.num_rounds == int(active.sum(axis=0).max()) < 300
+    assert costs[0] < costs[1]
+
+
+def test_gains_that_change_are_composed_one_by_one(model: flmc.LinearGaussian) -> None:
+    gain = np.repeat([[0.05], [0.2], [0.1]], 100, axis=0)
+    plan = flmc.plan(model, flmc.Analog(), gain=gain / 100, step_size=1e-6)
+    assert plan.run_cost is not None
+    mu2 = sum(500 * (60 * g / 100) ** 2 for g in (0.05, 0.2, 0.1))
+    expected = epsilon_of(GaussianEvent(1.0, 1.0, ((math.sqrt(mu2), 1),)), 1e-5)
+    assert plan.run_cost.epsilon == pytest.approx(expected, rel=1e-9)
+    digital = flmc.plan(model, flmc.Digital(), gain=gain, step_size=1e-3)
+    louder = flmc.plan(model, flmc.Digital(), gain=0.2, step_size=1e-3)
+    assert digital.run_cost is not None
+    assert louder.run_cost is not None
+    assert digital.run_cost.epsilon < louder.run_cost.epsilon
+    assert digital.round_cost == louder.round_cost
+
+
+@given(st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=200))
+def test_counting_gains_never_rounds_down(values: list[float]) -> None:
+    counted = count_gains(np.array(values))
+    assert sum(count for _, count in counted) == len(values)
+    spread = np.sort(np.repeat([value for value, _ in counted], [count for _, count in counted]))
+    assert (spread >= np.sort(values) * (1 - 1e-11)).all()
+
+
+@given(st.floats(0.1, 10), st.floats(-3, 3))
+def test_root_finding_ends_on_the_safe_side(scale: float, root: float) -> None:
+    found = largest_argument(lambda x: math.expm1(scale * (x - root)), -20.0, 20.0)
+    assert math.expm1(scale * (found - root)) <= 0
+    assert found == pytest.approx(root, abs=1e-8)

@@ -9,7 +9,11 @@ import numpy as np
 from flmc.checks import Array
 from flmc.errors import MissingExtra
 from flmc.model import Gaussian
+from flmc.power import planned_power_limit
+from flmc.privacy.account import epsilon_of
+from flmc.privacy.event import event_of
 from flmc.run import Result
+from flmc.uplink import Analog, Digital, replace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +48,22 @@ def draw_posterior(axes: Axes, result: Result, posterior: Gaussian, entries: tup
         axes.plot(*_ellipse(mean[list(entries)], covariance[pick]), color=colour, label=label)
     axes.set_xlabel(f"theta, entry {entries[0] + 1}")
     axes.set_ylabel(f"theta, entry {entries[1] + 1}")
+
+
+def draw_loss_against_snr(axes: Axes, digital: Digital, analog: Analog, dim: int, delta: float, snr_db: Array) -> None:
+    """Epsilon of one round at full transmit power, against the SNR: bounded for digital, not for analog."""
+    for uplink, colour in ((digital, COLOURS[0]), (analog, COLOURS[1])):
+        epsilon = []
+        for value in snr_db:
+            loud = replace(uplink, snr_db=float(value))
+            event = event_of(loud, [(planned_power_limit(loud, 2, dim), dim)])
+            epsilon.append(epsilon_of(event, delta))
+        axes.semilogy(snr_db, epsilon, color=colour, label=uplink.scheme)
+    bound = event_of(digital, [(1.0, dim)]).largest_loss
+    axes.axhline(bound, color=COLOURS[0], linestyle=":", label=f"digital bound {bound:g}")
+    axes.set_xlabel("SNR at the transmitter [dB]")
+    axes.set_ylabel(f"epsilon of one round at delta = {delta:g}")
+    axes.legend(frameon=False)
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:

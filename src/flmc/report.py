@@ -150,16 +150,15 @@ def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]
 
 
 def _what_if(plan: Plan, what_if: Mapping[str, Plan], with_run: bool) -> Table:
-    table = Table(title="what relaxing would bring", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title="what relaxing would bring", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("if", no_wrap=True)
-    for name in ("gain", "decided by", "step", "temp.", "burn-in", "epsilon, a round"):
-        table.add_column(name, justify="right")
-    if with_run:
-        table.add_column("epsilon, the run", justify="right")
+    columns = ["gain", "binds", "step", "temper-\nature", "burn-in\nneeded", "epsilon\nround"]
+    columns += ["epsilon\nrun"] if with_run else []
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
     for name, other in {"as planned": plan, **what_if}.items():
-        numbers = [other.temperature, other.rounds_needed, other.round_cost and other.round_cost.epsilon]
-        if with_run:
-            numbers.append(other.run_cost and other.run_cost.epsilon)
+        costs = [other.round_cost, *([other.run_cost] if with_run else [])]
+        numbers = [other.temperature, other.rounds_needed, *(None if cost is None else cost.epsilon for cost in costs)]
         cells = [_short(other.typical_gain), other.binding, _short(other.step_size), *map(_short, numbers)]
         table.add_row(name, *cells)
     return table

@@ -33,17 +33,17 @@ def symmetric(p: float, gain: float, count: int) -> BitEvent:
     [(5, "paper", 0.19397), (5, "tail", 0.68168), (1, "paper", 0.065935), (1, "tail", 0.135414)],
 )
 def test_gain_of_the_digital_round(epsilon: float, criterion: str, gain: float) -> None:
-    found = allowed_gain(digital, epsilon, 0.01, criterion, 20)
+    found = allowed_gain(digital(1.0), epsilon, 0.01, criterion, 20)
     assert found == pytest.approx(gain, rel=0, abs=0.5 * 10 ** -len(str(gain).partition(".")[2]))
 
 
 @pytest.mark.parametrize("criterion", ["tight", "tail", "paper"])
 def test_a_budget_above_the_bound_is_unbounded(criterion: str) -> None:
-    assert math.isinf(allowed_gain(lambda g: digital(g, 0.01), 2, 0.01, criterion, 20))
+    assert math.isinf(allowed_gain(digital(1.0, 0.01), 2, 0.01, criterion, 20))
 
 
 def test_other_check_values() -> None:
-    analog = allowed_gain(lambda g: event_of(flmc.Analog(), [(g, 5)]), 5, 0.01, "tail", 20)
+    analog = allowed_gain(event_of(flmc.Analog(), [(1.0, 5)]), 5, 0.01, "tail", 20)
     assert analog == pytest.approx(0.0119167, abs=5e-8)
     assert epsilon_of(symmetric(0.7, 0.1, 500), 1e-5) == pytest.approx(8.6754, abs=5e-5)
     assert epsilon_of(GaussianEvent(1.0, 400.0, ((1.0, 500),)), 1e-5) == pytest.approx(4.98331, abs=5e-6)
@@ -133,10 +133,11 @@ def test_contour_against_grid(gain: float) -> None:
     pair = BitPair(0.8, 0.2, gain)
     spread = pair.spread * math.sqrt(5)
     for law in (LossLaw.under_first(pair), LossLaw.of_paper(pair, 3)):
-        mean = 5 * law.moments()[0]
+        mean, variance = law.moments()
+        mean, deviation = 5 * mean, math.sqrt(5 * variance)
         for epsilon in (mean - spread, mean + spread, mean + 3 * spread):
             if 0 < epsilon < 5 * math.log(4):
-                contour = _by_contour([(law, 5)], epsilon, False)
+                contour = _by_contour([(law, 5)], epsilon, False, mean, deviation)
                 grid = _by_grid([(law, 5)], epsilon, False)
                 if contour is None:  # losses crowd at their bound: the integrand decays slowly, and the grid takes over
                     assert gain > 0.5

@@ -61,7 +61,7 @@ def privacy_limited_gain(uplink: Uplink, limits: Limits, num_devices: int, dim: 
     if limits.epsilon is None or limits.privacy == "off" or isinstance(uplink, Ideal):
         return float("inf")
     count, delta = (dim, limits.delta) if limits.scope == "round" else (dim * num_transmitting, limits.run_delta)
-    return allowed_gain(lambda g: event_of(uplink, [(g, count)]), limits.epsilon, delta, limits.criterion, num_devices)
+    return allowed_gain(event_of(uplink, [(1.0, count)]), limits.epsilon, delta, limits.criterion, num_devices)
 
 
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:

@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from flmc.errors import InvalidSetting
 from flmc.privacy import gaussian
 from flmc.privacy.event import BitEvent, Event, GaussianEvent
 from flmc.privacy.lossgrid import ComposedLoss, LossGrid, choose_step, compose
-from flmc.privacy.pair import REACH, BitPair
+from flmc.privacy.pair import BitPair
 from flmc.privacy.solve import largest_argument, largest_gain
 from flmc.privacy.tails import LossLaw, exceedance
 from flmc.special import log_ndtr
@@ -30,7 +31,7 @@ CRITERIA = ("tight", "tail", "paper")
 def delta_of(event: Event, epsilon: float, criterion: str = "tight", num_devices: int | None = None) -> float:
     """Upper bound of the delta that goes with ``epsilon``."""
     _check(event, criterion, num_devices)
-    if epsilon >= event.largest_loss or event.num_transmissions == 0:
+    if epsilon >= event.largest_loss * (1 - 1e-14) or event.num_transmissions == 0:  # the bound itself is rounded
         return 0.0
     if isinstance(event, GaussianEvent):
         return (gaussian.delta if criterion == "tight" else gaussian.tail_delta)(epsilon, event.mu)
@@ -66,27 +67,26 @@ def epsilon_of(event: Event, delta: float, criterion: str = "tight", num_devices
     return -largest_argument(excess, -highest, 0.0, tolerance=1e-9)
 
 
+@lru_cache(maxsize=4096)
 def allowed_gain(
-    event_with: Callable[[float], Event],
-    epsilon: float,
-    delta: float,
-    criterion: str = "tight",
-    num_devices: int | None = None,
+    unit: Event, epsilon: float, delta: float, criterion: str = "tight", num_devices: int | None = None
 ) -> float:
-    """Largest gain whose event keeps within (epsilon, delta), from below; infinite if every gain does.
+    """Largest gain that keeps within (epsilon, delta), from below; infinite if every gain does.
 
-    ``event_with`` gives the event of a gain.
+    ``unit`` is the event at gain 1; other gains scale its transmissions.
     """
 
     def spent(gain: float) -> float:
         if math.isinf(gain):
-            return _delta_without_noise(event_with(1.0), epsilon, criterion, num_devices)
-        return delta_of(event_with(gain), epsilon, criterion, num_devices)
+            return _delta_without_noise(unit, epsilon, criterion, num_devices)
+        return delta_of(_scaled(unit, gain), epsilon, criterion, num_devices)
 
-    unit = event_with(1.0)
-    # The gain at which epsilon would be spent on average, were the loss Gaussian.
-    mu = unit.mu
-    return largest_gain(spent, delta, scale=min(1.0, epsilon) / mu if mu > 0 else 1.0)
+    # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
+    return largest_gain(spent, delta, scale=min(1.0, epsilon) / unit.mu)
+
+
+def _scaled(event: Event, gain: float) -> Event:
+    return replace(event, transmissions=tuple((gain * value, count) for value, count in event.transmissions))
 
 
 def composed_loss(event: BitEvent) -> ComposedLoss:
@@ -139,14 +139,13 @@ def _paper_delta(event: BitEvent, epsilon: float, num_devices: int) -> float:
 
 def _delta_without_noise(event: Event, epsilon: float, criterion: str, num_devices: int | None) -> float:
     """The limit of an infinite gain."""
-    if epsilon >= event.largest_loss:
+    if epsilon >= event.largest_loss * (1 - 1e-14):
         return 0.0
     if isinstance(event, GaussianEvent) or event.deterministic:
         return 1.0
-    loud = tuple((REACH * 10 * math.sqrt(event.noise_power), count) for _, count in event.transmissions)
     if criterion == "paper":
         return 1.0
-    return delta_of(BitEvent(event.high, event.low, event.noise_power, loud), epsilon, criterion, num_devices)
+    return delta_of(_scaled(event, 1e6 * math.sqrt(event.noise_power)), epsilon, criterion, num_devices)
 
 
 def _check(event: Event, criterion: str, num_devices: int | None) -> None:

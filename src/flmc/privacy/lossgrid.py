@@ -70,9 +70,10 @@ class LossGrid:
 
     def cumulant(self, s: float) -> float:
         """ln E[exp(s loss)] of the finite part."""
-        exponent = s * self.losses
+        carried = self.mass > 0
+        exponent = s * self.losses[carried] + np.log(self.mass[carried])
         largest = float(exponent.max())
-        return largest + math.log(float(self.mass @ np.exp(exponent - largest)))
+        return largest + math.log(float(np.exp(exponent - largest).sum()))
 
 
 @dataclass(frozen=True)

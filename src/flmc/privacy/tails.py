@@ -26,6 +26,8 @@ from flmc.special import ndtr
 
 _ALIASING = 40.0  # exp(-40) = 4e-18
 _MOST_POINTS = 1 << 11
+_FASTEST = 5e3
+"""Most radians per noise deviation that the quadrature of the moment generating function follows."""
 _FLOOR = 1e-15
 """Probabilities below this are not resolved; it is added."""
 _DISTINCT = 4.0
@@ -56,8 +58,7 @@ class LossLaw:
         """ln E[exp(s loss)] for complex s, by the trapezoidal rule in the received value; its step keeps clear of the
         loss's singularities at a distance of pi/(2 A) from the real line."""
         a, fastest = self.pair.amplitude, float(np.abs(s.imag).max())
-        steepest = 2.0 * a * (self.pair.high - self.pair.low)  # of the loss, at w = 0
-        width = min(0.1, 2 * math.pi / (25.0 * a + steepest * fastest + 60.0))
+        width = min(0.1, 2 * math.pi / (25.0 * a + self.steepest * fastest + 60.0))
         z = np.arange(-REACH, REACH + width, width)
         density = width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
         nodes = np.concatenate([c + z for c in self.centres])
@@ -73,6 +74,11 @@ class LossLaw:
         parts = [(w, self.pair.loss(c + z)) for c, w in zip(self.centres, self.weights, strict=True)]
         mean = sum(w * float(loss @ density) for w, loss in parts)
         return mean, sum(w * float(np.square(loss - mean) @ density) for w, loss in parts)
+
+    @property
+    def steepest(self) -> float:
+        """Steepest slope of the loss, at w = 0."""
+        return 2.0 * self.pair.amplitude * (self.pair.high - self.pair.low)
 
     @property
     def largest(self) -> float:
@@ -96,18 +102,21 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False) -> float:
     r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``, Pr(|X| > epsilon) for the loss under P of
     symmetric pairs. There X under Q has the law of -X under P, so that :math:`\Pr(X < -\epsilon) = E[e^{-X}; X >
     \epsilon]`."""
-    distinct = max(law.pair.amplitude for law, _ in parts) > _DISTINCT
-    value = None if distinct else _by_contour(parts, epsilon, both)
-    return _by_grid(parts, epsilon, both) if value is None else value
-
-
-def _by_contour(parts: Sum, epsilon: float, both: bool) -> float | None:
-    """The integral; None where it does not converge."""
+    highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
     spread = math.sqrt(sum(count * v for (_, v), count in moments))
-    if mean - epsilon > 8.0 * spread:  # all but certain
-        return 1.0
+    if highest <= epsilon:
+        return _FLOOR  # what lies beyond the noise's reach
+    if spread < 1e-6 * abs(mean) or mean - epsilon > 8.0 * spread:
+        return 1.0  # all but certain, or too concentrated to resolve: a bound all the same
+    distinct = max(law.pair.amplitude for law, _ in parts) > _DISTINCT
+    value = None if distinct else _by_contour(parts, epsilon, both, mean, spread)
+    return _by_grid(parts, epsilon, both) if value is None else value
+
+
+def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: float) -> float | None:
+    """The integral; None where it does not converge."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
 
     def cumulant(s: ComplexArray) -> ComplexArray:
@@ -129,6 +138,8 @@ def _by_contour(parts: Sum, epsilon: float, both: bool) -> float | None:
         return float(np.abs(values).max()) * t < 1e-11 * max(abs(total), _FLOOR)
 
     total, last = 0.0, spacing * _MOST_POINTS
+    if any(last * law.steepest > _FASTEST for law, _ in parts):
+        return None
     if not negligible(last, terms(np.linspace(0.97 * last, last, 5)), 1.0):
         return None
     for first in range(0, _MOST_POINTS, _CHUNK):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,16 +24,18 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
 
 
-def new_figure(columns: int, width: float = 3.4, height: float = 3.2, **settings: Any) -> tuple[Figure, list[Axes]]:
-    """A row of axes, without a window; needs the extra `plot`."""
+def new_figure(
+    columns: int, rows: int = 1, width: float = 3.4, height: float = 3.2, **settings: Any
+) -> tuple[Figure, list[Axes]]:
+    """Axes row by row, without a window; needs the extra `plot`."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("pictures need matplotlib: pip install 'flmc[plot]'") from error
-    figure = Figure(figsize=(columns * width, height), layout="constrained")
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(1, columns, squeeze=False, **settings)[0])
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).flat)
 
 
 def draw_posterior(axes: Axes, result: Result, posterior: Gaussian, entries: tuple[int, int] = (0, 1)) -> None:
@@ -64,6 +67,47 @@ def draw_loss_against_snr(axes: Axes, digital: Digital, analog: Analog, dim: int
     axes.set_xlabel("SNR at the transmitter [dB]")
     axes.set_ylabel(f"epsilon of one round at delta = {delta:g}")
     axes.legend(frameon=False)
+
+
+def draw_curves(
+    axes: Axes,
+    rows: Sequence[Mapping[str, Any]],
+    value: str,
+    curves: Sequence[str],
+    styles: Mapping[str, Any] | None = None,
+) -> None:
+    """Curves of a table (rows with ``curve``, ``x``, the value and its standard error ``value_se``), logarithmic, with shaded
+    standard errors."""
+    for index, name in enumerate(curves):
+        points = sorted((float(r["x"]), float(r[value]), float(r[value + "_se"])) for r in rows if r["curve"] == name)
+        if not points:
+            continue
+        x, y, se = np.array(points).T
+        style = {
+            "color": COLOURS[index % len(COLOURS)],
+            "marker": "os^Dv"[index % 5],
+            "markersize": 3,
+            **(styles or {}).get(name, {}),
+        }
+        axes.plot(x, y, label=name, **style)
+        axes.fill_between(x, np.maximum(y - se, 1e-300), y + se, color=style["color"], alpha=0.25, linewidth=0)
+    axes.set_yscale("log")
+
+
+def draw_mse(
+    axes: Axes, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], trace: float, **settings: Any
+) -> None:
+    """Mean squared error in the paper's axes; the dotted line is what exact posterior samples have."""
+    draw_curves(axes, rows, "mse", curves, **settings)
+    axes.axhline(trace, color="0.4", linestyle=":", linewidth=1, label="exact samples")
+    axes.set_ylabel("MSE")
+
+
+def draw_variance_ratio(axes: Axes, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], **settings: Any) -> None:
+    """Variance of the samples over the posterior's; 1 is right."""
+    draw_curves(axes, rows, "variance_ratio", curves, **settings)
+    axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
+    axes.set_ylabel("variance ratio to the posterior")
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:

@@ -40,6 +40,7 @@ def plan(
     active: Array | None = None,
     public_smoothness: float | None = None,
     public_convexity: float | None = None,
+    forecast: bool = True,
 ) -> Plan:
     """Decide gain and step before round 1, under the limits of power, Langevin noise and privacy.
 
@@ -47,9 +48,9 @@ def plan(
     ``gain`` overrides the limits of Langevin noise and privacy, never the power limit; it broadcasts to (round, dim).
     ``burn_in_step_factor`` enlarges the step of the first ``num_fast`` rounds, half of the burn-in if not given;
     ``"auto"`` is as much as a distant start needs where the step is automatic too, else 1. It costs no privacy, which
-    depends on the gain only. ``active`` (round, device) says who transmits. ``public_smoothness`` and
-    ``public_convexity`` replace the model's own values, so that the plan does not depend on the devices' data.
-    """
+    depends on the gain only. ``forecast=False`` leaves out predictions and warnings, to save time. ``active`` (round,
+    device) says who transmits. ``public_smoothness`` and ``public_convexity`` replace the model's own values, so that
+    the plan does not depend on the devices' data."""
     limits = limits or Limits()
     checks.at_least("num_rounds", num_rounds, 1)
     if checks.at_least("num_burn_in", num_burn_in, 0) >= num_rounds:
@@ -92,7 +93,8 @@ def plan(
         data_dependent=computed and not curvature.public,
     )
     needed = task.burn_in_needed(decided, distance, automatic=computed and burn_in_step_factor == "auto")
-    return _with_forecast(replace(decided, rounds_needed=needed), model)
+    decided = replace(decided, rounds_needed=needed)
+    return _with_forecast(decided, model) if forecast else decided
 
 
 def _distance(model: Model, start: str) -> float:

@@ -106,7 +106,7 @@ class Laboratory:
         """As the reading says."""
         step = PAPER_STEP_SIZES[point.uplink.scheme] if point.reading.paper_steps else "auto"
         limits = point.reading.limits(point.epsilon, readings.DELTA)
-        return plan(self.model, point.uplink, limits, step_size=step)
+        return plan(self.model, point.uplink, limits, step_size=step, forecast=False)
 
     def errors(self, plan: Plan) -> dict[str, Array]:
         """Statistics of every experiment; what does not change the chain does not make a new run."""

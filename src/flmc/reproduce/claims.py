@@ -1,0 +1,211 @@
+"""The claims of the paper's numerical section, each with the statistic that decides it.
+
+A claim is judged from the errors of the same experiments under both things compared (common random numbers). "Smaller"
+means that the 99 % confidence interval of the paired difference of the mean errors, relative to the smaller mean, lies
+below zero. Verdicts are computed, never typed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.checks import Array
+from flmc.privacy.account import epsilon_of
+from flmc.privacy.event import event_of
+from flmc.uplink import Analog, Digital
+
+_Z = 2.5758  # 99 %, two-sided
+_NEGLIGIBLE = 0.01
+"""A mean error that falls by less than 1 % has stopped falling."""
+
+CurveSet = Mapping[str, tuple[Array, Array]]
+"""Curves of a figure by name: x (point) and errors (point, experiment)."""
+Figures = Mapping[str, CurveSet]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim in our words, its statistic with a confidence interval, and whether it holds."""
+
+    claim: str
+    statistic: str
+    value: str
+    holds: bool
+
+
+def paired(first: Array, second: Array) -> tuple[float, float, float]:
+    """Difference of mean errors relative to the smaller, with its 99 % interval; experiments are pairs."""
+    difference = first - second
+    scale = min(first.mean(), second.mean())
+    half = _Z * difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
+    middle = float(difference.mean() / scale)
+    return middle, float(middle - half / scale), float(middle + half / scale)
+
+
+def wins_throughout(ours: Array, theirs: Array) -> tuple[bool, str]:
+    """Whether ours is smaller at every point (point, experiment), and the point that speaks most against it."""
+    intervals = [paired(a, b) for a, b in zip(ours, theirs, strict=True)]
+    worst = max(intervals, key=lambda interval: interval[2])
+    return all(high < 0 for _, _, high in intervals), _interval(worst)
+
+
+def _interval(values: tuple[float, float, float]) -> str:
+    middle, low, high = (100 * value for value in values)
+    return f"{middle:+.3g} % [{low:+.3g}, {high:+.3g}]"
+
+
+def crossing(x: Array, ours: Array, theirs: Array) -> str:
+    """Where the sign of the difference of mean errors changes."""
+    sign = np.sign(ours.mean(axis=1) - theirs.mean(axis=1))
+    changes = [f"{x[i]:g} to {x[i + 1]:g}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0]
+    return (
+        ", ".join(changes)
+        if changes
+        else ("none: digital wins everywhere" if sign[0] < 0 else "none: analog wins everywhere")
+    )
+
+
+def saturation(x: Array, errors: Array) -> tuple[float, str]:
+    """Smallest x from which the mean error falls no further, by more than 1 % and significantly, up to the last x."""
+    last = errors[-1]
+    for index in range(len(x)):
+        middle, low, _ = paired(errors[index], last)
+        if middle < _NEGLIGIBLE or low < 0:
+            return float(x[index]), f"{x[index]:g}"
+    return float(x[-1]), f"{x[-1]:g}"
+
+
+def finite_loss() -> Verdict:
+    """Of one round at 80 dB, where the noise has all but gone."""
+    gain = 10.0**4
+    digital = epsilon_of(event_of(Digital(), [(gain, 5)]), 0.01)
+    analog = epsilon_of(event_of(Analog(), [(gain, 5)]), 0.01)
+    return Verdict(
+        "at high SNR digital keeps a finite privacy loss, m a ell = 7.5, while analog's grows without bound",
+        "epsilon of one round at amplitude 80 dB above the noise, delta 0.01 (exact)",
+        f"digital {digital:.4g}, analog {analog:.3g}",
+        digital <= 7.5 * (1 + 1e-9) and analog > 1e6,
+    )
+
+
+def above_the_crossing(figures: Figures) -> Verdict:
+    """Figure 2, SNR above 17.5 dB."""
+    x, digital, analog = _both(figures["2"])
+    holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
+    return Verdict(
+        "digital has the smaller error above 17.5 dB",
+        "digital minus analog, relative, at the SNR above 17.5 dB where digital does worst",
+        f"{value}; crossing: {crossing(x, digital, analog)} dB",
+        holds,
+    )
+
+
+def below_the_crossing(figures: Figures) -> Verdict:
+    """Figure 2, SNR below 17.5 dB."""
+    x, digital, analog = _both(figures["2"])
+    holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
+    return Verdict(
+        "analog has the smaller error below 17.5 dB",
+        "analog minus digital, relative, at the SNR below 17.5 dB where analog does worst",
+        f"{value}; crossing: {crossing(x, digital, analog)} dB",
+        holds,
+    )
+
+
+def _falls_until(figures: Figures, scheme: str, claimed: float) -> Verdict:
+    x, errors = figures["3"][scheme]
+    found, value = saturation(x, errors)
+    neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
+    return Verdict(
+        f"the {scheme} error falls with epsilon until {claimed:g} and not beyond",
+        "smallest epsilon of the grid from which the mean error falls by less than 1 %",
+        value,
+        bool(neighbours.min() <= found <= neighbours.max()),
+    )
+
+
+def strict_privacy(figures: Figures) -> Verdict:
+    """Figure 3, epsilon at most 7.5."""
+    x, digital, analog = _both(figures["3"])
+    holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
+    return Verdict(
+        "digital has the smaller error for epsilon <= 7.5 at 25 dB",
+        "digital minus analog, relative, at the epsilon <= 7.5 where digital does worst",
+        f"{value}; crossing: {crossing(x, digital, analog)}",
+        holds,
+    )
+
+
+def small_slope_first(figures: Figures) -> Verdict:
+    """Figure 4, epsilon below 2."""
+    curves = figures["4"]
+    x, small = curves["a = 0.01"]
+    strict = x < 2
+    results = [
+        wins_throughout(small[strict], errors[strict]) for name, (_, errors) in curves.items() if name != "a = 0.01"
+    ]
+    return Verdict(
+        "the noisiest quantiser, a = 0.01, has the smallest error for epsilon < 2",
+        "a = 0.01 minus the others, relative, where it does worst",
+        max((value for _, value in results), key=lambda text: float(text.split(" ")[0])),
+        all(holds for holds, _ in results),
+    )
+
+
+def larger_slopes_later(figures: Figures) -> Verdict:
+    """Figure 4: every larger slope overtakes 0.01 for good, and the largest is best at last."""
+    curves = figures["4"]
+    names = list(curves)
+    x, small = curves[names[0]]
+    overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
+    order = np.argsort([errors[-1].mean() for _, errors in curves.values()])
+    first, second = (curves[names[i]][1][-1] for i in order[:2])
+    last_wins = order[0] == len(names) - 1 and paired(first, second)[2] < 0
+    starts = ", ".join(f"{a} from {'never' if start is None else f'{start:g}'}" for a, start in overtaken.items())
+    return Verdict(
+        "larger a becomes better as epsilon is relaxed",
+        "epsilon from which each larger a stays ahead of a = 0.01; best a at the largest epsilon",
+        f"{starts}; best at last: {names[order[0]][4:]}",
+        bool(last_wins and all(start is not None and start > x[0] for start in overtaken.values())),
+    )
+
+
+def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
+    """Smallest x from which ours is smaller at every point; None if it never is."""
+    ahead = [paired(a, b)[2] < 0 for a, b in zip(ours, theirs, strict=True)]
+    behind = [i for i, value in enumerate(ahead) if not value]
+    first = behind[-1] + 1 if behind else 0
+    return float(x[first]) if first < len(x) else None
+
+
+def _both(curves: CurveSet) -> tuple[Array, Array, Array]:
+    x, digital = curves["digital"]
+    return x, digital, curves["analog"][1]
+
+
+CLAIMS: dict[str, Callable[[Figures], Verdict]] = {
+    "finite loss": lambda figures: finite_loss(),
+    "digital above 17.5 dB": above_the_crossing,
+    "analog below 17.5 dB": below_the_crossing,
+    "digital until 7.5": lambda figures: _falls_until(figures, "digital", 7.5),
+    "analog until 15": lambda figures: _falls_until(figures, "analog", 15.0),
+    "digital for epsilon <= 7.5": strict_privacy,
+    "small a for epsilon < 2": small_slope_first,
+    "larger a later": larger_slopes_later,
+}
+
+
+def judge(figures: Figures) -> dict[str, Verdict]:
+    """All claims whose figures are there."""
+    needs = {
+        "digital above 17.5 dB": "2",
+        "analog below 17.5 dB": "2",
+        "small a for epsilon < 2": "4",
+        "larger a later": "4",
+    }
+    present = {
+        name: claim for name, claim in CLAIMS.items() if name == "finite loss" or needs.get(name, "3") in figures
+    }
+    return {name: claim(figures) for name, claim in present.items()}

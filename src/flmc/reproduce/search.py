@@ -1,0 +1,215 @@
+"""A search over what the paper's text leaves open or may have misprinted: is there a combination under which all claims hold?
+
+The error of a scheme depends on its gain, step, slope and kind of clipping only. So the error is measured once on a grid of gains for each of
+these, with common random numbers, and every combination only computes gains and interpolates, experiment by experiment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+
+from flmc.checks import Array
+from flmc.engine import Progress
+from flmc.limits import Limits
+from flmc.linear import LinearGaussian
+from flmc.metrics import per_data_set
+from flmc.planning import PAPER_STEP_SIZES, plan
+from flmc.privacy import gaussian
+from flmc.privacy.account import allowed_gain
+from flmc.privacy.event import GaussianEvent, event_of
+from flmc.privacy.solve import largest_gain
+from flmc.quantise import Sigmoid
+from flmc.reproduce import readings
+from flmc.reproduce.claims import CLAIMS, judge
+from flmc.run import run
+from flmc.uplink import Analog, Digital, Uplink
+
+DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One way to take the text; the first value of each list is what is printed."""
+
+    power: str
+    langevin: str
+    accountant: str
+    half: str
+    digital_step: float
+    analog_step: float
+    clipping: str
+
+
+CHOICES: dict[str, tuple[str | float, ...]] = {
+    "power": ("per symbol", "per block", "off"),
+    "langevin": ("on", "off"),
+    "accountant": ("paper, K - 1", "paper, 1", "tail", "tight"),
+    "half": ("with 1/2", "without"),
+    "digital_step": (1.0, 0.1, 10.0),
+    "analog_step": (1.0, 0.1, 10.0),
+    "clipping": ("entry", "norm"),
+}
+
+
+def combinations() -> Iterator[Combination]:
+    """All of them."""
+    for values in itertools.product(*CHOICES.values()):
+        yield Combination(*values)  # type: ignore[arg-type]
+
+
+class NormDigital(Digital):
+    """Bits of gradients whose norm is clipped."""
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        """Clip the norm first."""
+        return super().symbols(clip_norm(gradient, self.clip), uniform)
+
+
+class NormAnalog(Analog):
+    """Gradients whose norm is clipped."""
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        """Clip the norm first."""
+        return super().symbols(clip_norm(gradient, self.clip), uniform)
+
+
+def clip_norm(gradient: Array, bound: float) -> Array:
+    """g min(1, bound/||g||), device by device."""
+    norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
+    return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))
+
+
+def gain_of(combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None) -> float:
+    """The gain that the combination's limits allow."""
+    power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
+    norm = combination.clipping == "norm"
+    # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows ell^2.
+    peak = 1.0 if scheme == "digital" else CLIP / (math.sqrt(DIM) if norm else 1.0)
+    limits = [FADING * math.sqrt(power) / peak if combination.power != "off" else math.inf]
+    step = PAPER_STEP_SIZES[scheme] * (combination.digital_step if scheme == "digital" else combination.analog_step)
+    if combination.langevin == "on":
+        limits.append(math.sqrt(step / 2))
+    if epsilon is not None:
+        limits.append(_private_gain(scheme, slope, epsilon, combination.accountant, combination.half, norm))
+    return min(*limits, _LOUDEST[scheme])
+
+
+_LOUDEST = {"digital": 30.0, "analog": 1.0}
+"""Where nothing limits the gain: the noise is negligible here."""
+
+
+@lru_cache(maxsize=4096)
+def _private_gain(scheme: str, slope: float, epsilon: float, accountant: str, half: str, norm: bool) -> float:
+    kind, _, shift = accountant.partition(", ")
+    if scheme == "digital":
+        # Norm clipping does not change the worst case of one entry, and the paper takes the worst case of every entry.
+        event = event_of(Digital(link=Sigmoid(slope)), [(1.0, DIM)])
+        return allowed_gain(event, epsilon, readings.DELTA, kind, DEVICES if shift != "1" else 2)
+    event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
+    if kind == "tight":
+        return allowed_gain(event, epsilon, readings.DELTA, "tight", DEVICES)
+    # T(x) >= 1 - delta without the half asks for a probability of (1 - delta)/2 only.
+    target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
+    return largest_gain(
+        lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(epsilon, g * event.mu), target, 1 / event.mu
+    )
+
+
+class ErrorTable:
+    """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping."""
+
+    def __init__(self, model: LinearGaussian, seed: int, points: int) -> None:
+        self.model, self.seed = model, seed
+        self.gains = {
+            "digital": np.geomspace(0.004, _LOUDEST["digital"], points),
+            "analog": np.geomspace(1e-4, _LOUDEST["analog"], points),
+        }
+        self._tables: dict[tuple[str, float, float, str], Array] = {}
+
+    def keys(self) -> list[tuple[str, float, float, str]]:
+        """All tables that combinations need."""
+        steps, clippings = CHOICES["digital_step"], CHOICES["clipping"]
+        digital = itertools.product(["digital"], readings.SLOPES, steps, clippings)
+        analog = itertools.product(["analog"], [0.0], steps, clippings)
+        return [*digital, *analog]  # type: ignore[list-item]
+
+    def fill(self, progress: Progress | None = None) -> None:
+        """Measure."""
+        keys = self.keys()
+        for index, key in enumerate(keys):
+            self._tables[key] = np.log(np.stack([self._errors(key, gain) for gain in self.gains[key[0]]]))
+            if progress is not None:
+                progress((index + 1) / len(keys))
+
+    def _errors(self, key: tuple[str, float, float, str], gain: float) -> Array:
+        scheme, slope, factor, clipping = key
+        uplink: Uplink
+        if scheme == "digital":
+            uplink = (Digital if clipping == "entry" else NormDigital)(link=Sigmoid(slope), snr_db=200.0)
+        else:
+            uplink = (Analog if clipping == "entry" else NormAnalog)(snr_db=200.0)
+        step = PAPER_STEP_SIZES[scheme] * factor
+        planned = plan(self.model, uplink, Limits(langevin="off"), step_size=step, gain=gain, forecast=False)
+        result = run(planned, self.model, self.seed, keep_draws=False)
+        return per_data_set(result.moments, self.model.posterior)["mse"]
+
+    def errors(self, key: tuple[str, float, float, str], gain: float) -> Array:
+        """Interpolated in logarithms, experiment by experiment."""
+        gains, table = np.log(self.gains[key[0]]), self._tables[key]
+        place = float(np.clip(np.interp(math.log(gain), gains, np.arange(len(gains))), 0, len(gains) - 1))
+        low = min(int(place), len(gains) - 2)
+        share = place - low
+        return np.asarray(np.exp((1 - share) * table[low] + share * table[low + 1]))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A combination and the claims that hold under it."""
+
+    combination: Combination
+    holds: tuple[str, ...]
+
+    @property
+    def changes(self) -> int:
+        """How many settings differ from what is printed."""
+        printed = [values[0] for values in CHOICES.values()]
+        return sum(
+            getattr(self.combination, f.name) != p for f, p in zip(fields(self.combination), printed, strict=True)
+        )
+
+
+def figures_of(table: ErrorTable, combination: Combination) -> dict[str, dict[str, tuple[Array, Array]]]:
+    """The three figures under a combination."""
+
+    def curve(scheme: str, slope: float, points: list[tuple[float, float, float]]) -> tuple[Array, Array]:
+        factor = combination.digital_step if scheme == "digital" else combination.analog_step
+        key = (scheme, slope if scheme == "digital" else 0.0, factor, combination.clipping)
+        errors = [table.errors(key, gain_of(combination, scheme, slope, snr, eps)) for _, snr, eps in points]
+        return np.array([x for x, _, _ in points]), np.stack(errors)
+
+    snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
+    epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
+    slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
+    return {
+        "2": {scheme: curve(scheme, 0.05, snr) for scheme in ("digital", "analog")},
+        "3": {scheme: curve(scheme, 0.05, epsilons) for scheme in ("digital", "analog")},
+        "4": {f"a = {a:g}": curve("digital", a, slopes) for a in readings.SLOPES},
+    }
+
+
+def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
+    """Judge every combination; those with most claims first, fewest changes first among them."""
+    found = []
+    everything = list(combinations())
+    for index, combination in enumerate(everything):
+        verdicts = judge(figures_of(table, combination))
+        found.append(Found(combination, tuple(name for name in CLAIMS if verdicts[name].holds)))
+        if progress is not None:
+            progress((index + 1) / len(everything))
+    return sorted(found, key=lambda f: (-len(f.holds), f.changes))

@@ -20,7 +20,8 @@ for (name, plan), axes in zip(cases.items(), panels, strict=True):
     print(f"\n--- {name} ---\n{plan}\n\n{result}")
     draw_posterior(axes, result, model.posterior)
     axes.set_title(f"{name}\nvariance {result.metrics.variance_ratio.mean:.3g} times the posterior's", fontsize=10)
-panels[0].legend(fontsize=7, loc="upper left", markerscale=4)
+handles, labels = panels[0].get_legend_handles_labels()
+figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, markerscale=4, frameon=False)
 
 out = Path("out")
 out.mkdir(exist_ok=True)

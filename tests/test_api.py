@@ -84,7 +84,7 @@ def test_her_own_link_fading_and_model() -> None:
     assert "mine" in str(table)
     assert table["mine"].mean.shape == (1, 30)
     assert table["mine"].metrics is None
-    assert "pooled mean" in str(table["mine"])
+    assert "sd" in str(table["mine"])
     document = table["mine"].plan.to_document()
     assert document["uplink"]["link"]["scale"] == 20.0
     assert document["uplink"]["link"]["type"].endswith(":Cauchy")
@@ -141,3 +141,35 @@ def test_run_refuses_what_does_not_fit(small: flmc.LinearGaussian, model: flmc.L
         flmc.run(plan, model, seed=-1)
     with pytest.raises(InvalidSetting, match="chains must be a whole number of at least 1, got 0"):
         flmc.run(plan, model, chains=0)
+
+
+def test_gradients_that_are_not_numbers_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    def undefined(theta: Array) -> Array:
+        return np.full((len(theta), 2, 3), np.nan)
+
+    model = flmc.Model.from_gradient(undefined, prior=flmc.Normal(0, 1), dim=3, num_devices=2, smoothness=1.0)
+    result = flmc.run(flmc.plan(model, flmc.Digital(), num_rounds=10, num_burn_in=5), model, chains=2)
+    assert result.num_undefined == 10 * 2 * 2 * 3
+    assert "not finite" in str(result)
+    assert "not finite" in caplog.text
+
+
+def test_mistaken_arguments(small: flmc.LinearGaussian) -> None:
+    uplink = flmc.Digital()
+    with pytest.raises(InvalidSetting, match=r"model must be a flmc.Model, got Digital"):
+        flmc.plan(uplink, small)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match=r"limits must be a flmc.Limits, got dict"):
+        flmc.plan(small, uplink, {"epsilon": 5})  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match=r"plan must be a flmc.Plan, got LinearGaussian"):
+        flmc.run(small, flmc.plan(small, uplink))  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match="snr_db must be a number, got '25'"):
+        flmc.Digital(snr_db="25")  # type: ignore[arg-type]
+
+
+def test_a_posterior_for_one_data_set() -> None:
+    one = flmc.Gaussian(np.zeros(3), np.eye(3))
+    assert (one.mean.shape, one.covariance.shape) == ((1, 3), (1, 3, 3))
+    with pytest.raises(InvalidSetting, match="must fit"):
+        flmc.Gaussian(np.zeros(3), np.eye(2))
+    with pytest.raises(InvalidSetting, match="positive definite"):
+        flmc.Gaussian(np.zeros(2), -np.eye(2))

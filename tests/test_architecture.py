@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "flmc"
 
 MAP = """
-    errors checks config document table special randomness
+    version errors checks config document table special randomness
     clip
     model linear data
     quantise fading channel uplink
@@ -18,7 +18,7 @@ MAP = """
     plan planning
     langevin schedule moments engine
     metrics record run
-    figures assemble report cli __main__
+    reproduce figures assemble report cli __main__
 """
 ORDER = MAP.split()
 

@@ -169,18 +169,18 @@ BAD = [
     (("--run-delta", "nan"), "run_delta must be strictly between 0 and 1"),
     (("--epsilon", "0"), "epsilon must be positive, got '0'"),
     (("--epsilon", "-2"), "epsilon must be positive, got '-2'"),
-    (("--devices", "20", "--samples", "10"), "num_devices must not exceed num_samples = 10, got 20"),
+    (("--devices", "20", "--samples", "10"), "devices must not exceed samples = 10, got 20"),
     (("--devices", "1.5"), "devices must be a whole number, got '1.5'"),
     (("--fading", "0"), "fading must be positive, got 0.0"),
     (("--fading", "rain"), "fading must be one of a number, rayleigh:SCALE, package.module:object; got 'rain'"),
     (("--fading", "rayleigh:x"), "needs a number as its scale"),
-    (("--burn-in", "300"), "num_burn_in must be below num_rounds = 300, got 300"),
+    (("--burn-in", "300"), "burn_in must be below rounds = 300, got 300"),
     (("--scheme", "quantum"), "scheme must be one of 'digital', 'analog', 'ideal', got 'quantum'"),
     (("--link", "cubic"), "link must be one of sigmoid, probit, linear, sign, package.module:object; got 'cubic'"),
     (("--link", "nowhere:Link"), "link 'nowhere:Link' cannot be loaded: ModuleNotFoundError"),
     (("--link", "sign"), "no slope at 0"),
     (("--link", "sign", "--slope-parameter", "3"), "takes none, got 3.0"),
-    (("--model", "json:dumps"), "model 'json:dumps' cannot be loaded: TypeError"),
+    (("--model", "json:dumps"), "model 'json:dumps' cannot be made"),
     (("--privacy", "paper", "--devices", "1"), "not valid for one device"),
     (("--privacy", "tail", "--scope", "run"), "does not compose"),
     (("--gain", "3"), "gain must not exceed the power limit"),
@@ -188,6 +188,9 @@ BAD = [
     (("--seed", "-1"), "seed must be at least 0, got '-1'"),
     (("--config", "missing.toml"), "cannot read the config file 'missing.toml': No such file"),
     (("--unknown", "3"), "No such option: --unknown"),
+    (("--scheme", "analog", "--link", "probit"), "are for the digital scheme, not analog, got link = 'probit'"),
+    (("--model", "json:loads", "--dim", "3"), "come from the model that was given, got dim = 3"),
+    (("--fading", "rician:3"), "known are a number, rayleigh:SCALE, package.module:object"),
 ]
 
 
@@ -219,6 +222,7 @@ def test_bad_input(
         (b"colour = 3\n", "unknown setting 'colour'; known are scheme, snr_db"),
         (b"snr_db = \n", "is not valid TOML"),
         (b"\xff\xfe", "is not valid TOML"),
+        (b"devices = true\n", "devices must be a number or a word, got True"),
         (b"delta = 2.0\n", "delta must be strictly between 0 and 1, got 2.0"),
         (b"[link]\nname = 3\n", "link must be a word"),
     ],
@@ -230,6 +234,33 @@ def test_bad_files(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: 
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys)
+    assert (code, err) == (2, "")
+    assert out.startswith("Usage:")
+    assert call(capsys, "--version") == (0, "0.1.0\n", "")
+    assert "digital|analog|ideal" in call(capsys, "plan", "--help")[1]
+
+
+def test_clips_at_which_the_loss_falls_on_the_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (("--clip", "20"), ("--clip", "22"), ("--clip", "50"), ("--clip", "10", "--slope-parameter", "0.1")):
+        code, out, _ = call(capsys, "plan", "--json", "--scope", "run", "--epsilon", "8", *options)
+        assert code == 0
+        assert json.loads(out)["privacy"]["run"]["epsilon"] == pytest.approx(8, rel=1e-5)
+
+
+def test_tiny_deltas(capsys: pytest.CaptureFixture[str]) -> None:
+    """Below what the transform resolves Chernoff's bound takes over; epsilon grows slowly and stays finite."""
+    previous = 0.0
+    for delta in ("1e-9", "1e-12", "1e-13", "1e-16", "1e-20", "1e-40"):
+        code, out, err = call(capsys, "plan", "--json", "--gain", "0.1", "--delta", delta, "--run-delta", delta)
+        assert (code, err) == (0, "")
+        privacy = json.loads(out)["privacy"]
+        assert previous < privacy["run"]["epsilon"] < 200
+        previous = privacy["run"]["epsilon"]
+    assert call(capsys, "plan", "--delta", "1e-300")[0] == 0
 
 
 def test_a_failed_run_exits_with_one(capsys: pytest.CaptureFixture[str]) -> None:

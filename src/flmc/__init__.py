@@ -14,8 +14,9 @@ from flmc.planning import plan
 from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
 from flmc.run import Comparison, Result, compare, run
 from flmc.uplink import Analog, Digital, Ideal, Uplink, replace
+from flmc.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Analog",

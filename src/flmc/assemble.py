@@ -28,7 +28,7 @@ class Problem:
     uplink: Uplink
     limits: Limits
 
-    def plan(self, settings: Settings) -> Plan:
+    def plan(self, settings: Settings, *, forecast: bool = True) -> Plan:
         """The plan that the settings ask for."""
         return plan(
             self.model,
@@ -42,6 +42,7 @@ class Problem:
             burn_in_step_factor=settings.burn_in_step_factor,
             public_smoothness=settings.public_smoothness,
             public_convexity=settings.public_convexity,
+            forecast=forecast,
         )
 
 
@@ -61,7 +62,8 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
 def make_model(settings: Settings) -> Model:
     """The paper's linear regression on synthetic data, or a model of the user's."""
     if settings.model != "linear":
-        model: Model = load_object("model", settings.model, Model)
+        _refuse(settings, ("devices", "dim", "samples", "experiments"), "come from the model that was given")
+        model: Model = load_object("model", settings.model, Model, "linear")
         return model
     statistics = data.draw_linear_statistics(
         settings.seed,
@@ -75,6 +77,8 @@ def make_model(settings: Settings) -> Model:
 
 def make_uplink(settings: Settings) -> Uplink:
     """Digital, analog or ideal."""
+    if settings.scheme != "digital":
+        _refuse(settings, ("link", "slope_parameter"), f"are for the digital scheme, not {settings.scheme}")
     if settings.scheme == "ideal":
         return Ideal()
     radio: dict[str, Any] = {
@@ -84,6 +88,13 @@ def make_uplink(settings: Settings) -> Uplink:
         "noise_power": settings.noise_power,
     }
     return Analog(**radio) if settings.scheme == "analog" else Digital(link=make_link(settings), **radio)
+
+
+def _refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
+    """A setting that would be ignored is refused."""
+    given = [name for name in names if name in settings.model_fields_set]
+    if given:
+        raise InvalidSetting(f"{' and '.join(names)} {why}, got {given[0]} = {getattr(settings, given[0])!r}")
 
 
 def make_link(settings: Settings) -> Link:
@@ -139,8 +150,14 @@ def load_object(setting: str, path: str, kind: type[Any], known: str | None = No
             found = getattr(found, part)
         if not isinstance(found, kind):
             found = found()
+    except TypeError as error:
+        hint = f"it is called without arguments; name an object instead, made in the module (mine = {name}(...))"
+        raise InvalidSetting(f"{setting} {path!r} cannot be made: {error}; {hint}") from error
     except Exception as error:
-        raise InvalidSetting(f"{setting} {path!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidSetting(
+            f"{setting} {path!r} cannot be loaded: {reason}; known are {choices}package.module:object"
+        ) from error
     if not isinstance(found, kind):
         raise InvalidSetting(f"{setting} {path!r} must give a flmc.{kind.__name__}, got {type(found).__name__}")
     return found

@@ -21,7 +21,9 @@ def number(name: str, value: Any) -> float:
         result = float(value)
     except (TypeError, ValueError):
         raise InvalidSetting(f"{name} must be a number, got {value!r}") from None
-    if isinstance(value, bool) or not math.isfinite(result):
+    if isinstance(value, (bool, str)):
+        raise InvalidSetting(f"{name} must be a number, got {value!r}")
+    if not math.isfinite(result):
         raise InvalidSetting(f"{name} must be a finite number, got {value!r}")
     return result
 

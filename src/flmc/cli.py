@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -21,7 +22,7 @@ from flmc.errors import FlmcError, InvalidSetting
 from flmc.plan import Plan
 from flmc.run import run
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help=flmc.__doc__, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,7 +53,9 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 def _option(name: str) -> inspect.Parameter:
     field = Settings.model_fields[name]
     shown = "" if field.default is None else f" [default: {field.default}]"
-    option = typer.Option("--" + name.replace("_", "-"), metavar="VALUE", help=f"{field.description}{shown}")
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    metavar = "|".join(choices) if choices else "VALUE"
+    option = typer.Option("--" + name.replace("_", "-"), metavar=metavar, help=f"{field.description}{shown}")
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, option])
 
@@ -112,8 +115,20 @@ def run_command(
         print_result(result, out)
 
 
-@app.command()
-def version() -> None:
+@app.callback(invoke_without_command=True)
+def options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
+) -> None:
+    """Federated Langevin Monte Carlo over a noisy uplink: plan it, simulate it, prove its privacy."""
+    if version:
+        print_version()
+    elif context.invoked_subcommand is None:
+        raise typer.TyperException(context.get_help())
+
+
+@app.command("version")
+def print_version() -> None:
     """The version of flmc."""
     sys.stdout.write(flmc.__version__ + "\n")
 
@@ -125,10 +140,11 @@ def _what_if(problem: Problem, settings: Settings, plan: Plan) -> dict[str, Plan
         changes["power + 3 dB"] = {"snr_db": settings.snr_db + 3}
         if settings.privacy != "off":
             changes["epsilon x 2"] = {"epsilon": 2 * settings.epsilon}
-    changes["step / 2"] = {"step_size": plan.step_size / 2}
-    changes["step x 2"] = {"step_size": plan.step_size * 2}
+    factor = plan.burn_in_step_factor
+    changes["step / 2"] = {"step_size": plan.step_size / 2, "burn_in_step_factor": factor}
+    changes["step x 2"] = {"step_size": plan.step_size * 2, "burn_in_step_factor": factor}
     relaxed = {name: settings.model_copy(update=change) for name, change in changes.items()}
-    return {name: assemble(other, problem.model).plan(other) for name, other in relaxed.items()}
+    return {name: assemble(other, problem.model).plan(other, forecast=False) for name, other in relaxed.items()}
 
 
 def _print_json(document: dict[str, Any]) -> None:
@@ -140,14 +156,23 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         app(arguments, standalone_mode=False)
     except FlmcError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(_with_option_names(str(error)), error.exit_code)
     except typer.Exit as exit_:
         return int(exit_.exit_code)
     except typer.TyperException as error:
-        return _fail(error.format_message(), 2)
+        message = error.format_message()
+        if "Usage:" in message:  # called without a command
+            sys.stdout.write(message + "\n")
+            return 2
+        return _fail(message, 2)
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 1)
     return 0
+
+
+def _with_option_names(message: str) -> str:
+    """Python's names of settings as the command line has them: num_rounds is --rounds."""
+    return re.sub(r"\bnum_(rounds|burn_in|devices|samples|experiments)\b", r"\1", message)
 
 
 def _fail(message: str, code: int) -> int:

@@ -73,6 +73,9 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
     """Checked settings: an option beats the file, the file beats the default."""
+    for name, value in file.items():
+        if isinstance(value, bool):
+            raise InvalidSetting(f"{name} must be a number or a word, got {value}")
     try:
         return Settings.model_validate({**file, **options})
     except ValidationError as error:

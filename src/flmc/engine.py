@@ -40,6 +40,8 @@ class Trajectory:
     draws: Array | None
     """(experiment, chain, kept round, dim)"""
     clipped_fraction: float
+    num_undefined: int = 0
+    """Gradient entries that were not finite, in all rounds."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def simulate(
         report = _part(progress, done, share)
         trajectory.clipped_fraction += share * _simulate_tile(plan, model, seed, tile, trajectory, report)
         done += share
+    if trajectory.num_undefined:
+        _log.warning("%d gradient entries were not finite; NaN counts as 0", trajectory.num_undefined)
     return trajectory
 
 
@@ -123,6 +127,8 @@ def _simulate_tile(plan: Plan, model: Model, seed: int, tile: _Tile, trajectory:
                 state, info = langevin.step(state, noise, schedule.round(index), gradient, plan.uplink)
             if not np.isfinite(state.theta).all():
                 _fail(state, tile)
+            if not np.isfinite(info.gradient).all():
+                trajectory.num_undefined += int((~np.isfinite(info.gradient)).sum())
             kept = state.round - plan.num_burn_in
             if kept > 0:
                 trajectory.moments.add(state.theta, tile.rows, tile.chains.start)

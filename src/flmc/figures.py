@@ -49,6 +49,7 @@ def draw_posterior(axes: Axes, result: Result, posterior: Gaussian, entries: tup
         (posterior.mean[0], posterior.covariance[0], COLOURS[1], "exact posterior, 2 sigma"),
     ):
         axes.plot(*_ellipse(mean[list(entries)], covariance[pick]), color=colour, label=label)
+    axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel(f"theta, entry {entries[0] + 1}")
     axes.set_ylabel(f"theta, entry {entries[1] + 1}")
 
@@ -76,8 +77,8 @@ def draw_curves(
     curves: Sequence[str],
     styles: Mapping[str, Any] | None = None,
 ) -> None:
-    """Curves of a table (rows with ``curve``, ``x``, the value and its standard error ``value_se``), logarithmic, with shaded
-    standard errors."""
+    """Curves of a table on a logarithmic axis with shaded standard errors; rows have ``curve``, ``x``, the value and
+    its standard error, named ``value`` and ``value_se``."""
     for index, name in enumerate(curves):
         points = sorted((float(r["x"]), float(r[value]), float(r[value + "_se"])) for r in rows if r["curve"] == name)
         if not points:

@@ -26,7 +26,7 @@ class Estimate(NamedTuple):
     se: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.4g} ± {self.se:.2g}"
+        return f"{self.mean:.4g}" + ("" if np.isnan(self.se) else f" ± {self.se:.2g}")
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,24 @@ class Normal:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A normal distribution per data set: ``mean`` (experiment, dim), ``covariance`` (experiment, dim, dim)."""
+    """A normal distribution per data set: ``mean`` (experiment, dim), ``covariance`` (experiment, dim, dim); for one
+    data set the first axis may be left out."""
 
     mean: Array
     covariance: Array
+
+    def __post_init__(self) -> None:
+        mean, covariance = checks.finite_array("mean", self.mean), checks.finite_array("covariance", self.covariance)
+        mean = mean[None] if mean.ndim == 1 else mean
+        covariance = covariance[None] if covariance.ndim == 2 else covariance
+        if mean.ndim != 2 or covariance.shape != (*mean.shape, mean.shape[1]):
+            raise InvalidSetting(
+                f"mean (dim) and covariance (dim, dim) must fit, got {mean.shape} and {covariance.shape}"
+            )
+        if np.linalg.eigvalsh(covariance).min() <= 0:
+            raise InvalidSetting("covariance must be positive definite, got an eigenvalue that is not positive")
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "covariance", covariance)
 
 
 class Model(ABC):

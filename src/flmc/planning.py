@@ -52,8 +52,14 @@ def plan(
     device) says who transmits. ``public_smoothness`` and ``public_convexity`` replace the model's own values, so that
     the plan does not depend on the devices' data."""
     limits = limits or Limits()
-    checks.at_least("num_rounds", num_rounds, 1)
-    if checks.at_least("num_burn_in", num_burn_in, 0) >= num_rounds:
+    for name, value, kind in (("model", model, Model), ("uplink", uplink, Uplink), ("limits", limits, Limits)):
+        if not isinstance(value, kind):
+            raise InvalidSetting(f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}")
+    num_rounds, num_burn_in = (
+        checks.at_least("num_rounds", num_rounds, 1),
+        checks.at_least("num_burn_in", num_burn_in, 0),
+    )
+    if num_burn_in >= num_rounds:
         raise InvalidSetting(f"num_burn_in must be below num_rounds = {num_rounds}, got {num_burn_in}")
     checks.one_of("start", start, ("prior", "zero"))
     num_fast = num_burn_in // 2 if num_fast is None else checks.at_least("num_fast", num_fast, 0)
@@ -112,10 +118,15 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
         return replace(decided, warnings=("the link has no slope: temperature and rounds needed are unknown",))
     warnings: list[str] = []
     prediction = None
-    if needed is not None and needed > decided.num_burn_in:
+    if needed is None:
+        warnings.append("whether the burn-in is long enough cannot be judged without the convexity of the model")
+    elif needed > 1.05 * decided.num_burn_in:
+        cure = "use more rounds, a larger burn_in_step_factor or start 'zero'"
+        if decided.limits.scope == "run" and decided.binding == "privacy":
+            cure = "under a run budget more rounds only shrink the steps: use a larger epsilon or a smaller clip"
         warnings.append(
             f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a chain that still"
-            " travels can have any variance; use more rounds, a larger burn_in_step_factor or start 'zero'"
+            f" travels can have any variance; {cure}"
         )
     if abs(heat - 1.0) > 0.05:
         meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
@@ -132,12 +143,14 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
 def _judge(prediction: Prediction | None, heat: float) -> list[str]:
     """Warnings where the prediction says more than the temperature does."""
     if prediction is None:
-        return ["no prediction of the spread: the step is too large or nearly every gradient is clipped"]
+        return [
+            "no prediction of the spread: the step or the problem is too large, or nearly every gradient is clipped"
+        ]
     warnings = []
     if prediction.variance_ratio < 0.95 * min(heat, 1.0) or prediction.variance_ratio > 1.25 * max(heat, 1.0):
         warnings.append(
-            f"predicted variance ratio {prediction.variance_ratio:.3g}, unlike the temperature {heat:.3g}: the step"
-            " is large, or local gradients are for this quantiser; use a smaller step, a smaller slope or a larger clip"
+            f"predicted variance ratio {prediction.variance_ratio:.3g}, unlike the temperature {heat:.3g}: the step is"
+            " too large, or local gradients are for this link; use a smaller step or slope parameter, or a larger clip"
         )
     if prediction.clipped_fraction > 0.02:
         share = 100 * prediction.clipped_fraction

@@ -30,6 +30,8 @@ EXPERIMENTS_PREDICTED = 8
 _NODES = np.linspace(-8.0, 8.0, 161)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 _MOST_ITERATIONS = 200
+_MOST_WORK = 5e8
+"""Multiplications of an iteration beyond which no prediction is made."""
 _TOLERANCE = 1e-9
 
 
@@ -52,7 +54,10 @@ def predict(
 ) -> Prediction | None:
     """Prediction for all devices active. ``noise_variance`` is N_0/A^2, a number or one per entry. None where there is
     none to be found: the linearised chain is unstable, or nearly every gradient is clipped."""
-    experiments = slice(0, EXPERIMENTS_PREDICTED)
+    work = model.num_devices * model.dim**3
+    if work > _MOST_WORK:
+        return None
+    experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     stationary = _Stationary(model.hessian[experiments], model.offset[experiments], uplink, step_size, noise_variance)
     solved = stationary.solve(mean, covariance)

@@ -92,7 +92,7 @@ def _facts(plan: Plan, with_run: bool) -> Table:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     table.add_row("step size", f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})")
-    table.add_row("temperature", temperature_in_words(plan.temperature))
+    table.add_row("temperature", temperature_in_words(plan.temperature, sure=not plan.warnings))
     if plan.prediction is not None:
         p = plan.prediction
         table.add_row(
@@ -107,8 +107,8 @@ def _facts(plan: Plan, with_run: bool) -> Table:
     return table
 
 
-def temperature_in_words(temperature: float | None) -> str:
-    """What a temperature means."""
+def temperature_in_words(temperature: float | None, sure: bool = True) -> str:
+    """What a temperature means; `sure` if nothing else speaks against it."""
     if temperature is None:
         return "unknown: the link has no slope"
     if temperature > 1.05:
@@ -116,7 +116,7 @@ def temperature_in_words(temperature: float | None) -> str:
     elif temperature < 0.95:
         meaning = "too cold: samples collapse towards the mode"
     else:
-        meaning = "right: samples spread like the posterior"
+        meaning = "right: samples spread like the posterior" if sure else "the noise is right, but see the warnings"
     return f"{temperature:.4g}, {meaning}"
 
 
@@ -130,14 +130,26 @@ def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]
         "tail": "probability of a larger loss at the worst pair",
         "paper": "the paper's bound",
     }
-    rows = [("privacy, one round", f"{once} ({plan.limits.criterion}: {criteria[plan.limits.criterion]})")]
+    rows = []
+    limits = plan.limits
+    if limits.epsilon is not None and limits.privacy != "off":
+        what = (
+            f"one round, delta {limits.delta:g}" if limits.scope == "round" else f"the run, delta {limits.run_delta:g}"
+        )
+        rows.append(("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
+    rows.append(("privacy, one round", f"{once} ({limits.criterion}: {criteria[limits.criterion]})"))
     if with_run and plan.run_cost is not None:
         rows.append(("privacy, whole run", f"{plan.run_cost}, over {exposure.num_rounds} rounds (tight)"))
+        if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):
+            rows.append(("", "that is the bound without any noise: a delta this small cannot be resolved"))
         if plan.run_cost.epsilon > 20:
             rows.append(("", "such an epsilon for the whole run guarantees next to nothing"))
     rows += [("neighbouring", NEIGHBOURING), ("adversary", ADVERSARY)]
     bound = exposure.round.largest_loss
-    rows.append(("largest loss", f"{format_number(bound)} in one round, at any signal-to-noise ratio"))
+    if math.isfinite(bound):
+        rows.append(
+            ("without noise", f"a round would cost epsilon {format_number(bound)}, so no SNR makes it cost more")
+        )
     if plan.data_dependent:
         rows.append(
             (
@@ -165,7 +177,9 @@ def _what_if(plan: Plan, what_if: Mapping[str, Plan], with_run: bool) -> Table:
 
 
 def _short(value: float | None) -> str:
-    return "-" if value is None else "unbounded" if math.isinf(value) else f"{value:.4g}"
+    if value is None:
+        return "-"
+    return "inf" if math.isinf(value) else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def show_result(result: Result) -> RenderableType:
@@ -173,20 +187,30 @@ def show_result(result: Result) -> RenderableType:
     metrics, prediction = result.metrics, result.plan.prediction
     if metrics is None:
         return Text(str(result))
-    title = f"{len(result.mean)} data set(s), {result.num_chains} chain(s) each, {result.seconds:.1f} s CPU"
+    title = f"{len(result.mean)} data set(s), {result.num_chains} chain(s) each"
+    title += f", {metrics.num_draws} draws a data set, {result.seconds:.1f} s CPU"
     table = Table(title=title, title_justify="left")
-    for name in ("against the exact posterior", "measured", "expected"):
-        table.add_column(name, justify="left" if name.startswith("against") else "right")
+    table.add_column("against the exact posterior", no_wrap=True)
+    table.add_column("measured", justify="right")
+    table.add_column("expected", justify="right")
     ratio = "1" if prediction is None else f"{prediction.variance_ratio:.4g} (predicted)"
-    shift = "0" if prediction is None else f"{prediction.mean_error_squared:.2g} (predicted)"
+    floor = metrics.posterior_trace / metrics.independent_draws  # of the mean of that many exact draws
+    shift = f"{floor + (0 if prediction is None else prediction.mean_error_squared):.2g} (floor)"
     table.add_row("variance ratio", str(metrics.variance_ratio), ratio)
     table.add_row("  smallest over directions", str(metrics.variance_ratio_smallest), "")
     table.add_row("  largest over directions", str(metrics.variance_ratio_largest), "")
     table.add_row("squared mean error", str(metrics.mean_error_squared), shift)
-    floor = f"{metrics.wasserstein2_floor:.2g} (floor, {metrics.num_draws} draws)"
-    table.add_row("squared W2 distance", str(metrics.wasserstein2_squared), floor)
+    best = f"{metrics.wasserstein2_floor:.2g} (floor)"
+    table.add_row("squared W2 distance", str(metrics.wasserstein2_squared), best)
     table.add_row("MSE", str(metrics.mse), f"{metrics.posterior_trace:.4g} (exact samples)")
     notes: list[RenderableType] = []
+    if prediction is not None:
+        off = abs(metrics.variance_ratio.mean - prediction.variance_ratio)
+        if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
+            text = "note: the variance ratio is far from what was predicted: a burn-in too short, or deep fades"
+            notes.append(Text(text, style="yellow"))
+    if result.num_undefined:
+        notes.append(Text(f"warning: {result.num_undefined} gradient entries were not finite", style="yellow"))
     if metrics.independent_draws < 20:
         share = 100 / metrics.independent_draws
         notes.append(

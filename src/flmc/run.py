@@ -25,6 +25,7 @@ from flmc.randomness import check_seed
 from flmc.record import save_record
 from flmc.table import format_grid, format_number, format_pairs
 from flmc.uplink import Uplink
+from flmc.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Result:
     metrics: Metrics | None
     """None for a model whose posterior is not known."""
     clipped_fraction: float
+    num_undefined: int
+    """Gradient entries that were not finite; a device treats NaN as 0."""
     moments: Moments
     chains: Array | None
     """Kept draws, (experiment, chain, draw, dim), if asked for."""
@@ -83,6 +86,11 @@ class Result:
             "metrics": metrics,
             "num_chains": self.num_chains,
             "clipped_fraction": self.clipped_fraction,
+            "num_undefined": self.num_undefined,
+            "posterior_trace": None if self.metrics is None else self.metrics.posterior_trace,
+            "independent_draws": None if self.metrics is None else self.metrics.independent_draws,
+            "wasserstein2_floor": None if self.metrics is None else self.metrics.wasserstein2_floor,
+            "version": VERSION,
             "engine": self.engine,
             "seconds": self.seconds,
             "seed": self.seed,
@@ -91,7 +99,9 @@ class Result:
     def __str__(self) -> str:
         title = f"{self.plan.uplink.scheme} uplink, data sets: {len(self.mean)}, chains each: {self.num_chains}"
         if self.metrics is None:
-            return format_pairs(title, [("pooled mean", np.array2string(self.mean[0], precision=4))])
+            sd = np.sqrt(np.diagonal(self.covariance[0]))
+            rows = [("mean", np.array2string(self.mean[0], precision=4)), ("sd", np.array2string(sd, precision=4))]
+            return format_pairs(title, rows + self._notes())
         m = self.metrics
         directions = f"{m.variance_ratio_smallest.mean:.4g} to {m.variance_ratio_largest.mean:.4g} over directions"
         floor = f"floor for {m.independent_draws:.0f} independent draws: {m.wasserstein2_floor:.2g}"
@@ -103,7 +113,12 @@ class Result:
             ("MSE", f"{m.mse} (exact samples: trace(Sigma) = {m.posterior_trace:.4g})"),
             ("clipped entries", f"{100 * self.clipped_fraction:.2g} %"),
         ]
-        return format_pairs(title, rows)
+        return format_pairs(title, rows + self._notes())
+
+    def _notes(self) -> list[tuple[str, str]]:
+        if not self.num_undefined:
+            return []
+        return [("warning", f"{self.num_undefined} gradient entries were not finite; NaN counts as 0")]
 
 
 def run(
@@ -121,8 +136,10 @@ def run(
     With ``keep_draws=False`` memory does not grow with the number of rounds. ``progress`` is called with the finished
     fraction now and then.
     """
-    check_seed(seed)
-    checks.at_least("chains", chains, 1)
+    for name, value, kind in (("plan", plan, Plan), ("model", model, Model)):
+        if not isinstance(value, kind):
+            raise InvalidSetting(f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}")
+    seed, chains = check_seed(seed), checks.at_least("chains", chains, 1)
     if experiments_at_once is not None:
         checks.at_least("experiments_at_once", experiments_at_once, 1)
     if (plan.num_devices, plan.dim) != (model.num_devices, model.dim):
@@ -149,6 +166,7 @@ def _result(plan: Plan, model: Model, seed: int, chains: int, trajectory: Trajec
         seconds=seconds,
         metrics=metrics,
         clipped_fraction=trajectory.clipped_fraction,
+        num_undefined=trajectory.num_undefined,
         moments=trajectory.moments,
         chains=trajectory.draws,
     )
@@ -164,19 +182,21 @@ class Comparison:
         return self.results[name]
 
     def __str__(self) -> str:
-        header = ["uplink", "gain", "binds", "T", "variance ratio", "W2 squared", "mean error squared", "MSE"]
-        return format_grid(header, [_row(name, result) for name, result in self.results.items()])
+        known = all(result.metrics is not None for result in self.results.values())
+        measured = ["variance ratio", "W2 squared", "mean error squared", "MSE"] if known else ["mean", "sd"]
+        header = ["uplink", "gain", "binds", "T", "eps round", "eps run", *measured]
+        return format_grid(header, [_row(name, result, known) for name, result in self.results.items()])
 
 
-def _row(name: str, result: Result) -> list[str]:
-    m = result.metrics
-    measured = (
-        ["-"] * 4
-        if m is None
-        else [str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)]
-    )
-    p = result.plan
-    return [name, format_number(p.typical_gain), p.binding, format_number(p.temperature), *measured]
+def _row(name: str, result: Result, known: bool) -> list[str]:
+    p, m = result.plan, result.metrics
+    costs = ["none" if cost is None else format_number(cost.epsilon) for cost in (p.round_cost, p.run_cost)]
+    if known and m is not None:
+        measured = [str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)]
+    else:
+        values = (result.mean[0][:6], np.sqrt(np.diagonal(result.covariance[0]))[:6])
+        measured = [np.array2string(value, precision=3, suppress_small=True) for value in values]
+    return [name, format_number(p.typical_gain), p.binding, format_number(p.temperature), *costs, *measured]
 
 
 def compare(

@@ -98,13 +98,12 @@ def composed_loss(event: BitEvent) -> ComposedLoss:
         parts = [(LossGrid.of_pair(pair, step), count) for pair, count in pairs]
     else:
         parts = [(_dominating_grid(pair, step), count) for pair, count in pairs]
-    result = compose(parts)
-    return ComposedLoss(result.losses, result.mass, result.beyond, step, coarsened)
+    return replace(compose(parts), coarsened=coarsened)
 
 
 def _aligned(step: float, pair: BitPair) -> float:
     """A slightly smaller step that divides the largest loss, on which nearly all mass sits at high SNR."""
-    bound = math.log(pair.high / pair.low) if pair.low > 0 else math.inf
+    bound = pair.bound
     return bound / math.ceil(bound / step) if bound / step < 1e6 else step
 
 

@@ -19,7 +19,7 @@ from flmc.privacy.pair import BitPair
 
 FINEST = 200
 """Grid steps per standard deviation of an entry's loss: adds 4e-6 to the relative variance."""
-MOST_POINTS = 2**21
+MOST_POINTS = 2**20
 """Longest FFT; beyond, the grid is coarsened, which stays an upper bound."""
 TRUNCATED = 1e-16
 """Mass that may leave the window, added to delta."""
@@ -33,6 +33,8 @@ class LossGrid:
     first: int
     mass: Array
     infinite: float
+    bound: float = math.inf
+    """Largest loss there is: what is counted at infinity has at most this."""
 
     @property
     def losses(self) -> Array:
@@ -54,7 +56,7 @@ class LossGrid:
         mass[1:] += upper
         mass[:-1] += between_p - upper
         mass[0] += 1.0 - p[0]  # beyond the reach of the noise below: counted at a larger loss than it has
-        return cls(step, first, mass, float(p[-1]))
+        return cls(step, first, mass, float(p[-1]), pair.bound)
 
     @classmethod
     def of_profile(cls, profile: Callable[[Array], Array], low: float, high: float, step: float) -> LossGrid:
@@ -68,6 +70,14 @@ class LossGrid:
         missing = 1.0 - mass.sum() - delta[-1]  # rounding: what is missing is counted as the largest loss
         return cls(step, first, mass, float(delta[-1] + max(missing, 0.0)))
 
+    def full_cumulant(self, s: float) -> float:
+        """The same with what lies at infinity."""
+        if self.infinite == 0.0:
+            return self.cumulant(s)
+        if math.isinf(self.bound):
+            return math.inf
+        return float(np.logaddexp(self.cumulant(s), math.log(self.infinite) + s * self.bound))
+
     def cumulant(self, s: float) -> float:
         """ln E[exp(s loss)] of the finite part."""
         carried = self.mass > 0
@@ -78,26 +88,34 @@ class LossGrid:
 
 @dataclass(frozen=True)
 class ComposedLoss:
-    """The loss of a whole event: mass on ``losses``, and ``beyond``, which counts fully towards every delta."""
+    """The loss of a whole event: mass on ``losses``, and ``beyond``, which counts fully towards every delta.
+
+    For a delta that is lost in ``beyond``, Chernoff's bound of the tail takes over: looser, but hardly rounded.
+    """
 
     losses: Array
     mass: Array
     beyond: float
+    tail: ChernoffBound
     step: float
-    coarsened: bool
+    coarsened: bool = False
 
     def delta(self, epsilon: float) -> float:
         """Upper bound of the hockey-stick divergence."""
         first = int(np.searchsorted(self.losses, epsilon, side="right"))
         above = self.losses[first:]
-        return min(1.0, float(self.mass[first:] @ -np.expm1(epsilon - above)) + self.beyond)
+        by_grid = float(self.mass[first:] @ -np.expm1(epsilon - above)) + self.beyond
+        return min(1.0, by_grid, self.tail.delta(epsilon) if by_grid < 10 * self.beyond else 1.0)
 
     def epsilon(self, target: float) -> float:
         """Smallest epsilon >= 0 whose delta is at most ``target``, from above."""
         if self.delta(0.0) <= target:
             return 0.0
         if self.beyond > target:
-            return math.inf
+            return self.tail.epsilon(target)
+        return min(self._by_grid(target), self.tail.epsilon(target) if target < 10 * self.beyond else math.inf)
+
+    def _by_grid(self, target: float) -> float:
         first = int(np.searchsorted(self.losses, 0.0, side="right"))
         losses, mass = self.losses[first:], self.mass[first:]
         # delta(eps) = S - exp(eps) R with S, R sums over losses above eps; logarithms, because exp(-loss) underflows.
@@ -110,6 +128,28 @@ class ComposedLoss:
         cell = int(np.flatnonzero(at_start > target)[-1])
         exact = math.log(over[cell] - target) - rest[cell]
         return float(min(max(exact, before[cell]), losses[cell]))
+
+
+@dataclass(frozen=True)
+class ChernoffBound:
+    """Pr(X > t) <= exp(K(s) - s t) for every s > 0, on a grid of s: ``slopes`` and the cumulants K there."""
+
+    slopes: Array
+    cumulants: Array
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[LossGrid, int]], spread: float) -> ChernoffBound:
+        """For the sum of these losses; what a grid counts at infinity is taken at the largest loss there is."""
+        slopes = np.geomspace(0.05, 500.0, 60) / max(spread, 1e-300)
+        return cls(slopes, np.array([sum(count * grid.full_cumulant(s) for grid, count in parts) for s in slopes]))
+
+    def delta(self, epsilon: float) -> float:
+        """Bound of the tail, and so of the hockey-stick divergence."""
+        return math.exp(min(0.0, float(np.min(self.cumulants - self.slopes * epsilon))))
+
+    def epsilon(self, target: float) -> float:
+        """From above."""
+        return max(0.0, float(np.min((self.cumulants - math.log(target)) / self.slopes)))
 
 
 def _multiples(step: float, first: int, count: int) -> Array:
@@ -135,7 +175,8 @@ def compose(parts: Sequence[tuple[LossGrid, int]]) -> ComposedLoss:
     # Rounding: each factor has relative error of a few 1e-16, and its power as many times that.
     rounding = 2e-16 * (total + 10 * math.log2(size))
     beyond = -math.expm1(log_finite) + 2 * TRUNCATED + rounding
-    return ComposedLoss(_multiples(step, first, size), mass, beyond, step, False)
+    spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
+    return ComposedLoss(_multiples(step, first, size), mass, beyond, ChernoffBound.of(parts, spread), step)
 
 
 def _window(parts: Sequence[tuple[LossGrid, int]]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ The loss :math:`\ln\frac{p_1 v + 1 - p_1}{p_0 v + 1 - p_0}`, :math:`v = e^{2 A w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,11 @@ class BitPair:
         """Hockey-stick divergence of one entry, exact."""
         p, q = self.survival(self.threshold(epsilon))
         return np.asarray(np.maximum(p - np.exp(epsilon) * q, 0.0))
+
+    @property
+    def bound(self) -> float:
+        """Largest loss at any w."""
+        return math.log(self.high / self.low) if self.low > 0 else math.inf
 
     @property
     def loss_range(self) -> tuple[float, float]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 
 _MOST_STEPS = 200
+_BRACKET = 0.4
+"""Steps of the search for a bracket, in logarithms: small, because far above the answer delta is costly to compute."""
 
 
 def largest_argument(excess: Callable[[float], float], low: float, high: float, tolerance: float = 1e-12) -> float:
@@ -50,11 +52,11 @@ def largest_gain(delta_of: Callable[[float], float], target: float, scale: float
     def excess(log_gain: float) -> float:
         return math.log(max(delta_of(math.exp(log_gain)), floor)) - math.log(target)
 
-    low = high = math.log(scale)
+    start = low = high = math.log(scale)
     while excess(low) > 0:
-        low -= 1.0
-        if low < math.log(scale) - 100:
-            return 0.0
-    while excess(high) <= 0 and high < math.log(scale) + 40:
-        high += 1.0
+        low, high = low - _BRACKET, low
+        if low < start - 25:
+            return math.exp(low)  # nothing is certified to be small enough: practically no gain
+    while high < start + 60 and excess(high) <= 0:
+        low, high = high, high + _BRACKET
     return math.exp(largest_argument(excess, low, high, tolerance=1e-9))

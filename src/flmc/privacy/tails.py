@@ -25,15 +25,15 @@ from flmc.privacy.solve import largest_argument
 from flmc.special import ndtr
 
 _ALIASING = 40.0  # exp(-40) = 4e-18
-_MOST_POINTS = 1 << 11
+_MOST_POINTS = 1 << 10
 _FASTEST = 5e3
 """Most radians per noise deviation that the quadrature of the moment generating function follows."""
 _FLOOR = 1e-15
 """Probabilities below this are not resolved; it is added."""
 _DISTINCT = 4.0
 """Amplitude over noise at which bits are received nearly without error, so that losses are nearly discrete."""
-_CHUNK = 128
-_GRID_POINTS = 1 << 17
+_CHUNK = 32
+_GRID_POINTS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,32 @@ class LossLaw:
         """The paper's bound: the value is noise plus A (K - 1)."""
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
 
-    def log_moment(self, s: ComplexArray) -> ComplexArray:
-        """ln E[exp(s loss)] for complex s, by the trapezoidal rule in the received value; its step keeps clear of the
-        loss's singularities at a distance of pi/(2 A) from the real line."""
-        a, fastest = self.pair.amplitude, float(np.abs(s.imag).max())
-        width = min(0.1, 2 * math.pi / (25.0 * a + self.steepest * fastest + 60.0))
+    def nodes(self, width: float) -> tuple[Array, Array]:
+        """Losses at received values ``width`` apart, and their weights: the trapezoidal rule."""
         z = np.arange(-REACH, REACH + width, width)
         density = width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
-        nodes = np.concatenate([c + z for c in self.centres])
-        weights = np.concatenate([w * density for w in self.weights])
-        loss = self.pair.loss(nodes)
-        peak = (s.real[:, None] * loss).max(axis=1)
-        return np.asarray(np.log(np.exp(s[:, None] * loss - peak[:, None]) @ weights) + peak)
+        received = np.concatenate([c + z for c in self.centres])
+        return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
+
+    def node_width(self, fastest: float) -> float:
+        """A step that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the loss's singularities,
+        which lie at a distance of pi/(2 A) from the real line; a power of the root of two, so that it changes
+        rarely."""
+        wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
+        return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
+
+    def cumulant(self, s: float) -> float:
+        """ln E[exp(s loss)]."""
+        loss, weights = self.nodes(self.node_width(0.0))
+        peak = float((s * loss).max())
+        return math.log(float(np.exp(s * loss - peak) @ weights)) + peak
+
+    def log_magnitude(self, c: float, t: float) -> float:
+        """ln |E[exp((c + i t) loss)]|."""
+        loss, weights = self.nodes(self.node_width(t))
+        peak = float((c * loss).max())
+        value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
+        return math.log(max(value, 1e-300)) + peak
 
     def moments(self) -> tuple[float, float]:
         """Mean and variance of the loss."""
@@ -119,8 +133,8 @@ def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: flo
     """The integral; None where it does not converge."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
 
-    def cumulant(s: ComplexArray) -> ComplexArray:
-        return np.asarray(sum(count * law.log_moment(s) for law, count in parts))
+    def cumulant(s: float) -> float:
+        return sum(count * law.cumulant(s) for law, count in parts)
 
     saddle = _saddle(cumulant, epsilon, spread)
     # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both` stays right of them.
@@ -129,35 +143,59 @@ def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: flo
     period = max(_ALIASING / abs(c), top - epsilon if sign > 0 else epsilon + top, 12.0 * spread)
     spacing = 2 * math.pi / period
 
-    def terms(t: Array) -> ComplexArray:
-        s: ComplexArray = np.asarray(c + 1j * t, dtype=np.complex128)
+    lines = [(_Line(law, c, spacing), count) for law, count in parts]
+
+    def terms(first: int) -> ComplexArray:
+        s: ComplexArray = np.asarray(c + 1j * spacing * np.arange(first, first + _CHUNK), dtype=np.complex128)
         kernel = 1.0 / s + math.exp(-epsilon) / (s + 1.0) if both else 1.0 / s
-        return np.asarray(np.exp(cumulant(s) - s * epsilon) * kernel)
+        exponent = sum(count * line.log_moment(first) for line, count in lines) - s * epsilon
+        return np.asarray(np.exp(exponent) * kernel)
 
-    def negligible(t: float, values: ComplexArray, total: float) -> bool:
-        return float(np.abs(values).max()) * t < 1e-11 * max(abs(total), _FLOOR)
-
-    total, last = 0.0, spacing * _MOST_POINTS
-    if any(last * law.steepest > _FASTEST for law, _ in parts):
+    farthest = spacing * _MOST_POINTS
+    if any(farthest * law.steepest > _FASTEST for law, _ in parts):
         return None
-    if not negligible(last, terms(np.linspace(0.97 * last, last, 5)), 1.0):
+    # Where the integrand has not decayed at the far end it never will within reach.
+    decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
+    if decay > math.log(1e-13 * abs(c)):
         return None
+    total = 0.0
     for first in range(0, _MOST_POINTS, _CHUNK):
-        t = np.asarray(spacing * np.arange(first, first + _CHUNK), dtype=np.float64)
-        values = terms(t)
-        total += float((np.where(t == 0, 1.0, 2.0) * values.real).sum()) * spacing / (2 * math.pi)
-        if negligible(t[-1], values[-_CHUNK // 4 :], total):
+        values = terms(first)
+        weight = np.where(np.arange(first, first + _CHUNK) == 0, 1.0, 2.0)
+        total += float((weight * values.real).sum()) * spacing / (2 * math.pi)
+        last = float(np.abs(values[-_CHUNK // 4 :]).max()) * spacing * (first + _CHUNK)
+        if last < 1e-11 * max(abs(total), _FLOOR):
             return min(1.0, max(0.0, total if sign > 0 else 1.0 + total) * (1 + 1e-9) + _FLOOR)
     return None
 
 
-def _saddle(cumulant: Callable[[ComplexArray], ComplexArray], epsilon: float, spread: float) -> float:
+class _Line:
+    """The moment generating function of a law at c, c + i dt, c + 2 i dt, ...: a chunk at a time as one matrix
+    product."""
+
+    def __init__(self, law: LossLaw, c: float, spacing: float) -> None:
+        self._law, self._c, self._spacing = law, c, spacing
+        self._width = math.inf
+
+    def log_moment(self, first: int) -> ComplexArray:
+        """ln E[exp(s loss)] at the points number ``first`` to ``first + _CHUNK - 1``."""
+        width = self._law.node_width(self._spacing * (first + _CHUNK))
+        if width < self._width:
+            self._width = width
+            self._loss, weights = self._law.nodes(width)
+            self._peak = float((self._c * self._loss).max())
+            self._weights = weights * np.exp(self._c * self._loss - self._peak)
+            self._turns = np.exp(1j * self._spacing * np.arange(_CHUNK)[:, None] * self._loss)
+        start = self._weights * np.exp(1j * self._spacing * first * self._loss)
+        return np.asarray(np.log(self._turns @ start) + self._peak)
+
+
+def _saddle(cumulant: Callable[[float], float], epsilon: float, spread: float) -> float:
     """Where K(s) - s epsilon is least: the integrand is largest at the real line and falls off fast."""
     h = 1e-4 / spread
 
     def slope(s: float) -> float:
-        high, low = cumulant(np.array([s + h, s - h], dtype=np.complex128)).real
-        return float((high - low) / (2 * h)) - epsilon
+        return (cumulant(s + h) - cumulant(s - h)) / (2 * h) - epsilon
 
     if slope(0.0) > 0:
         return -_bracketed(lambda s: -slope(-s), spread)

@@ -1,8 +1,9 @@
-"""A search over what the paper's text leaves open or may have misprinted: is there a combination under which all claims hold?
+"""A search over what the paper's text leaves open or may have misprinted: is there a combination under which all
+claims hold?
 
-The error of a scheme depends on its gain, step, slope and kind of clipping only. So the error is measured once on a grid of gains for each of
-these, with common random numbers, and every combination only computes gains and interpolates, experiment by experiment.
-"""
+The error of a scheme depends on its gain, step, slope and kind of clipping only. So the error is measured once on a
+grid of gains for each of these, with common random numbers, and every combination only computes gains and
+interpolates, experiment by experiment."""
 
 from __future__ import annotations
 

@@ -115,6 +115,35 @@ def run_command(
         print_result(result, out)
 
 
+@app.command()
+def reproduce(
+    figure: Annotated[str, typer.Option("--figure", metavar="2|3|4|beyond|all", help="which figures")] = "all",
+    experiments: Annotated[int, typer.Option("--experiments", help="data sets per point; 50 for a preview")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", help="of all randomness")] = 0,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where results go")] = Path("reproduction"),
+    force: Annotated[bool, typer.Option("--force", help="overwrite what is there")] = False,
+    json_: Json = False,
+) -> None:
+    """The published figures under three readings, their claims judged one by one, and what a better design gains."""
+    from flmc.figures import draw_study
+    from flmc.report import print_study, show_stages
+    from flmc.reproduce.study import conduct, write
+
+    if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidSetting(f"out must be a new or empty directory, or use --force; got {str(out)!r}")
+    with show_stages() as stage:
+        study = conduct(figure, experiments, seed, stage)
+    command = f"flmc reproduce --figure {figure} --experiments {experiments} --seed {seed}"
+    try:
+        write(study, out, command, draw_study)
+    except OSError as error:
+        raise InvalidSetting(f"cannot write to {str(out)!r}: {error.strerror}") from error
+    if json_:
+        _print_json(study.to_document())
+    else:
+        print_study(study, out)
+
+
 @app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from flmc.model import Gaussian
 from flmc.power import planned_power_limit
 from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import event_of
+from flmc.reproduce.readings import READINGS
+from flmc.reproduce.study import Study
 from flmc.run import Result
 from flmc.uplink import Analog, Digital, replace
 
@@ -116,3 +119,64 @@ def _ellipse(mean: Array, covariance: Array) -> Array:
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     return np.asarray(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle)
+
+
+SCHEME_STYLES = {
+    "digital": {"color": COLOURS[0], "marker": "o"},
+    "analog": {"color": COLOURS[1], "marker": "s"},
+    "digital without DP": {"color": COLOURS[0], "marker": "", "linestyle": "--"},
+    "analog without DP": {"color": COLOURS[1], "marker": "", "linestyle": "--"},
+}
+
+
+def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
+    """Every picture of a reproduction, as PNG and PDF; returns the PNG names and captions."""
+    drawn = []
+    labels = {"2": "SNR [dB]", "3": "epsilon", "4": "epsilon"}
+    for number in study.figures:
+        for reading in READINGS:
+            rows = [row.to_dict() for row in study.curves.rows if (row.figure, row.reading) == (number, reading.name)]
+            curves = list(dict.fromkeys(row["curve"] for row in rows))
+            styles = SCHEME_STYLES if number != "4" else None
+            figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7)
+            draw_mse(left, rows, curves, study.trace, styles=styles)
+            draw_variance_ratio(right, rows, curves, styles=styles)
+            for axes in (left, right):
+                axes.set_xlabel(labels[number])
+            left.legend(fontsize=6.5, frameon=False)
+            figure.suptitle(f"figure {number}, reading: {reading.name}", fontsize=9)
+            caption = f"Figure {number} of the paper, {reading.name}: {reading.words}"
+            drawn.append((_save(figure, out, f"figure_{number}_{reading.name}"), caption))
+    if study.beyond:
+        drawn.append(
+            (
+                _draw_beyond(study, out),
+                "Beyond: squared W2 distance and epsilon of the run, at equal effective step and rounds",
+            )
+        )
+    return drawn
+
+
+def _draw_beyond(study: Study, out: Path) -> str:
+    figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.6)
+    names = list(dict.fromkeys(row.scheme for row in study.beyond))
+    for column, (sweep, label) in enumerate((("snr_db", "SNR [dB]"), ("epsilon", "epsilon of a round"))):
+        rows = [
+            {**row.to_dict(), "curve": row.scheme, "epsilon_run_se": 0.0} for row in study.beyond if row.sweep == sweep
+        ]
+        for axes, value, words in (
+            (panels[column], "wasserstein2_squared", "squared W2 distance"),
+            (panels[2 + column], "epsilon_run", "epsilon of the run"),
+        ):
+            draw_curves(axes, rows, value, names)
+            axes.set_xlabel(label)
+            axes.set_ylabel(words)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+    return _save(figure, out, "figure_beyond")
+
+
+def _save(figure: Figure, out: Path, name: str) -> str:
+    figure.savefig(out / f"{name}.png", dpi=160)
+    figure.savefig(out / f"{name}.pdf")
+    return f"{name}.png"

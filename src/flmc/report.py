@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flmc.plan import Plan
+from flmc.reproduce.study import Study
 from flmc.run import Result
 from flmc.spending import NEIGHBOURING
 from flmc.table import format_number
@@ -58,6 +59,39 @@ def show_progress(what: str) -> Iterator[Callable[[float], None]]:
         yield progress
     finally:
         bar.stop()
+
+
+@contextmanager
+def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
+    """A bar with the time left for each stage of long work, on standard error, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+
+        def stage(name: str) -> Callable[[float], None]:
+            task = bar.add_task(name, total=1.0)
+            return lambda fraction: bar.update(task, completed=fraction)
+
+        yield stage
+
+
+def print_study(study: Study, out: Path) -> None:
+    """The verdicts, and where the rest is."""
+    console = Console()
+    if study.verdicts:
+        table = Table(title=f"claims of the paper, {study.experiments} experiments", title_justify="left")
+        for name in ("claim", *study.verdicts):
+            table.add_column(name)
+        for key, first in next(iter(study.verdicts.values())).items():
+            cells = ["holds" if verdicts[key].holds else "fails" for verdicts in study.verdicts.values()]
+            table.add_row(first.claim, *cells)
+        console.print(table)
+    console.print(f"report: {out / 'report.html'}")
 
 
 def show_plan(plan: Plan, what_if: Mapping[str, Plan], *, with_run: bool = True) -> RenderableType:

@@ -59,4 +59,7 @@ def largest_gain(delta_of: Callable[[float], float], target: float, scale: float
             return math.exp(low)  # nothing is certified to be small enough: practically no gain
     while high < start + 60 and excess(high) <= 0:
         low, high = high, high + _BRACKET
-    return math.exp(largest_argument(excess, low, high, tolerance=1e-9))
+    gain = math.exp(largest_argument(excess, low, high, tolerance=1e-9))
+    while delta_of(gain) > target:  # the exponential is rounded
+        gain *= 1 - 1e-12
+    return gain

@@ -21,7 +21,7 @@ from flmc.uplink import Analog, Digital, Uplink
 
 SNR_DB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
-CHAINS = 40
+CHAINS = 30
 KEPT = 100
 
 

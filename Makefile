@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := standard
+EXPERIMENTS ?= 1000
 
 .PHONY: run test test-quick lint bench clean
 
 run: $(VENV)/.installed
-	$(BIN)/python examples/sampling.py
+	$(BIN)/flmc reproduce --experiments $(EXPERIMENTS) --out out/reproduction --force
 
 test: $(VENV)/.test-installed lint
 	$(BIN)/python -m pytest

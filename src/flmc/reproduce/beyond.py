@@ -21,7 +21,6 @@ from flmc.uplink import Analog, Digital, Uplink
 
 SNR_DB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
-CHAINS = 30
 KEPT = 100
 
 
@@ -63,7 +62,7 @@ def contestants(snr_db: float, epsilon: float, delta: float) -> dict[str, tuple[
     }
 
 
-def compare_beyond(model: LinearGaussian, seed: int, progress: Progress | None = None) -> list[BeyondRow]:
+def compare_beyond(model: LinearGaussian, seed: int, chains: int, progress: Progress | None = None) -> list[BeyondRow]:
     """Over SNR at epsilon 5, and over epsilon at 25 dB; delta 0.01 a round.
 
     The effective step and the rounds are those of the calibrated digital scheme with the sigmoid at each point.
@@ -75,7 +74,8 @@ def compare_beyond(model: LinearGaussian, seed: int, progress: Progress | None =
         effective = reference.effective_step_size or math.nan
         burn_in = max(200, int(1.1 * (reference.rounds_needed or 200)))
         for name, (uplink, limits) in contestants(snr_db, epsilon, 0.01).items():
-            rows.append(_measure(model, seed, (sweep, x, name), uplink, limits, effective / uplink.slope, burn_in))
+            step = effective / uplink.slope
+            rows.append(_measure(model, seed, chains, (sweep, x, name), uplink, limits, step, burn_in))
         if progress is not None:
             progress((index + 1) / len(cases))
     return rows
@@ -84,6 +84,7 @@ def compare_beyond(model: LinearGaussian, seed: int, progress: Progress | None =
 def _measure(
     model: LinearGaussian,
     seed: int,
+    chains: int,
     place: tuple[str, float, str],
     uplink: Uplink,
     limits: Limits,
@@ -93,7 +94,7 @@ def _measure(
     planned = plan(
         model, uplink, limits, step_size=step, num_rounds=burn_in + KEPT, num_burn_in=burn_in, forecast=False
     )
-    metrics = run(planned, model, seed, CHAINS, keep_draws=False).metrics
+    metrics = run(planned, model, seed, chains, keep_draws=False).metrics
     if metrics is None or planned.round_cost is None or planned.run_cost is None:
         raise AssertionError("linear regression has metrics, digital and analog have costs")
     return BeyondRow(

@@ -19,13 +19,14 @@ from flmc.reproduce.beyond import BeyondRow, compare_beyond, power_gained_db
 from flmc.reproduce.claims import CLAIMS, Figures, Verdict, judge
 from flmc.reproduce.measure import Curves, Laboratory, measure, points_of
 from flmc.reproduce.search import CHOICES, ErrorTable, Found, search
-from flmc.reproduce.words import BEYOND_IN_WORDS, FIGURES_IN_WORDS, REASON, SEARCH_IN_WORDS
+from flmc.reproduce.words import BEYOND_IN_WORDS, FIGURES_IN_WORDS, INTERVALS, REASON, SEARCH_IN_WORDS
 from flmc.reproduce.write import Block, write_html, write_markdown, write_table
 from flmc.version import VERSION
 
 FIGURES = ("2", "3", "4", "beyond", "all")
 FULL = 1000
 BEYOND_EXPERIMENTS = 10
+BEYOND_CHAINS = 30
 SEARCH_EXPERIMENTS = 100
 SEARCH_POINTS = 20
 
@@ -85,7 +86,8 @@ def conduct(figure: str, experiments: int, seed: int, stage: Stage) -> Study:
     if figure in ("beyond", "all"):
         number = BEYOND_EXPERIMENTS if experiments >= FULL else 2
         few = LinearGaussian(draw_linear_statistics(seed, num_experiments=number))
-        study.beyond = compare_beyond(few, seed, stage("beyond"))
+        chains = BEYOND_CHAINS if experiments >= FULL else 8
+        study.beyond = compare_beyond(few, seed, chains, stage("beyond"))
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
         some = LinearGaussian(draw_linear_statistics(seed, num_experiments=SEARCH_EXPERIMENTS))
         table = ErrorTable(some, seed, SEARCH_POINTS)
@@ -171,18 +173,15 @@ def _claims_section(study: Study) -> list[Block]:
             [first.claim, first.statistic, *(f"{'holds' if v.holds else 'fails'}: {v.value}" for v in verdicts)]
         )
     held = {name: [v.claim for v in study.verdicts[name].values() if v.holds] for name in names}
-    first = study.verdicts[names[0]]
-    nowhere = [v.claim for key, v in first.items() if not any(study.verdicts[name][key].holds for name in names)]
+    every = study.verdicts[names[0]]
+    nowhere = [v.claim for key, v in every.items() if not any(study.verdicts[name][key].holds for name in names)]
     lines = [f"Under `{name}` {len(held[name])} of {len(study.verdicts[name])} claims hold." for name in names]
     if nowhere:
         lines.append("Under none of the readings: " + "; ".join(nowhere) + ".")
     return [
         ("heading", "Claims"),
         ("text", f"The text leaves room, so every figure is drawn under three readings. {words}."),
-        (
-            "text",
-            "Intervals are 99 % for the paired difference of mean errors over the same experiments; verdicts are computed from them.",
-        ),
+        ("text", INTERVALS),
         ("table", (header, rows)),
         ("text", " ".join(lines)),
         ("text", _reason()),
@@ -238,18 +237,18 @@ def _search_section(study: Study) -> list[Block]:
     best = len(study.found[0].holds)
     most = [found for found in study.found if len(found.holds) == best]
     total = len(CLAIMS)
-    verdict = (
-        f"Under {len(most)} of {len(study.found)} combinations all {total} claims hold."
-        if best == total
-        else (
-            f"Under no combination do all {total} claims hold; the most is {best}, under {len(most)} of {len(study.found)}."
-        )
-    )
+    if best == total:
+        verdict = f"Under {len(most)} of {len(study.found)} combinations all {total} claims hold."
+    else:
+        place = f"under {len(most)} of {len(study.found)}"
+        verdict = f"Under no combination do all {total} claims hold; the most is {best}, {place}."
     header = [*(name.replace("_", " ") for name in CHOICES), "claims", "fails"]
     rows = [
-        [*map(str, vars(f.combination).values()), str(len(f.holds)), "; ".join(_failing(f))] for f in study.found[:15]
+        [*map(str, vars(found.combination).values()), str(len(found.holds)), "; ".join(_failing(found))]
+        for found in study.found[:15]
     ]
-    choices = "; ".join(f"{name.replace('_', ' ')}: {', '.join(map(str, values))}" for name, values in CHOICES.items())
+    named = {name.replace("_", " "): ", ".join(map(str, values)) for name, values in CHOICES.items()}
+    choices = "; ".join(f"{name}: {values}" for name, values in named.items())
     how = SEARCH_IN_WORDS.format(choices=choices, experiments=SEARCH_EXPERIMENTS, points=SEARCH_POINTS)
     return [
         ("heading", "Search over what the text leaves open"),

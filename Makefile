@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS := standard
 EXPERIMENTS ?= 1000
 
-.PHONY: run test test-quick lint bench clean
+.PHONY: run test test-quick lint bench reproduction clean
 
 run: $(VENV)/.installed
 	$(BIN)/flmc reproduce --experiments $(EXPERIMENTS) --out out/reproduction --force
@@ -24,6 +24,13 @@ lint: $(VENV)/.test-installed
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/numpy_engine.py
 
+# The page about the reproduction is generated from a full run.
+reproduction: $(VENV)/.installed
+	$(BIN)/flmc reproduce --out out/reproduction --force
+	mkdir -p docs/reproduction
+	cp out/reproduction/figure_*.png docs/reproduction/
+	sed 's#](figure_#](reproduction/figure_#' out/reproduction/report.md > docs/reproduction.md
+
 # Debian keeps venv in a package of its own: install it if it is missing.
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV) || { apt-get update && apt-get install -y python3-venv && $(PYTHON) -m venv --clear $(VENV); }
@@ -38,4 +45,4 @@ $(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis out

@@ -33,8 +33,8 @@ COMMANDS = [line for page in PAGES for block in blocks(page, "sh") for line in b
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(command: str, tmp_path: Path) -> None:
-    """Run as written, with this environment in place of .venv, and with few experiments. `make test` would call itself: its
-    recipe is shown to be the one that runs these tests."""
+    """Run as written, with this environment in place of .venv, and with few experiments. `make test` would call itself:
+    its recipe is shown to be the one that runs these tests."""
     binaries = Path(sys.executable).parent
     if command.startswith("make"):
         target = command.split()[1]

@@ -111,7 +111,7 @@ def draw_variance_ratio(axes: Axes, rows: Sequence[Mapping[str, Any]], curves: S
     """Variance of the samples over the posterior's; 1 is right."""
     draw_curves(axes, rows, "variance_ratio", curves, **settings)
     axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
-    axes.set_ylabel("variance ratio to the posterior")
+    axes.set_ylabel("variance ratio")
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:

@@ -1,11 +1,12 @@
 """The claims of the paper's numerical section, each with the statistic that decides it.
 
 A claim is judged from the errors of the same experiments under both things compared (common random numbers). "Smaller"
-means that the 99 % confidence interval of the paired difference of the mean errors, relative to the smaller mean, lies
-below zero. Verdicts are computed, never typed in."""
+means that the 99 % confidence interval of the ratio of mean errors lies below 1. Verdicts are computed, never typed
+in."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -36,43 +37,39 @@ class Verdict:
 
 
 def paired(first: Array, second: Array) -> tuple[float, float, float]:
-    """Difference of mean errors relative to the smaller, with its 99 % interval; experiments are pairs."""
-    difference = first - second
-    scale = min(first.mean(), second.mean())
-    half = _Z * difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else np.inf
-    middle = float(difference.mean() / scale)
-    return middle, float(middle - half / scale), float(middle + half / scale)
+    """Ratio of mean errors with its 99 % interval, from the paired differences: experiments are pairs."""
+    difference, scale = first - second, float(second.mean())
+    half = _Z * float(difference.std(ddof=1)) / math.sqrt(len(difference)) / scale
+    ratio = float(first.mean()) / scale
+    return ratio, ratio - half, ratio + half
 
 
-def wins_throughout(ours: Array, theirs: Array) -> tuple[bool, str]:
-    """Whether ours is smaller at every point (point, experiment), and the point that speaks most against it."""
-    intervals = [paired(a, b) for a, b in zip(ours, theirs, strict=True)]
-    worst = max(intervals, key=lambda interval: interval[2])
-    return all(high < 0 for _, _, high in intervals), _interval(worst)
+def wins_throughout(ours: Array, theirs: Array) -> tuple[bool, tuple[float, float, float]]:
+    """Whether ours is smaller at every point (point, experiment), and the ratio that speaks most against it."""
+    ratios = [paired(a, b) for a, b in zip(ours, theirs, strict=True)]
+    return all(high < 1 for _, _, high in ratios), max(ratios, key=lambda ratio: ratio[2])
 
 
 def _interval(values: tuple[float, float, float]) -> str:
-    middle, low, high = (100 * value for value in values)
-    return f"{middle:+.3g} % [{low:+.3g}, {high:+.3g}]"
+    middle, low, high = values
+    return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
 
 
-def crossing(x: Array, ours: Array, theirs: Array) -> str:
+def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
     """Where the sign of the difference of mean errors changes."""
     sign = np.sign(ours.mean(axis=1) - theirs.mean(axis=1))
-    changes = [f"{x[i]:g} to {x[i + 1]:g}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0]
-    return (
-        ", ".join(changes)
-        if changes
-        else ("none: digital wins everywhere" if sign[0] < 0 else "none: analog wins everywhere")
-    )
+    changes = [f"{x[i]:g} to {x[i + 1]:g}{unit}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0]
+    if changes:
+        return "crossing at " + ", ".join(changes)
+    return f"no crossing, {'digital' if sign[0] < 0 else 'analog'} is smaller throughout"
 
 
 def saturation(x: Array, errors: Array) -> tuple[float, str]:
     """Smallest x from which the mean error falls no further, by more than 1 % and significantly, up to the last x."""
     last = errors[-1]
     for index in range(len(x)):
-        middle, low, _ = paired(errors[index], last)
-        if middle < _NEGLIGIBLE or low < 0:
+        ratio, low, _ = paired(errors[index], last)
+        if ratio < 1 + _NEGLIGIBLE or low < 1:
             return float(x[index]), f"{x[index]:g}"
     return float(x[-1]), f"{x[-1]:g}"
 
@@ -96,8 +93,8 @@ def above_the_crossing(figures: Figures) -> Verdict:
     holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
     return Verdict(
         "digital has the smaller error above 17.5 dB",
-        "digital minus analog, relative, at the SNR above 17.5 dB where digital does worst",
-        f"{value}; crossing: {crossing(x, digital, analog)} dB",
+        "digital error over analog error, at the SNR above 17.5 dB where digital does worst (below 1: holds)",
+        f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
         holds,
     )
 
@@ -108,8 +105,8 @@ def below_the_crossing(figures: Figures) -> Verdict:
     holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
     return Verdict(
         "analog has the smaller error below 17.5 dB",
-        "analog minus digital, relative, at the SNR below 17.5 dB where analog does worst",
-        f"{value}; crossing: {crossing(x, digital, analog)} dB",
+        "analog error over digital error, at the SNR below 17.5 dB where analog does worst (below 1: holds)",
+        f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
         holds,
     )
 
@@ -132,8 +129,8 @@ def strict_privacy(figures: Figures) -> Verdict:
     holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
     return Verdict(
         "digital has the smaller error for epsilon <= 7.5 at 25 dB",
-        "digital minus analog, relative, at the epsilon <= 7.5 where digital does worst",
-        f"{value}; crossing: {crossing(x, digital, analog)}",
+        "digital error over analog error, at the epsilon <= 7.5 where digital does worst (below 1: holds)",
+        f"{_interval(value)}; {crossing(x, digital, analog, '')}",
         holds,
     )
 
@@ -148,8 +145,8 @@ def small_slope_first(figures: Figures) -> Verdict:
     ]
     return Verdict(
         "the noisiest quantiser, a = 0.01, has the smallest error for epsilon < 2",
-        "a = 0.01 minus the others, relative, where it does worst",
-        max((value for _, value in results), key=lambda text: float(text.split(" ")[0])),
+        "error of a = 0.01 over that of another a, where it does worst (below 1: holds)",
+        _interval(max((value for _, value in results), key=lambda ratio: ratio[2])),
         all(holds for holds, _ in results),
     )
 
@@ -162,7 +159,7 @@ def larger_slopes_later(figures: Figures) -> Verdict:
     overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
     order = np.argsort([errors[-1].mean() for _, errors in curves.values()])
     first, second = (curves[names[i]][1][-1] for i in order[:2])
-    last_wins = order[0] == len(names) - 1 and paired(first, second)[2] < 0
+    last_wins = order[0] == len(names) - 1 and paired(first, second)[2] < 1
     starts = ", ".join(f"{a} from {'never' if start is None else f'{start:g}'}" for a, start in overtaken.items())
     return Verdict(
         "larger a becomes better as epsilon is relaxed",
@@ -174,7 +171,7 @@ def larger_slopes_later(figures: Figures) -> Verdict:
 
 def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
     """Smallest x from which ours is smaller at every point; None if it never is."""
-    ahead = [paired(a, b)[2] < 0 for a, b in zip(ours, theirs, strict=True)]
+    ahead = [paired(a, b)[2] < 1 for a, b in zip(ours, theirs, strict=True)]
     behind = [i for i, value in enumerate(ahead) if not value]
     first = behind[-1] + 1 if behind else 0
     return float(x[first]) if first < len(x) else None

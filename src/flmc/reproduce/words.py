@@ -33,6 +33,6 @@ SEARCH_IN_WORDS = (
 )
 
 INTERVALS = (
-    "Intervals are 99 % for the paired difference of mean errors over the same experiments; verdicts are computed"
-    " from them."
+    "Ratios are of mean errors over the same experiments, with 99 % intervals from their paired differences;"
+    " verdicts are computed from them."
 )

@@ -6,6 +6,7 @@ import base64
 import csv
 import html
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def write_html(path: Path, blocks: Sequence[Block]) -> None:
             body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
             parts.append(f"<table><tr>{cells}</tr>{body}</table>")
         else:
-            parts.append("<p>" + html.escape(content).replace("\n\n", "</p><p>") + "</p>")
+            parts.append("<p>" + re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(content)) + "</p>")
     title = next((content for kind, content in blocks if kind == "title"), "report")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     page = f'<!doctype html><html lang="en">{head}'

@@ -27,9 +27,9 @@ BEYOND_IN_WORDS = (
 )
 
 SEARCH_IN_WORDS = (
-    "Every combination of: {choices}. Steps are factors of the printed ones; 'paper, 1' puts 1 in place of K -"
-    " 1 in the loss. {experiments} experiments with common random numbers; errors interpolated over {points}"
-    " gains."
+    "Every combination of: {choices}. Steps are factors of the printed ones; 'paper, 1' puts 1 in place of K - 1 in"
+    " the loss. The privacy limit stays on: without it nothing depends on epsilon, and half of the claims are void."
+    " {experiments} experiments with common random numbers; errors interpolated over {points} gains."
 )
 
 INTERVALS = (

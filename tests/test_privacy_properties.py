@@ -251,3 +251,86 @@ def test_root_finding_ends_on_the_safe_side(scale: float, root: float) -> None:
     found = largest_argument(lambda x: math.expm1(scale * (x - root)), -20.0, 20.0)
     assert math.expm1(scale * (found - root)) <= 0
     assert found == pytest.approx(root, abs=1e-8)
+
+
+def test_asymmetric_links_with_mixed_gains_cost_at_least_their_loudest_part() -> None:
+    loud = BitEvent(0.6, 0.05, 1.0, ((3.0, 8),))
+    mixed = BitEvent(0.6, 0.05, 1.0, ((0.01, 1), (3.0, 8)))
+    assert epsilon_of(mixed, 1e-5) >= epsilon_of(loud, 1e-5) * (1 - 1e-3)
+    assert delta_of(mixed, 2.0) >= delta_of(loud, 2.0) * (1 - 1e-3)
+
+
+def test_an_uplink_that_transmits_something_else_has_no_proof() -> None:
+    class Louder(flmc.Analog):
+        def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+            return gradient * 1e6
+
+    with pytest.raises(InvalidSetting, match="Louder"):
+        event_of(Louder(), [(1.0, 5)])
+
+
+def test_tail_is_not_monotone_and_the_gain_respects_that() -> None:
+    """p = 0.6, ten entries: at infinite gain the criterion holds, at gain 2 it does not."""
+    event, epsilon, delta = bits(0.6, 1.0, 10), 3.26399, 0.0062724
+    assert (
+        delta_of(bits(0.6, 1e4, 10), epsilon, "tail", 20) <= delta < delta_of(bits(0.6, 2.0, 10), epsilon, "tail", 20)
+    )
+    gain = allowed_gain(event, epsilon, delta, "tail", 20)
+    assert gain < 2.0
+    for smaller in np.linspace(0.1, 1.0, 10) * gain:
+        assert delta_of(bits(0.6, float(smaller), 10), epsilon, "tail", 20) <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("p", "gain", "count", "epsilon", "least"),
+    [
+        (0.5406742152665066, 3.8240389792640506, 400, 16.582915064442858, 2.689e-4),
+        (0.7343, 3.8654, 300, 166.43, 0.0692),
+    ],
+)
+def test_nearly_discrete_losses(p: float, gain: float, count: int, epsilon: float, least: float) -> None:
+    """Where the characteristic function comes back again and again; the least values are from losses rounded down."""
+    assert delta_of(bits(p, gain, count), epsilon, "tail", 20) >= least
+
+
+@settings(max_examples=full(300, 60), deadline=None)
+@given(
+    st.floats(0.52, 0.999),
+    st.sampled_from([0.0, 1e-12, 1e-3, 0.5, 2.0, 4.0, 10.0, 100.0, 1e4, 1e9]),
+    st.integers(1, 60),
+)
+def test_no_crash_and_monotone_anywhere(p: float, gain: float, count: int) -> None:
+    """Never below the noiseless binomial where the gain is huge, never above the bound, never falling with the gain."""
+    event = bits(p, gain, count)
+    epsilon = epsilon_of(event, 1e-5)
+    assert 0 <= epsilon <= event.largest_loss * (1 + 1e-12)
+    if 0 < gain < 1e8:
+        assert epsilon_of(bits(p, 2 * gain, count), 1e-5) >= epsilon * (1 - 1e-3) - 1e-9
+    if gain >= 1e4:
+        ones = np.arange(count + 1)
+        loss = (2 * ones - count) * math.log(p / (1 - p))
+        exact = float(binom.pmf(ones, count, p) @ np.maximum(-np.expm1(np.minimum(0.7 * epsilon - loss, 0)), 0))
+        assert delta_of(event, 0.7 * epsilon) >= exact * (1 - 1e-9) - 1e-15
+
+
+@pytest.mark.parametrize("low", [0.0, 0.3])
+@pytest.mark.parametrize("gain", [0.1, 5.0, 50.0, 1e4])
+def test_one_sided_certainty(low: float, gain: float) -> None:
+    """Links that are certain on one side only: finite answers, no warnings."""
+    event = BitEvent(1.0 if low else 0.9, low, 1.0, ((gain, 5),))
+    assert epsilon_of(event, 1e-3) > 0
+    assert 0 <= delta_of(event, 2.0) <= 1
+
+
+@pytest.mark.parametrize("gain", [0.4, 0.5, 0.7, 30.0])
+def test_the_papers_bound_saturates(gain: float) -> None:
+    event = event_of(flmc.Digital(), [(gain, 5)])
+    assert delta_of(event, 5.0, "paper", 20) == pytest.approx(1.0)
+    assert epsilon_of(event, 0.01, "paper", 20) == pytest.approx(7.5, rel=5e-3)
+
+
+def test_probabilities_near_one_with_a_loud_gain() -> None:
+    for p, gain in ((1 - 1e-10, 10.0), (1 - 1.2e-16, 10.0), (1 - 1e-12, 3.0)):
+        event = bits(p, gain, 5)
+        assert 0 < epsilon_of(event, 1e-5) <= event.largest_loss
+        assert delta_of(event, 20.0, "tail", 20) <= 1.0

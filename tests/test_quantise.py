@@ -30,10 +30,10 @@ def test_bits_have_the_promised_probability(link: Link) -> None:
     """Contract of every link: bits are -1 or +1 and their mean is 2 Phi(g) - 1, within 5 standard errors."""
     rng = np.random.default_rng(1)
     gradient = np.array([-30.0, -7.0, -1.0, 0.0, 2.0, 11.0, 30.0])
-    bits = quantise(np.broadcast_to(gradient, (100_000, 7)), link, rng.random((100_000, 7)))
+    bits = quantise(link.bounded_probability(np.broadcast_to(gradient, (100_000, 7)), 30.0), rng.random((100_000, 7)))
     assert set(np.unique(bits)) <= {-1.0, 1.0}
-    se = np.sqrt((1 - link.mean(gradient) ** 2) / 100_000)
-    assert (np.abs(bits.mean(axis=0) - link.mean(gradient)) <= 5 * se + 1e-12).all()
+    se = np.sqrt((1 - link.mean(gradient, 30.0) ** 2) / 100_000)
+    assert (np.abs(bits.mean(axis=0) - link.mean(gradient, 30.0)) <= 5 * se + 1e-12).all()
 
 
 @pytest.mark.parametrize(
@@ -136,3 +136,25 @@ def test_sigmoid_is_symmetric_and_bounded(a: float, clip: float, g: float) -> No
     assert up == pytest.approx(-down, abs=1e-12)
     high, low = uplink.link.extremes(clip)
     assert abs(up) <= high - low + 1e-12
+
+
+class Sneaky(Link):
+    """A sigmoid at the points of the check; certain, or undefined, between them."""
+
+    def __init__(self, middle: float) -> None:
+        self.middle = middle
+
+    def probability(self, g: Array) -> Array:
+        hidden = (np.abs(g) > 0.001) & (np.abs(g) < 0.029)
+        return np.where(hidden, np.where(g > 0, self.middle, 1 - self.middle), 1 / (1 + np.exp(-0.05 * g)))
+
+
+@pytest.mark.parametrize("middle", [1.0, float("nan")])
+def test_a_link_cannot_say_more_between_the_points_of_the_check(middle: float) -> None:
+    """Whatever it returns, a device uses a probability between those at the clip."""
+    uplink = flmc.Digital(link=Sneaky(middle))
+    high, low = uplink.link.extremes(30.0)
+    used = uplink.link.bounded_probability(np.array([0.01, -0.01, 0.02]), 30.0)
+    assert ((used >= low) & (used <= high)).all()
+    bits = uplink.symbols(np.full(10_000, 0.01), np.random.default_rng(0).random(10_000))
+    assert set(np.unique(bits)) == {-1.0, 1.0}

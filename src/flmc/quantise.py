@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,13 +25,26 @@ _CHECK_POINTS = 2001
 class Link(ABC):
     """Probability of a +1 bit. Your own link is a class with one method, ``probability``."""
 
+    proven: ClassVar[bool] = False
+    """Whether the link is known to be monotone everywhere, not only on the grid of the check."""
+
     @abstractmethod
     def probability(self, g: Array) -> Array:
         """Probability that an entry g becomes +1: values in [0, 1] that never decrease with g."""
 
-    def mean(self, g: Array) -> Array:
+    def bounded_probability(self, g: Array, clip: float) -> Array:
+        """What devices use: for a link that is not proven to be monotone, held between Phi(-clip) and Phi(clip), and
+        1/2 where it is not a number. So the worst case is at the clip whatever the link does between the points of the
+        check."""
+        values = self.probability(g)
+        if self.proven:
+            return values
+        high, low = self.extremes(clip)
+        return np.clip(np.nan_to_num(values, nan=0.5), low, high)
+
+    def mean(self, g: Array, clip: float) -> Array:
         """Expected bit, 2 Phi(g) - 1."""
-        return 2.0 * self.probability(g) - 1.0
+        return 2.0 * self.bounded_probability(g, clip) - 1.0
 
     def slope(self, clip: float) -> float:
         r"""Small-signal gain :math:`\kappa = 2\Phi'(0)`, from a central difference of width 2e-5 of the clip.
@@ -98,6 +112,8 @@ class Link(ABC):
 class Sigmoid(Link):
     r""":math:`\Phi(g) = 1/(1 + e^{-a g})` with a = ``slope_parameter``; :math:`\kappa = a/2`."""
 
+    proven: ClassVar[bool] = True
+
     slope_parameter: float = 0.05
 
     def __post_init__(self) -> None:
@@ -115,6 +131,8 @@ class Sigmoid(Link):
 @dataclass(frozen=True)
 class Probit(Link):
     r""":math:`\Phi(g)` = the standard normal distribution function at :math:`a g`; :math:`\kappa = 2a/\sqrt{2\pi}`."""
+
+    proven: ClassVar[bool] = True
 
     slope_parameter: float = 0.03
 
@@ -134,6 +152,8 @@ class Probit(Link):
 class Linear(Link):
     r""":math:`\Phi(g) = (1 + r g/\ell)/2`, 0 < r <= 1: the mean bit is proportional to the clipped gradient, so the
     quantiser is unbiased up to the scale :math:`\kappa = r/\ell`. The clip :math:`\ell` is the uplink's."""
+
+    proven: ClassVar[bool] = True
 
     ratio: float = 1.0
     clip: float | None = None
@@ -163,14 +183,17 @@ class Linear(Link):
 class Sign(Link):
     """The sign of the gradient, without randomness; a fair bit at exactly 0. It has no slope."""
 
+    proven: ClassVar[bool] = True
+
     def probability(self, g: Array) -> Array:
         """0, 1/2 or 1."""
         return 0.5 + 0.5 * np.sign(g)
 
 
-def quantise(gradient: Array, link: Link, uniform: Array) -> Array:
-    r"""Bits: :math:`+1` where ``uniform`` (drawn from [0, 1)) lies below :math:`\Phi(g)`, else :math:`-1`; never 0."""
-    return np.where(uniform < link.probability(gradient), 1.0, -1.0)
+def quantise(probability: Array, uniform: Array) -> Array:
+    r"""Bits: :math:`+1` where ``uniform`` (drawn from [0, 1)) lies below the probability :math:`\Phi(g)`, else
+    :math:`-1`; never 0."""
+    return np.where(uniform < probability, 1.0, -1.0)
 
 
 def name_of(link: Link) -> str:

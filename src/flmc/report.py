@@ -173,7 +173,7 @@ def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]
         rows.append(("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
     rows.append(("privacy, one round", f"{once} ({limits.criterion}: {criteria[limits.criterion]})"))
     if with_run and plan.run_cost is not None:
-        rows.append(("privacy, whole run", f"{plan.run_cost}, over {exposure.num_rounds} rounds (tight)"))
+        rows.append(("privacy, whole run", f"{plan.run_cost}, over {exposure.num_rounds} rounds of one chain (tight)"))
         if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):
             rows.append(("", "that is the bound without any noise: a delta this small cannot be resolved"))
         if plan.run_cost.epsilon > 20:

@@ -10,7 +10,7 @@ from flmc.checks import Array
 from flmc.limits import Limits
 from flmc.privacy.account import allowed_gain, epsilon_of
 from flmc.privacy.event import Event, count_gains, event_of
-from flmc.table import format_number
+from flmc.table import format_up
 from flmc.uplink import Ideal, Uplink
 
 NEIGHBOURING = "device (all data of one device are replaced)"
@@ -35,7 +35,7 @@ class Cost:
     delta: float
 
     def __str__(self) -> str:
-        return f"epsilon {format_number(self.epsilon)} at delta {self.delta:g}"
+        return f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}"
 
 
 def exposure_of(uplink: Uplink, gain: Array, active: Array | None, num_rounds: int, dim: int) -> Exposure | None:

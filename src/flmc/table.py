@@ -25,6 +25,14 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
+def format_up(value: float) -> str:
+    """Five significant digits, rounded up: a bound stays a bound in print."""
+    if math.isinf(value) or value == 0:
+        return format_number(value)
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 4)
+    return f"{math.ceil(value / unit - 1e-9) * unit:.5g}"
+
+
 def format_number(value: float | None) -> str:
     """Five significant digits; words for what has no number."""
     if value is None:

@@ -106,11 +106,11 @@ class Digital(Uplink):
         """Bits in {-1, +1}."""
         if uniform is None:
             raise InvalidSetting("the digital uplink needs one uniform random number per entry, got none")
-        return quantise(clip(gradient, self.clip), self.link, uniform)
+        return quantise(self.link.bounded_probability(clip(gradient, self.clip), self.clip), uniform)
 
     def mean_symbol(self, gradient: Array) -> Array:
         """Expected bit of the clipped gradient."""
-        return self.link.mean(clip(gradient, self.clip))
+        return self.link.mean(clip(gradient, self.clip), self.clip)
 
     def symbol_variance(self, gradient: Array) -> Array:
         """1 - mean^2."""

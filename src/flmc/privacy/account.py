@@ -1,15 +1,17 @@
 """What an event costs, by three criteria.
 
 * ``tight``: standard (epsilon, delta)-differential privacy of the worst-case pair. The guarantee.
-* ``tail``: the paper's criterion, Pr(|loss| <= epsilon) >= 1 - delta, at that pair. It implies the guarantee, and is
-  stricter.
+* ``tail``: the paper's criterion, Pr(|loss| <= epsilon) >= 1 - delta, at that pair and gain. It implies the guarantee,
+  and is stricter.
 * ``paper``: the paper's bound of the loss, as if the other devices' known symbols did not cancel. Valid for two or more
   devices, very loose.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -26,12 +28,14 @@ from flmc.privacy.tails import LossLaw, exceedance
 from flmc.special import log_ndtr
 
 CRITERIA = ("tight", "tail", "paper")
+_SMALLEST_TAIL = 1e-13
+"""Tail probabilities near 1e-15 are not resolved."""
 
 
 def delta_of(event: Event, epsilon: float, criterion: str = "tight", num_devices: int | None = None) -> float:
     """Upper bound of the delta that goes with ``epsilon``."""
     _check(event, criterion, num_devices)
-    if epsilon >= event.largest_loss * (1 - 1e-14) or event.num_transmissions == 0:  # the bound itself is rounded
+    if epsilon >= event.largest_loss * (1 - 1e-14) or event.silent:  # the bound itself is rounded
         return 0.0
     if isinstance(event, GaussianEvent):
         return (gaussian.delta if criterion == "tight" else gaussian.tail_delta)(epsilon, event.mu)
@@ -47,7 +51,7 @@ def delta_of(event: Event, epsilon: float, criterion: str = "tight", num_devices
 def epsilon_of(event: Event, delta: float, criterion: str = "tight", num_devices: int | None = None) -> float:
     """Upper bound of the epsilon that goes with ``delta``; infinite where there is none."""
     _check(event, criterion, num_devices)
-    if event.num_transmissions == 0:
+    if event.silent:
         return 0.0
     if isinstance(event, GaussianEvent):
         return (gaussian.epsilon if criterion == "tight" else gaussian.tail_epsilon)(delta, event.mu)
@@ -64,7 +68,7 @@ def epsilon_of(event: Event, delta: float, criterion: str = "tight", num_devices
         highest = 1.0
         while excess(-highest) > 0:
             highest *= 2
-    return -largest_argument(excess, -highest, 0.0, tolerance=1e-9)
+    return -largest_argument(excess, -highest, 0.0, tolerance=1e-8)
 
 
 @lru_cache(maxsize=4096)
@@ -75,6 +79,10 @@ def allowed_gain(
 
     ``unit`` is the event at gain 1; other gains scale its transmissions.
     """
+    if criterion != "tight" and delta < _SMALLEST_TAIL:
+        raise InvalidSetting(
+            f"delta must be at least {_SMALLEST_TAIL:g} for privacy {criterion!r}, got {delta:g}; use 'tight'"
+        )
 
     def spent(gain: float) -> float:
         if math.isinf(gain):
@@ -82,7 +90,24 @@ def allowed_gain(
         return delta_of(_scaled(unit, gain), epsilon, criterion, num_devices)
 
     # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
-    return largest_gain(spent, delta, scale=min(1.0, epsilon) / unit.mu)
+    scale = min(1.0, epsilon) / unit.mu
+    found = largest_gain(spent, delta, scale)
+    if criterion == "tail" and isinstance(unit, BitEvent) and not unit.deterministic and epsilon < unit.largest_loss:
+        return _below_first_violation(spent, delta, found, scale, math.sqrt(unit.noise_power))
+    return found
+
+
+def _below_first_violation(
+    spent: Callable[[float], float], delta: float, found: float, scale: float, noise: float
+) -> float:
+    """`tail` may fall again as the gain grows, where bits are received nearly without error: so every gain below the
+    one that is returned is tried too, on a ladder of 10 % steps."""
+    top = min(found, 12.0 * noise)
+    ladder = np.geomspace(min(scale, top) / 2, top, 2 + int(math.log(2 * top / min(scale, top)) / 0.1))
+    for low, high in itertools.pairwise(ladder):
+        if spent(float(high)) > delta * (1 + 1e-9):
+            return largest_argument(lambda gain: spent(gain) - delta, float(low), float(high), tolerance=1e-9)
+    return found
 
 
 def _scaled(event: Event, gain: float) -> Event:
@@ -92,13 +117,13 @@ def _scaled(event: Event, gain: float) -> Event:
 def composed_loss(event: BitEvent) -> ComposedLoss:
     """Distribution of the loss of a bit event, as an upper bound (connect the dots, FFT)."""
     pairs = _pairs(event)
-    step, coarsened = choose_step([(pair.spread, count) for pair, count in pairs])
-    step = _aligned(step, pairs[0][0])
     if event.symmetric:
-        parts = [(LossGrid.of_pair(pair, step), count) for pair, count in pairs]
-    else:
-        parts = [(_dominating_grid(pair, step), count) for pair, count in pairs]
-    return replace(compose(parts), coarsened=coarsened)
+        step, coarsened = choose_step(pairs)
+        step = _aligned(step, pairs[0][0])
+        return replace(compose([(LossGrid.of_pair(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
+    # A profile is known by its values only, whose rounding a very fine grid would amplify.
+    step, coarsened = choose_step(pairs, per_spread=20)
+    return replace(compose([(_dominating_grid(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
 
 
 def _aligned(step: float, pair: BitPair) -> float:
@@ -111,7 +136,6 @@ def _dominating_grid(pair: BitPair, step: float) -> LossGrid:
     """One pair that dominates an asymmetric pair in both orders: neighbours may mix the orders over entries, so the
     larger profile is taken entry by entry, before composition."""
     other = pair.reversed
-    step = max(step, pair.spread / 20)
 
     def profile(epsilon: Array) -> Array:
         return np.maximum(pair.delta(epsilon), other.delta(epsilon))

@@ -55,6 +55,11 @@ class BitEvent:
         return sum(count for _, count in self.transmissions)
 
     @property
+    def silent(self) -> bool:
+        """Whether nothing was sent at all."""
+        return not any(count and gain > 0 for gain, count in self.transmissions)
+
+    @property
     def largest_loss(self) -> float:
         r"""Bound of the privacy loss at any signal-to-noise ratio: :math:`\ln(\Phi(\ell)/\Phi(-\ell))` per entry if
         symmetric."""
@@ -82,6 +87,11 @@ class GaussianEvent:
         return sum(count for _, count in self.transmissions)
 
     @property
+    def silent(self) -> bool:
+        """Whether nothing was sent at all."""
+        return not any(count and gain > 0 for gain, count in self.transmissions)
+
+    @property
     def largest_loss(self) -> float:
         """Unbounded: no noise, no privacy."""
         return float("inf")
@@ -103,10 +113,11 @@ def _mu(sensitivity: float, noise_power: float, transmissions: Transmissions) ->
 def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]]) -> Event:
     """The event of an uplink; refused by name for one whose worst case is not proven."""
     sent = tuple(transmissions)
-    if isinstance(uplink, Digital):
+    # A subclass that transmits something else has no proof, whatever it is called.
+    if isinstance(uplink, Digital) and type(uplink).symbols is Digital.symbols:
         high, low = uplink.link.extremes(uplink.clip)
         return BitEvent(high, low, uplink.noise_power, sent)
-    if isinstance(uplink, Analog):
+    if isinstance(uplink, Analog) and type(uplink).symbols is Analog.symbols:
         return GaussianEvent(2.0 * uplink.clip, uplink.noise_power, sent)
     raise InvalidSetting(
         f"no privacy guarantee is known for the {uplink.scheme} uplink ({type(uplink).__name__}): its worst-case"
@@ -116,10 +127,10 @@ def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]]) -> Even
 
 def count_gains(gains: Array) -> Transmissions:
     """Distinct gains with their counts; where there are many, rounded up to a few, which only costs privacy."""
-    flat = np.sort(np.ravel(gains))
+    flat = checks.finite_array("gain", np.ravel(gains))
+    flat = flat[flat > 0]  # a gain of 0 sends nothing
     if flat.size == 0:
         return ()
-    checks.finite_array("gain", flat)
     values, counts = np.unique(flat, return_counts=True)
     if len(values) > MOST_GAINS:
         edges = np.geomspace(values[0], values[-1], MOST_GAINS)

@@ -62,6 +62,7 @@ class LossGrid:
     def of_profile(cls, profile: Callable[[Array], Array], low: float, high: float, step: float) -> LossGrid:
         r"""Connect the dots from a profile :math:`\delta(\epsilon)` alone: with :math:`x_j = e^{l_j}` the mass of Q at
         :math:`l_j` is the change of the polygon's slope there, and P has :math:`x_j` times that."""
+        low, high = max(low, -600.0), min(high, 600.0)  # mass beyond counts as infinite, or as larger than it is
         first = math.floor(low / step)
         losses = _multiples(step, first, math.ceil(high / step) - first + 1)
         x, delta = np.exp(losses), profile(losses)
@@ -81,6 +82,8 @@ class LossGrid:
     def cumulant(self, s: float) -> float:
         """ln E[exp(s loss)] of the finite part."""
         carried = self.mass > 0
+        if not carried.any():
+            return -math.inf
         exponent = s * self.losses[carried] + np.log(self.mass[carried])
         largest = float(exponent.max())
         return largest + math.log(float(np.exp(exponent - largest).sum()))
@@ -159,6 +162,8 @@ def _multiples(step: float, first: int, count: int) -> Array:
 def compose(parts: Sequence[tuple[LossGrid, int]]) -> ComposedLoss:
     """Sum of independent losses, each grid taken its number of times; all grids share their step."""
     step = parts[0][0].step
+    if any(grid.step != step for grid, _ in parts):
+        raise ValueError("grids of different steps cannot be composed")
     low, high = _window(parts)
     first = math.floor(low / step)
     size = 1 << max(1, math.ceil(high / step) - first + 1).bit_length()
@@ -170,7 +175,7 @@ def compose(parts: Sequence[tuple[LossGrid, int]]) -> ComposedLoss:
         transform *= np.fft.rfft(folded.reshape(-1, size).sum(axis=0)) ** count
         offset += grid.first * count
         total += count
-        log_finite += count * math.log1p(-grid.infinite)
+        log_finite += count * (math.log1p(-grid.infinite) if grid.infinite < 1 else -math.inf)
     mass = np.maximum(np.roll(np.fft.irfft(transform, size), (offset - first) % size), 0.0)
     # Rounding: each factor has relative error of a few 1e-16, and its power as many times that.
     rounding = 2e-16 * (total + 10 * math.log2(size))
@@ -198,12 +203,14 @@ def _variance(grid: LossGrid) -> float:
     return float(np.square(grid.losses - mean) @ grid.mass / total)
 
 
-def choose_step(spreads: Sequence[tuple[float, int]], points_wanted: int = FINEST) -> tuple[float, bool]:
-    """A grid step for losses of these standard deviations and counts, and whether it had to be coarsened.
+def choose_step(pairs: Sequence[tuple[BitPair, int]], per_spread: int = FINEST) -> tuple[float, bool]:
+    """One grid step for these pairs and counts, and whether it had to be coarsened.
 
-    The window of the sum is about 20 of its standard deviations wide.
+    The window of the sum is about 20 of its standard deviations wide; a single entry's losses must fit the grid too.
     """
-    smallest = min(spread for spread, _ in spreads)
+    spreads = [(pair.spread, count) for pair, count in pairs]
     whole = math.sqrt(sum(count * spread**2 for spread, count in spreads))
-    fine, affordable = smallest / points_wanted, 25.0 * whole / MOST_POINTS
-    return max(fine, affordable), affordable > fine
+    widest = max(high - low for low, high in (pair.loss_range for pair, _ in pairs))
+    fine = min(spread for spread, _ in spreads) / per_spread
+    affordable = max(25.0 * whole / MOST_POINTS, 16.0 * widest / MOST_POINTS)
+    return max(fine, affordable, 1e-300), affordable > fine

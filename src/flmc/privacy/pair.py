@@ -21,6 +21,9 @@ from flmc.special import ndtr
 REACH = 10.0
 """Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
 _LARGE = 1e9
+_LARGEST_LOSS = 700.0
+"""Of a pair that is certain on one side: beyond, exponentials overflow. A grid ends before and counts what is beyond
+as infinite."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,24 @@ class BitPair:
 
     def loss(self, w: Array) -> Array:
         """Privacy loss at the received value w, in units of the noise's standard deviation."""
-        u = 2.0 * self.amplitude * w
+        u = 2.0 * self.amplitude * np.asarray(w)
+        fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
+        plus = (self.high + (1.0 - self.high) * fade, self.low + (1.0 - self.low) * fade)
+        minus = (self.high * fade + (1.0 - self.high), self.low * fade + (1.0 - self.low))
         with np.errstate(divide="ignore"):
-            over, under = np.log([self.high, 1.0 - self.high]), np.log([self.low, 1.0 - self.low])
-        return np.asarray(np.logaddexp(over[0] + u, over[1]) - np.logaddexp(under[0] + u, under[1]))
+            values = np.where(u > 0, np.log(plus[0]) - np.log(plus[1]), np.log(minus[0]) - np.log(minus[1]))
+        return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:
-        """The w at which the loss is ``loss``; infinite beyond the loss's bounds."""
-        x = np.exp(np.minimum(loss, 700.0))  # a larger loss is out of reach
-        above = x * (1.0 - self.low) - (1.0 - self.high)
-        below = self.high - x * self.low
+        """The w at which the loss is ``loss``; infinite at and beyond the loss's bounds."""
+        loss = np.minimum(loss, _LARGEST_LOSS)
+        above = (
+            (1.0 - self.high) * np.expm1(loss - self.lower_bound) if self.high < 1 else np.exp(loss) * (1.0 - self.low)
+        )
+        below = -self.high * np.expm1(loss - self.bound) if self.low > 0 else np.full_like(loss, self.high)
+        # Bounds are rounded: a grid point that is meant to lie on one must not fall short of it.
+        above = np.where(loss <= self.lower_bound + 1e-12 * abs(self.lower_bound), 0.0, above)
+        below = np.where(loss >= self.bound - 1e-12 * abs(self.bound), 0.0, below)
         with np.errstate(divide="ignore", invalid="ignore"):
             w = (np.log(np.maximum(above, 0.0)) - np.log(np.maximum(below, 0.0))) / (2.0 * self.amplitude)
         return np.where(above <= 0, -np.inf, np.where(below <= 0, np.inf, w))
@@ -69,6 +80,11 @@ class BitPair:
     def bound(self) -> float:
         """Largest loss at any w."""
         return math.log(self.high / self.low) if self.low > 0 else math.inf
+
+    @property
+    def lower_bound(self) -> float:
+        """Smallest loss at any w."""
+        return math.log((1.0 - self.high) / (1.0 - self.low)) if self.high < 1 else -math.inf
 
     @property
     def loss_range(self) -> tuple[float, float]:

@@ -22,10 +22,11 @@ def largest_argument(excess: Callable[[float], float], low: float, high: float, 
     if f_low > 0:
         raise ValueError(f"the lower end must satisfy the bound, but exceeds it by {f_low}")
     side = 0
-    for _ in range(_MOST_STEPS):
+    for count in range(_MOST_STEPS):
         if high - low <= tolerance * max(abs(low), abs(high)):
             break
-        x = (low * f_high - high * f_low) / (f_high - f_low) if f_low < 0 else (low + high) / 2
+        bisect = f_low == 0 or count % 4 == 3  # now and then, for functions that are steps
+        x = (low + high) / 2 if bisect else (low * f_high - high * f_low) / (f_high - f_low)
         # Keep clear of the ends, or a bracket could shrink from one side only.
         x = min(max(x, low + 0.01 * (high - low)), high - 0.01 * (high - low))
         value = excess(x)

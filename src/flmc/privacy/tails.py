@@ -7,8 +7,9 @@ A sum X of independent losses exceeds epsilon with probability
 
 M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly :math:`\sum_k e^{c k
 P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`, those with k > 0 vanish once epsilon + P
-is above every loss, so the error is known. Where the integrand does not decay, because the losses are nearly discrete
-at high signal-to-noise ratio, a grid and FFT with losses rounded up give an upper bound instead."""
+is above every loss, so the error is known; the rest of the line is negligible, for at least as long as the integrand
+may take to come back. Where the integrand does not decay, because the losses are nearly discrete at high
+signal-to-noise ratio, a grid and FFT with losses rounded up give an upper bound instead."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _FASTEST = 5e3
 """Most radians per noise deviation that the quadrature of the moment generating function follows."""
 _FLOOR = 1e-15
 """Probabilities below this are not resolved; it is added."""
-_DISTINCT = 4.0
+_DISTINCT = 2.0
 """Amplitude over noise at which bits are received nearly without error, so that losses are nearly discrete."""
 _CHUNK = 32
 _GRID_POINTS = 1 << 16
@@ -158,13 +159,18 @@ def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: flo
     decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
     if decay > math.log(1e-13 * abs(c)):
         return None
-    total = 0.0
+    # Losses near two values, plus and minus the bound, make the integrand come back after pi/bound: it must have been
+    # negligible for as long as that.
+    revival = math.pi / max(law.pair.bound for law, _ in parts)
+    total, quiet_since = 0.0, 0.0
     for first in range(0, _MOST_POINTS, _CHUNK):
         values = terms(first)
-        weight = np.where(np.arange(first, first + _CHUNK) == 0, 1.0, 2.0)
-        total += float((weight * values.real).sum()) * spacing / (2 * math.pi)
-        last = float(np.abs(values[-_CHUNK // 4 :]).max()) * spacing * (first + _CHUNK)
-        if last < 1e-11 * max(abs(total), _FLOOR):
+        index = np.arange(first, first + _CHUNK)
+        total += float((np.where(index == 0, 1.0, 2.0) * values.real).sum()) * spacing / (2 * math.pi)
+        loud = np.abs(values) * spacing * (index + 1) >= 1e-11 * max(abs(total), _FLOOR)
+        if loud.any():
+            quiet_since = spacing * float(index[loud][-1])
+        if spacing * float(index[-1]) - quiet_since > 1.2 * revival:
             return min(1.0, max(0.0, total if sign > 0 else 1.0 + total) * (1 + 1e-9) + _FLOOR)
     return None
 

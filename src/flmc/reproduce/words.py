@@ -15,6 +15,8 @@ REASON = (
     " Langevin noise to the right width, once power and privacy allow it. So digital can have the smaller error"
     " only where privacy holds analog back by more than that factor, and at epsilon = 5 it does not. The MSE"
     " rewards the narrower cloud; it does not ask whether the cloud is the posterior."
+    " Under `calibrated` both errors are near trace(Sigma) once power and privacy allow the step; which of them is the"
+    " smaller there is decided by the discretisation error of its step, a few per cent, not by the channel."
 )
 
 BEYOND_IN_WORDS = (

@@ -24,8 +24,24 @@ Transmissions = tuple[tuple[float, int], ...]
 """Pairs of a gain and how many entries were sent with it."""
 
 
+class _Sent:
+    """What both kinds of events know of their transmissions."""
+
+    transmissions: Transmissions
+
+    @property
+    def num_transmissions(self) -> int:
+        """Entries sent in all."""
+        return sum(count for _, count in self.transmissions)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was sent at all."""
+        return not any(count and gain > 0 for gain, count in self.transmissions)
+
+
 @dataclass(frozen=True)
-class BitEvent:
+class BitEvent(_Sent):
     r"""Bits that are +1 with probability ``high`` under one data set and ``low`` under the other,
     :math:`\Phi(\pm\ell)`."""
 
@@ -50,16 +66,6 @@ class BitEvent:
         return max(self.high, 1.0 - self.low)
 
     @property
-    def num_transmissions(self) -> int:
-        """Entries sent in all."""
-        return sum(count for _, count in self.transmissions)
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing was sent at all."""
-        return not any(count and gain > 0 for gain, count in self.transmissions)
-
-    @property
     def largest_loss(self) -> float:
         r"""Bound of the privacy loss at any signal-to-noise ratio: :math:`\ln(\Phi(\ell)/\Phi(-\ell))` per entry if
         symmetric."""
@@ -74,22 +80,12 @@ class BitEvent:
 
 
 @dataclass(frozen=True)
-class GaussianEvent:
+class GaussianEvent(_Sent):
     """Values that move by at most ``sensitivity`` times the gain, under Gaussian noise."""
 
     sensitivity: float
     noise_power: float
     transmissions: Transmissions
-
-    @property
-    def num_transmissions(self) -> int:
-        """Entries sent in all."""
-        return sum(count for _, count in self.transmissions)
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing was sent at all."""
-        return not any(count and gain > 0 for gain, count in self.transmissions)
 
     @property
     def largest_loss(self) -> float:

@@ -170,6 +170,24 @@ def test_tables_and_reports(tmp_path: Path) -> None:
     assert "http" not in page  # self-contained
 
 
+def test_a_user_adds_her_own_curve(tmp_path: Path) -> None:
+    from flmc.figures import draw_curves, draw_mse, draw_variance_ratio, new_figure
+
+    rows = [
+        {"curve": "mine", "x": x, "mse": 0.1 / x, "mse_se": 0.01, "variance_ratio": 2.0, "variance_ratio_se": 0.1}
+        for x in (1.0, 2.0, 4.0)
+    ]
+    write_table(tmp_path / "mine.csv", rows)
+    figure, (left, right) = new_figure(columns=2)
+    draw_mse(left, read_table(tmp_path / "mine.csv"), ["mine"], trace=0.004)
+    draw_variance_ratio(right, rows, ["mine"])
+    draw_curves(right, rows, "mse", ["mine", "absent"])
+    assert left.get_yscale() == "log"
+    np.testing.assert_allclose(np.asarray(left.lines[0].get_ydata(), dtype=float), [0.1, 0.05, 0.025])
+    assert len(left.collections) == 1  # the shaded standard error
+    figure.savefig(tmp_path / "mine.png")
+
+
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "reproduction"
     arguments = ["reproduce", "--figure", "2", "--experiments", "3", "--out", str(out)]

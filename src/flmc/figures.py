@@ -16,6 +16,7 @@ from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import event_of
 from flmc.reproduce.readings import READINGS
 from flmc.reproduce.study import Study
+from flmc.reproduce.write import read_table
 from flmc.run import Result
 from flmc.uplink import Analog, Digital, replace
 
@@ -130,12 +131,13 @@ SCHEME_STYLES = {
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Every picture of a reproduction, as PNG and PDF; returns the PNG names and captions."""
+    """Every picture of a reproduction, from its CSV, as PNG and PDF; returns the PNG names and captions."""
     drawn = []
+    points = read_table(out / "points.csv") if study.figures else []
     labels = {"2": "SNR [dB]", "3": "epsilon", "4": "epsilon"}
     for number in study.figures:
         for reading in READINGS:
-            rows = [row.to_dict() for row in study.curves.rows if (row.figure, row.reading) == (number, reading.name)]
+            rows = [row for row in points if (row["figure"], row["reading"]) == (number, reading.name)]
             curves = list(dict.fromkeys(row["curve"] for row in rows))
             styles = SCHEME_STYLES if number != "4" else None
             figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7)
@@ -150,20 +152,19 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
     if study.beyond:
         drawn.append(
             (
-                _draw_beyond(study, out),
+                _draw_beyond(out),
                 "Beyond: squared W2 distance and epsilon of the run, at equal effective step and rounds",
             )
         )
     return drawn
 
 
-def _draw_beyond(study: Study, out: Path) -> str:
+def _draw_beyond(out: Path) -> str:
     figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.6)
-    names = list(dict.fromkeys(row.scheme for row in study.beyond))
+    table = read_table(out / "beyond.csv")
+    names = list(dict.fromkeys(row["scheme"] for row in table))
     for column, (sweep, label) in enumerate((("snr_db", "SNR [dB]"), ("epsilon", "epsilon of a round"))):
-        rows = [
-            {**row.to_dict(), "curve": row.scheme, "epsilon_run_se": 0.0} for row in study.beyond if row.sweep == sweep
-        ]
+        rows = [{**row, "curve": row["scheme"], "epsilon_run_se": "0"} for row in table if row["sweep"] == sweep]
         for axes, value, words in (
             (panels[column], "wasserstein2_squared", "squared W2 distance"),
             (panels[2 + column], "epsilon_run", "epsilon of the run"),

@@ -47,6 +47,7 @@ def test_commands(command: str, tmp_path: Path) -> None:
             "-o",
             ".venv/.test-installed",
             f"BIN={binaries}",
+            "EXPERIMENTS=4",
         ]
         if target.startswith("test"):
             shown = subprocess.run([*arguments, "-n", target], capture_output=True, text=True, check=True).stdout

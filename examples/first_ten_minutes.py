@@ -52,7 +52,7 @@ schemes = {
     "Nakagami": flmc.replace(uplink, fading=Nakagami()),
     "ideal": flmc.Ideal(),
 }
-table = flmc.compare(schemes, own, limits, seed=7, chains=20, num_rounds=2500, num_burn_in=1500)
+table = flmc.compare(schemes, own, limits, seed=7, chains=10, num_rounds=2000, num_burn_in=1200)
 print(f"\n{table}")
 for name in schemes:
     sd = np.sqrt(np.diag(table[name].covariance[0]))

@@ -84,10 +84,10 @@ def conduct(figure: str, experiments: int, seed: int, stage: Stage) -> Study:
         study.curves = measure(points, Laboratory(model, seed), stage("figures"))
         study.verdicts = {reading.name: judge(_figures(study.curves, reading.name)) for reading in readings.READINGS}
     if figure in ("beyond", "all"):
-        number = BEYOND_EXPERIMENTS if experiments >= FULL else 2
-        few = LinearGaussian(draw_linear_statistics(seed, num_experiments=number))
-        chains = BEYOND_CHAINS if experiments >= FULL else 8
-        study.beyond = compare_beyond(few, seed, chains, stage("beyond"))
+        whole = experiments >= FULL
+        few = LinearGaussian(draw_linear_statistics(seed, num_experiments=BEYOND_EXPERIMENTS if whole else 2))
+        chains, every = (BEYOND_CHAINS, 1) if whole else (8, 3)
+        study.beyond = compare_beyond(few, seed, chains, every=every, progress=stage("beyond"))
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
         some = LinearGaussian(draw_linear_statistics(seed, num_experiments=SEARCH_EXPERIMENTS))
         table = ErrorTable(some, seed, SEARCH_POINTS)

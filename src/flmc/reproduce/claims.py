@@ -18,6 +18,7 @@ from flmc.privacy.event import event_of
 from flmc.uplink import Analog, Digital
 
 _Z = 2.5758  # 99 %, two-sided
+_RESAMPLES = 200
 _NEGLIGIBLE = 0.01
 """A mean error that falls by less than 1 % has stopped falling."""
 
@@ -70,8 +71,20 @@ def saturation(x: Array, errors: Array) -> tuple[float, str]:
     for index in range(len(x)):
         ratio, low, _ = paired(errors[index], last)
         if ratio < 1 + _NEGLIGIBLE or low < 1:
-            return float(x[index]), f"{x[index]:g}"
-    return float(x[-1]), f"{x[-1]:g}"
+            low_x, high_x = _bootstrap_saturation(x, errors)
+            return float(x[index]), f"{x[index]:g} [{low_x:g}, {high_x:g}]"
+    raise AssertionError("the last point does not differ from itself")
+
+
+def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
+    """99 % interval of the same over resampled experiments, by the mean errors alone."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(_RESAMPLES):
+        means = errors[:, rng.integers(errors.shape[1], size=errors.shape[1])].mean(axis=1)
+        found.append(x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1])])
+    low, high = np.quantile(found, [0.005, 0.995], method="nearest")
+    return float(low), float(high)
 
 
 def finite_loss() -> Verdict:
@@ -159,12 +172,13 @@ def larger_slopes_later(figures: Figures) -> Verdict:
     overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
     order = np.argsort([errors[-1].mean() for _, errors in curves.values()])
     first, second = (curves[names[i]][1][-1] for i in order[:2])
-    last_wins = order[0] == len(names) - 1 and paired(first, second)[2] < 1
+    lead = paired(first, second)
+    last_wins = order[0] == len(names) - 1 and lead[2] < 1
     starts = ", ".join(f"{a} from {'never' if start is None else f'{start:g}'}" for a, start in overtaken.items())
     return Verdict(
         "larger a becomes better as epsilon is relaxed",
-        "epsilon from which each larger a stays ahead of a = 0.01; best a at the largest epsilon",
-        f"{starts}; best at last: {names[order[0]][4:]}",
+        "epsilon from which each larger a stays ahead of a = 0.01 (99 %); best a at the largest epsilon",
+        f"{starts}; best at last: {names[order[0]][4:]}, error over the next {_interval(lead)}",
         bool(last_wins and all(start is not None and start > x[0] for start in overtaken.values())),
     )
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 import flmc
+
+# The same examples every time, however slow the machine.
+settings.register_profile("flmc", deadline=None, derandomize=True)
+settings.load_profile("flmc")
 
 QUICK = os.environ.get("FLMC_TEST_QUICK") == "1"
 

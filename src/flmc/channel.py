@@ -24,14 +24,11 @@ def invert_channel(gain: Array, fading: Array, active: Array | None = None) -> A
     return amplitude if active is None else amplitude * active[..., None]
 
 
-def superpose(symbols: Array, amplitude: Array, fading: Array, noise: Array) -> Array:
-    r""":math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: the symbols (..., device, dim) of all devices add up in the
-    air."""
-    return superpose_received(symbols, fading * amplitude, noise)
-
-
 def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) -> Array:
-    r"""The same, given :math:`h_{k,i} P_{k,i}`, which is small and shared by many chains."""
+    r""":math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: the symbols (..., device, dim) of all devices add up in the air.
+
+    ``received_amplitude`` is :math:`h_{k,i} P_{k,i}`, which is small and shared by many chains.
+    """
     received: Array = np.einsum("...km,...km->...m", symbols, received_amplitude)
     received += noise
     return received

@@ -25,7 +25,7 @@ def invert_channel(gain: Array, fading: Array, active: Array | None = None) -> A
 
 
 def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) -> Array:
-    r""":math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: the symbols (..., device, dim) of all devices add up in the air.
+    r""":math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: the symbols (..., device, dim) of all devices add up.
 
     ``received_amplitude`` is :math:`h_{k,i} P_{k,i}`, which is small and shared by many chains.
     """

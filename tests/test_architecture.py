@@ -16,7 +16,7 @@ MAP = """
     quantise fading channel uplink
     power temperature prediction limits privacy spending
     plan planning
-    langevin schedule moments engine
+    langevin schedule moments chains engine curve kernel fast engines
     metrics record run
     reproduce figures assemble report cli __main__
 """
@@ -54,7 +54,7 @@ import sys
 import flmc
 data = flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4)
 model = flmc.LinearGaussian(data)
-flmc.run(flmc.plan(model, flmc.Digital(), num_rounds=4, num_burn_in=2), model)
+flmc.run(flmc.plan(model, flmc.Digital(), num_rounds=4, num_burn_in=2), model, engine="numpy")
 roots = {name.partition('.')[0] for name in sys.modules}
 print(sorted(roots & {'numba', 'matplotlib', 'dp_accounting', 'jax', 'dask', 'pydantic', 'typer', 'rich'}))
 """

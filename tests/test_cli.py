@@ -132,7 +132,7 @@ def test_run_json_and_record(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     document = json.loads(out)
     for name in ("mse", "variance_ratio", "wasserstein2_squared", "mean_error_squared"):
         assert set(document["metrics"][name]) == {"mean", "se"}
-    assert document["engine"] == "numpy"
+    assert document["engine"] == "numba"
     assert document["seed"] == 3
     assert document["seconds"] > 0
     assert document["plan"]["scheme"] == "digital"

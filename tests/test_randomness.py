@@ -31,8 +31,10 @@ def test_chunks_change_nothing(
     whole = draws(small, uplink, 1, at_once=3)
     np.testing.assert_array_equal(whole, draws(small, uplink, 1, at_once=1))
     np.testing.assert_array_equal(whole, draws(small, uplink, 1, at_once=2))
+    plan = flmc.plan(small, uplink, flmc.Limits(), num_rounds=150, num_burn_in=100)
+    plain = flmc.run(plan, small, seed=1, chains=3, engine="numpy").draws
     monkeypatch.setattr(engine, "_BUFFER_NUMBERS", 500)
-    np.testing.assert_array_equal(whole, draws(small, uplink, 1))
+    np.testing.assert_array_equal(plain, flmc.run(plan, small, seed=1, chains=3, engine="numpy").draws)
 
 
 def test_metrics_do_not_depend_on_chunks(small: flmc.LinearGaussian) -> None:
@@ -59,7 +61,8 @@ def test_data_sets_do_not_depend_on_their_number() -> None:
     one = flmc.data.draw_linear(seed=4, num_samples=30, num_devices=3)
     np.testing.assert_array_equal(few.features, many.features[:2])
     np.testing.assert_array_equal(one.features, many.features[0])
-    statistics = flmc.data.draw_linear_statistics(seed=4, num_samples=30, num_devices=3, num_experiments=5)
+    source = flmc.data.draw_linear_statistics(seed=4, num_samples=30, num_devices=3, num_experiments=5)
+    statistics = source.rows(range(5))
     np.testing.assert_array_equal(statistics.gram, many.to_statistics().gram)
     np.testing.assert_array_equal(statistics.moment, many.to_statistics().moment)
 

@@ -14,6 +14,7 @@ import flmc
 from conftest import full
 from flmc.checks import Array
 from flmc.cli import main
+from flmc.clip import clip_norm
 from flmc.reproduce import claims, readings, search
 from flmc.reproduce.beyond import power_gained_db
 from flmc.reproduce.measure import Laboratory, Point, measure, points_of
@@ -141,7 +142,7 @@ def test_search_on_a_small_table() -> None:
 
 
 def test_norm_clipping() -> None:
-    clipped = search.clip_norm(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+    clipped = clip_norm(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
     np.testing.assert_allclose(clipped, [[0.6, 0.8], [0.3, 0.4]])
 
 

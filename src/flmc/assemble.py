@@ -62,7 +62,7 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
 def make_model(settings: Settings) -> Model:
     """The paper's linear regression on synthetic data, or a model of the user's."""
     if settings.model != "linear":
-        _refuse(settings, ("devices", "dim", "samples", "experiments"), "come from the model that was given")
+        _refuse(settings, ("devices", "dim", "samples", "experiments", "data"), "come from the model that was given")
         model: Model = load_object("model", settings.model, Model, "linear")
         return model
     statistics = data.draw_linear_statistics(
@@ -71,6 +71,7 @@ def make_model(settings: Settings) -> Model:
         num_samples=settings.samples,
         dim=settings.dim,
         num_devices=settings.devices,
+        kind=settings.data,
     )
     return LinearGaussian(statistics)
 

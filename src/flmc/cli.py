@@ -5,11 +5,13 @@ mistake."""
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import re
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -105,8 +107,16 @@ def run_command(
     if not json_:
         print_plan(plan, {})
     with show_progress("simulating") as progress:
-        keep = out is not None
-        result = run(plan, problem.model, settings.seed, settings.num_chains, keep_draws=keep, progress=progress)
+        result = run(
+            plan,
+            problem.model,
+            settings.seed,
+            settings.num_chains,
+            keep_draws=out is not None,
+            engine=settings.engine,
+            threads=settings.threads,
+            progress=progress,
+        )
     if out is not None:
         result.save(out)
     if json_:
@@ -120,6 +130,10 @@ def reproduce(
     figure: Annotated[str, typer.Option("--figure", metavar="2|3|4|beyond|all", help="which figures")] = "all",
     experiments: Annotated[int, typer.Option("--experiments", help="data sets per point; 50 for a preview")] = 1000,
     seed: Annotated[int, typer.Option("--seed", help="of all randomness")] = 0,
+    data: Annotated[
+        str, typer.Option("--data", metavar="sufficient|examples", help="how data are drawn")
+    ] = "sufficient",
+    engine: Annotated[str, typer.Option("--engine", metavar="auto|numba|numpy", help="what simulates")] = "auto",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where results go")] = Path("reproduction"),
     force: Annotated[bool, typer.Option("--force", help="overwrite what is there")] = False,
     json_: Json = False,
@@ -131,9 +145,9 @@ def reproduce(
 
     if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
         raise InvalidSetting(f"out must be a new or empty directory, or use --force; got {str(out)!r}")
-    with show_stages() as stage:
-        study = conduct(figure, experiments, seed, stage)
-    command = f"flmc reproduce --figure {figure} --experiments {experiments} --seed {seed}"
+    with show_stages() as stage, _single_threaded_blas():
+        study = conduct(figure, experiments, seed, stage, data=data, engine=engine)
+    command = f"flmc reproduce --figure {figure} --experiments {experiments} --seed {seed} --data {data}"
     try:
         write(study, out, command, draw_study)
     except OSError as error:
@@ -197,6 +211,16 @@ def main(arguments: list[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 1)
     return 0
+
+
+def _single_threaded_blas() -> AbstractContextManager[object]:
+    """The matrices here are small: threads inside BLAS would only wait for each other, and cost twice the CPU."""
+    if importlib.util.find_spec("threadpoolctl") is None:
+        return nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+    return limits
 
 
 def _with_option_names(message: str) -> str:

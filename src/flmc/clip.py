@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from flmc.checks import Array
 
@@ -20,6 +21,14 @@ def clip(gradient: Array, bound: float) -> Array:
     return clipped
 
 
-def clipped_fraction(gradient: Array, bound: float) -> float:
-    r"""Fraction of entries that clipping changes, :math:`|g| > \ell`; entries that are not numbers count as changed."""
-    return 1.0 - np.count_nonzero(np.abs(gradient) <= bound) / gradient.size
+def count_clipped(gradient: Array, bound: float, active: npt.NDArray[np.bool_] | None = None) -> int:
+    r"""Entries of active devices that clipping changes, :math:`|g| > \ell`; those that are not numbers count. The
+    gradient is (..., device, dim), ``active`` (device)."""
+    changed = ~(np.abs(gradient) <= bound)
+    return int(np.count_nonzero(changed if active is None else changed & active[:, None]))
+
+
+def clip_norm(gradient: Array, bound: float) -> Array:
+    r"""Each device's gradient (..., dim) becomes :math:`g \min(1, \ell/\|g\|)`."""
+    norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
+    return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))

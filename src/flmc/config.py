@@ -52,7 +52,11 @@ class Settings(BaseModel):
     experiments: Count = Field(1, description="number of data sets")
     chains: Count | None = Field(None, description="per data set; default 200 in all, at least 1")
     seed: int = Field(0, ge=0, description="of all randomness")
-    engine: Literal["auto", "numpy"] = Field("auto", description="what simulates")
+    data: Literal["examples", "sufficient"] = Field(
+        "examples", description="synthetic data drawn as examples, or straight as sufficient statistics"
+    )
+    engine: Literal["auto", "numba", "numpy"] = Field("auto", description="what simulates")
+    threads: Count | None = Field(None, description="of the numba engine; default: all processors")
 
     @property
     def num_chains(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from flmc.randomness import Purpose, generator
 
 PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
 """The paper's ground truth, section IV."""
+
+KINDS = ("examples", "sufficient")
+"""Synthetic data as examples, or straight as sufficient statistics."""
 
 _NUMBERS_AT_ONCE = 4_000_000
 
@@ -62,18 +66,82 @@ def draw_linear_statistics(
     device_sizes: Sequence[int] | None = None,
     theta: Sequence[float] | Array | None = None,
     noise_variance: float = 1.0,
-) -> LinearStatistics:
-    """Sufficient statistics of the very data sets that :func:`draw_linear` draws, a few at a time, so that memory does
-    not grow with the number of samples."""
+    kind: str = "examples",
+) -> DrawnStatistics:
+    """Sufficient statistics of many data sets, drawn when they are needed.
+
+    With kind `examples` they are those of the very data sets that :func:`draw_linear` draws; with `sufficient` they are
+    drawn directly, which is faster and exact in law, but gives other data sets.
+    """
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
+    checks.one_of("kind", kind, KINDS)
+    checks.positive("noise_variance", noise_variance)
     checks.at_least("num_experiments", num_experiments, 1)
-    at_once = max(1, _NUMBERS_AT_ONCE // (num_samples * dim))
-    every = range(num_experiments)
-    parts = [
-        _draw_several(seed, every[first : first + at_once], sizes, truth, noise_variance).to_statistics()
-        for first in every[::at_once]
-    ]
-    return LinearStatistics(np.concatenate([p.gram for p in parts]), np.concatenate([p.moment for p in parts]))
+    return DrawnStatistics(seed, num_experiments, sizes, truth, noise_variance, kind)
+
+
+@dataclass(frozen=True)
+class DrawnStatistics:
+    """Data sets known by their seed: each is drawn when it is asked for, and is the same whatever is asked."""
+
+    seed: int
+    num_experiments: int
+    device_sizes: tuple[int, ...]
+    theta: Array
+    noise_variance: float
+    kind: str
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices hold data."""
+        return len(self.device_sizes)
+
+    @property
+    def dim(self) -> int:
+        """Entries of theta."""
+        return len(self.theta)
+
+    def rows(self, experiments: range) -> LinearStatistics:
+        """The sufficient statistics of some data sets."""
+        at_once = self._at_once
+        first, last = experiments.start // at_once, -(-experiments.stop // at_once)
+        parts = [self._draw(range(block * at_once, (block + 1) * at_once), experiments) for block in range(first, last)]
+        return LinearStatistics(np.concatenate([p.gram for p in parts]), np.concatenate([p.moment for p in parts]))
+
+    @property
+    def _at_once(self) -> int:
+        if self.kind == "examples":
+            return max(1, _NUMBERS_AT_ONCE // (sum(self.device_sizes) * self.dim))
+        # Data sets that share a stream: part of what a seed means, so it must not depend on how many there are.
+        return max(1, min(64, _NUMBERS_AT_ONCE // (4 * self.num_devices * self.dim**2)))
+
+    def _draw(self, block: range, wanted: range) -> LinearStatistics:
+        """The wanted ones of a block of data sets."""
+        start, stop = max(block.start, wanted.start), min(block.stop, wanted.stop)
+        if self.kind == "examples":
+            several = _draw_several(self.seed, range(start, stop), self.device_sizes, self.theta, self.noise_variance)
+            return several.to_statistics()
+        gram, moment = self._bartlett(block)
+        return LinearStatistics(*(array[start - block.start : stop - block.start] for array in (gram, moment)))
+
+    def _bartlett(self, block: range) -> tuple[Array, Array]:
+        r"""Bartlett's decomposition: with n normal inputs of m entries, n >= m, :math:`G = A A^\top` where A is lower
+        triangular, :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie below. Given the inputs
+        the moment is :math:`G\theta + \sigma N(0, G)`, so :math:`G\theta + \sigma A z`. A device with fewer than m
+        examples gets its inputs as the columns of A instead."""
+        rng = generator(self.seed, Purpose.DATA, block.start, 1)
+        shape = (len(block), self.num_devices, self.dim)
+        root = np.tril(rng.standard_normal((*shape, self.dim)), -1)
+        freedom = np.subtract.outer(np.array(self.device_sizes), np.arange(self.dim))
+        entry = np.arange(self.dim)
+        root[..., entry, entry] = np.sqrt(rng.chisquare(np.maximum(freedom, 1), shape))
+        for device in np.flatnonzero(np.array(self.device_sizes) < self.dim):
+            root[:, device] = 0.0
+            few = self.device_sizes[device]
+            root[:, device, :, :few] = rng.standard_normal((len(block), self.dim, few))
+        gram = root @ np.swapaxes(root, 2, 3)
+        noise = np.einsum("ekij,ekj->eki", root, rng.standard_normal(shape))
+        return gram, gram @ self.theta + np.sqrt(self.noise_variance) * noise
 
 
 def _draw_several(

@@ -7,17 +7,15 @@ change results."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from flmc import langevin
+from flmc.chains import Chains, Progress, fail
 from flmc.checks import Array
-from flmc.clip import clipped_fraction
-from flmc.errors import RunFailed
+from flmc.clip import count_clipped
 from flmc.model import Model
-from flmc.moments import Moments
 from flmc.plan import Plan
 from flmc.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.schedule import draw_schedule
@@ -28,20 +26,6 @@ _TILE_NUMBERS = 40_000
 """Gradient entries of a tile: about the size of a second-level cache."""
 _BUFFER_NUMBERS = 4_000_000
 """Random numbers drawn ahead."""
-
-Progress = Callable[[float], None]
-
-
-@dataclass
-class Trajectory:
-    """What an engine returns: sums over kept rounds, draws if asked for, and the fraction of clipped entries."""
-
-    moments: Moments
-    draws: Array | None
-    """(experiment, chain, kept round, dim)"""
-    clipped_fraction: float
-    num_undefined: int = 0
-    """Gradient entries that were not finite, in all rounds."""
 
 
 @dataclass(frozen=True)
@@ -55,47 +39,43 @@ class _Tile:
     def rows(self) -> slice:
         return slice(self.experiments.start, self.experiments.stop)
 
+    @property
+    def place(self) -> tuple[slice, slice]:
+        return self.rows, slice(self.chains.start, self.chains.stop)
 
-def simulate(
+
+def start(plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool) -> Chains:
+    """Every chain at a draw from the prior, or at zero; a position is theta."""
+    shape = (model.num_experiments, num_chains, model.dim)
+    position = np.zeros(shape)
+    if plan.start == "prior":
+        for e, c in np.ndindex(shape[:2]):
+            position[e, c] = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
+    return Chains.at_start(plan, model, position, keep_draws)
+
+
+def advance(
+    chains: Chains,
     plan: Plan,
     model: Model,
     seed: int,
-    num_chains: int,
+    until: int,
     *,
-    keep_draws: bool = False,
     experiments_at_once: int | None = None,
+    threads: int | None = None,
     progress: Progress | None = None,
-) -> Trajectory:
-    """Run every chain of every data set. ``experiments_at_once`` sets the size of a tile; it changes speed and memory
-    only."""
-    centre = np.broadcast_to(model.prior.mean, (model.num_experiments, model.dim))
-    if model.posterior is not None:
-        centre = np.broadcast_to(model.posterior.mean, centre.shape)
-    num_kept = plan.num_rounds - plan.num_burn_in
-    moments = Moments.empty(centre, num_chains, num_kept)
-    shape = (model.num_experiments, num_chains, num_kept, model.dim)
-    trajectory = Trajectory(moments, np.empty(shape) if keep_draws else None, 0.0)
-    tiles = _tiles(model, num_chains, moments.batch_size, experiments_at_once)
-    total = model.num_experiments * num_chains
-    done = 0.0
-    for tile in tiles:
-        share = len(tile.experiments) * len(tile.chains) / total
-        report = _part(progress, done, share)
-        trajectory.clipped_fraction += share * _simulate_tile(plan, model, seed, tile, trajectory, report)
-        done += share
-    if trajectory.num_undefined:
-        _log.warning("%d gradient entries were not finite; NaN counts as 0", trajectory.num_undefined)
-    return trajectory
-
-
-def _part(progress: Progress | None, done: float, share: float) -> Progress:
-    """Progress of one tile within the whole."""
-
-    def report(fraction: float) -> None:
+) -> None:
+    """Go on to round ``until``. ``experiments_at_once`` sets the size of a tile; it changes speed and memory only.
+    There is one thread."""
+    undefined = chains.num_undefined
+    tiles = _tiles(model, chains.position.shape[1], chains.moments.batch_size, experiments_at_once)
+    for index, tile in enumerate(tiles):
+        _advance_tile(chains, plan, model, seed, tile, until)
         if progress is not None:
-            progress(done + share * fraction)
-
-    return report
+            progress((index + 1) / len(tiles))
+    chains.round = until
+    if chains.num_undefined > undefined == 0:
+        _log.warning("%d gradient entries were not finite; NaN counts as 0", chains.num_undefined)
 
 
 def _tiles(model: Model, num_chains: int, batch_size: int, experiments_at_once: int | None) -> list[_Tile]:
@@ -110,33 +90,34 @@ def _tiles(model: Model, num_chains: int, batch_size: int, experiments_at_once: 
     ]
 
 
-def _simulate_tile(plan: Plan, model: Model, seed: int, tile: _Tile, trajectory: Trajectory, report: Progress) -> float:
-    """All rounds of a tile; returns the mean fraction of clipped entries over kept rounds."""
-    state = langevin.init(_draw_start(plan, model, seed, tile))
-    clipped = 0.0
+def _advance_tile(chains: Chains, plan: Plan, model: Model, seed: int, tile: _Tile, until: int) -> None:
+    state = langevin.State(chains.position[tile.place], chains.round)
 
     def gradient(theta: Array) -> Array:
         return model.gradient(theta, tile.rows)
 
-    for block in range(-(-plan.num_rounds // ROUNDS_PER_BLOCK)):
+    for block in range(chains.round // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
+        origin = block * ROUNDS_PER_BLOCK
         schedule = draw_schedule(plan, seed, tile.experiments, block)
         source = _NoiseSource(plan, seed, tile, block)
-        for index in range(len(schedule)):
+        for index in range(min(len(schedule), until - origin)):
             noise = source.next(len(schedule))
+            if origin + index < state.round:  # going on inside a block: these numbers were used before
+                continue
             with np.errstate(over="ignore", invalid="ignore"):  # a diverging chain is caught and named below
                 state, info = langevin.step(state, noise, schedule.round(index), gradient, plan.uplink)
             if not np.isfinite(state.theta).all():
-                _fail(state, tile)
+                row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]
+                fail(tile.experiments[row], tile.chains[column], f"after round {state.round}")
             if not np.isfinite(info.gradient).all():
-                trajectory.num_undefined += int((~np.isfinite(info.gradient)).sum())
+                chains.num_undefined += int((~np.isfinite(info.gradient)).sum())
             kept = state.round - plan.num_burn_in
             if kept > 0:
-                trajectory.moments.add(state.theta, tile.rows, tile.chains.start)
-                clipped += clipped_fraction(info.gradient, plan.uplink.clip)
-                if trajectory.draws is not None:
-                    trajectory.draws[tile.rows, tile.chains.start : tile.chains.stop, kept - 1] = state.theta
-        report(state.round / plan.num_rounds)
-    return clipped / (plan.num_rounds - plan.num_burn_in)
+                chains.moments.add(state.theta, tile.rows, tile.chains.start)
+                chains.num_clipped += count_clipped(info.gradient, plan.uplink.clip, schedule.active_devices(index))
+                if chains.draws is not None:
+                    chains.draws[tile.place][:, :, kept - 1] = state.theta
+    chains.position[tile.place] = state.theta
 
 
 class _NoiseSource:
@@ -173,22 +154,3 @@ class _NoiseSource:
                 else:
                     rng.random(out=row)
             self._buffer[kind] = numbers.reshape(*self._lead, *numbers.shape[1:])
-
-
-def _draw_start(plan: Plan, model: Model, seed: int, tile: _Tile) -> Array:
-    """Start of every chain, (experiment, chain, dim): a draw from the prior, or zero."""
-    shape = (len(tile.experiments), len(tile.chains), plan.dim)
-    if plan.start == "zero":
-        return np.zeros(shape)
-    starts = [
-        model.prior.draw(generator(seed, Purpose.INIT, e, c), plan.dim) for e in tile.experiments for c in tile.chains
-    ]
-    return np.reshape(starts, shape)
-
-
-def _fail(state: langevin.State, tile: _Tile) -> None:
-    row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]
-    raise RunFailed(
-        f"theta is not finite after round {state.round} in data set {tile.experiments[row]},"
-        f" chain {tile.chains[column]}: the step is too large for this model; use a smaller step_size or clip"
-    )

@@ -3,13 +3,14 @@ r"""Bayesian linear regression, :math:`v = u^\top\theta + \text{noise}`, held as
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from flmc import checks
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
-from flmc.model import Gaussian, Model, Normal
+from flmc.model import Gaussian, Model, Normal, Quadratic
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,49 @@ class LinearStatistics:
     gram: Array
     moment: Array
 
+    @property
+    def num_experiments(self) -> int:
+        """How many data sets."""
+        return len(self.moment)
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices hold data."""
+        return int(self.moment.shape[1])
+
+    @property
+    def dim(self) -> int:
+        """Entries of theta."""
+        return int(self.moment.shape[2])
+
+    def rows(self, experiments: range) -> LinearStatistics:
+        """Some of the data sets."""
+        part = slice(experiments.start, experiments.stop)
+        return LinearStatistics(self.gram[part], self.moment[part])
+
+
+class StatisticsSource(Protocol):
+    """Sufficient statistics of many data sets, a few at a time."""
+
+    @property
+    def num_experiments(self) -> int:
+        """How many data sets."""
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices hold data."""
+
+    @property
+    def dim(self) -> int:
+        """Entries of theta."""
+
+    def rows(self, experiments: range) -> LinearStatistics:
+        """Some of the data sets."""
+
+
+_MOST_HELD = 20_000_000
+"""Numbers of local costs that a model keeps in memory: 160 MB."""
+
 
 class LinearGaussian(Model):
     r"""Linear regression with known noise variance and a Gaussian prior.
@@ -69,39 +113,76 @@ class LinearGaussian(Model):
 
     def __init__(
         self,
-        data: LinearData | LinearStatistics,
+        data: LinearData | StatisticsSource,
         *,
         prior_precision: float | Array = 1.0,
         prior_mean: float | Array = 0.0,
         noise_variance: float = 1.0,
     ) -> None:
-        statistics = data.to_statistics() if isinstance(data, LinearData) else data
-        gram, moment = statistics.gram, statistics.moment
-        self.num_experiments, self.num_devices, self.dim = moment.shape
-        variance = checks.positive("noise_variance", noise_variance)
-        precision = _as_matrix(prior_precision, self.dim)
+        self._source: StatisticsSource = data.to_statistics() if isinstance(data, LinearData) else data
+        source = self._source
+        self.num_experiments, self.num_devices, self.dim = source.num_experiments, source.num_devices, source.dim
+        self._variance = checks.positive("noise_variance", noise_variance)
+        self._precision = _as_matrix(prior_precision, self.dim)
         mean = np.broadcast_to(checks.finite_array("prior_mean", prior_mean), (self.dim,))
-        self.hessian: Array = gram / variance + precision / self.num_devices
-        """Curvature of each local cost, (experiment, device, dim, dim)."""
-        self.offset: Array = moment / variance + precision @ mean / self.num_devices
-        """The constant part b_k of each local gradient, (experiment, device, dim)."""
-        total = self.hessian.sum(axis=1)
+        self._pull = self._precision @ mean
+        # A start is drawn entry by entry; for a full precision matrix the marginal standard deviations serve.
+        self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self._precision))))
+        self._stacked: tuple[slice, Array, Array] | None = None
+        # What does not fit is drawn again when it is needed; statistics that were given are there in any case.
+        each = self.num_devices * self.dim * (self.dim + 1)
+        self._held: Quadratic | None = None
+        if each * self.num_experiments <= _MOST_HELD:
+            self._held = self._costs(range(self.num_experiments))
+        self._find_posterior(max(1, _MOST_HELD // (8 * each)))
+
+    def _find_posterior(self, at_once: int) -> None:
+        """Mean and covariance of every data set, a few at a time, and the extreme curvatures."""
+        means, precisions = [], []
+        for first in range(0, self.num_experiments, at_once):
+            costs = self.quadratic(slice(first, min(first + at_once, self.num_experiments)))
+            precisions.append(costs.hessian.sum(axis=1))
+            means.append(np.linalg.solve(precisions[-1], costs.offset.sum(axis=1)[..., None])[..., 0])
+        total = np.concatenate(precisions)
         covariance = np.linalg.inv(total)
-        mean_of_posterior = np.linalg.solve(total, self.offset.sum(axis=1)[..., None])[..., 0]
-        self.posterior = Gaussian(mean_of_posterior, (covariance + np.swapaxes(covariance, 1, 2)) / 2)
+        self.posterior = Gaussian(np.concatenate(means), (covariance + np.swapaxes(covariance, 1, 2)) / 2)
         eigenvalues = np.linalg.eigvalsh(total)
         self.smoothness, self.convexity = float(eigenvalues.max()), float(eigenvalues.min())
-        # A start is drawn entry by entry; for a full precision matrix the marginal standard deviations serve.
-        self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(precision))))
-        # Laid out so that all devices of a data set are one matrix product.
-        self._stacked = np.ascontiguousarray(
-            np.moveaxis(self.hessian, 3, 1).reshape(self.num_experiments, self.dim, -1)
+
+    def _costs(self, experiments: range) -> Quadratic:
+        statistics = self._source.rows(experiments)
+        return Quadratic(
+            statistics.gram / self._variance + self._precision / self.num_devices,
+            statistics.moment / self._variance + self._pull / self.num_devices,
         )
+
+    def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
+        """Curvature H_k (experiment, device, dim, dim) and constant part b_k (experiment, device, dim) of the local
+        gradients of some data sets."""
+        if self._held is not None:
+            return Quadratic(*(array[experiments] for array in self._held))
+        return self._costs(range(*experiments.indices(self.num_experiments)))
+
+    @property
+    def hessian(self) -> Array:
+        """Curvature of each local cost, (experiment, device, dim, dim)."""
+        return self.quadratic().hessian
+
+    @property
+    def offset(self) -> Array:
+        """The constant part b_k of each local gradient, (experiment, device, dim)."""
+        return self.quadratic().offset
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
         """H_k theta - b_k for every device at once."""
-        local: Array = (theta @ self._stacked[experiments]).reshape(*theta.shape[:2], self.num_devices, self.dim)
-        local -= self.offset[experiments, None]
+        if self._stacked is None or self._stacked[0] != experiments:
+            # Laid out so that all devices of a data set are one matrix product; an engine asks many times for the same.
+            hessian, offset = self.quadratic(experiments)
+            side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
+            self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])
+        _, stacked, shift = self._stacked
+        local: Array = (theta @ stacked).reshape(*theta.shape[:2], self.num_devices, self.dim)
+        local -= shift
         return local
 
 

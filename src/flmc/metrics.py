@@ -74,12 +74,6 @@ def measure(moments: Moments, posterior: Gaussian, effective_step_size: float | 
     )
 
 
-def per_data_set(moments: Moments, posterior: Gaussian) -> dict[str, Array]:
-    """The statistics of each data set by name, for paired comparisons."""
-    total, shift, second = moments.counts.sum(), moments.sums.sum(axis=1), moments.products.sum(axis=1)
-    return {name: value(shift / total, second / total) for name, value in _Comparison(posterior).statistics().items()}
-
-
 Statistic = Callable[[Array, Array], Array]
 """Mean deviation (experiment, dim) and mean product of deviations (experiment, dim, dim) to one value per data set."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,6 +61,14 @@ class Gaussian:
         object.__setattr__(self, "covariance", covariance)
 
 
+class Quadratic(NamedTuple):
+    """Local costs that are quadratic: the gradient of device k is H_k theta - b_k, with ``hessian`` (experiment,
+    device, dim, dim) and ``offset`` (experiment, device, dim)."""
+
+    hessian: Array
+    offset: Array
+
+
 class Model(ABC):
     """Per-device gradients and what is known of the posterior.
 
@@ -83,6 +92,10 @@ class Model(ABC):
     @abstractmethod
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
         """Local gradients: theta (experiment, chain, dim) gives (experiment, chain, device, dim)."""
+
+    def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
+        """The local costs of some data sets, if they are quadratic: then the fast engine can run them."""
+        return None
 
     @staticmethod
     def from_gradient(

@@ -27,10 +27,10 @@ class Moments:
     products: Array
 
     @classmethod
-    def empty(cls, centre: Array, num_chains: int, num_kept: int) -> Moments:
+    def empty(cls, centre: Array, num_chains: int, num_kept: int, most_batches: int = MOST_BATCHES) -> Moments:
         """Nothing summed yet; the counts are those of the finished run."""
         experiments, dim = centre.shape
-        size = -(-num_chains // MOST_BATCHES)
+        size = -(-num_chains // most_batches)
         starts = np.arange(0, num_chains, size)
         counts = num_kept * np.minimum(size, num_chains - starts).astype(np.float64)
         sums = np.zeros((experiments, len(starts), dim))
@@ -45,10 +45,25 @@ class Moments:
             self.sums[experiments, batch] += part.sum(axis=1)
             self.products[experiments, batch] += np.swapaxes(part, 1, 2) @ part
 
+    def in_batches(self) -> Moments:
+        """Sums of single chains put together to at most ``MOST_BATCHES`` batches."""
+        if self.batch_size > 1 or len(self.counts) <= MOST_BATCHES:
+            return self
+        size = -(-len(self.counts) // MOST_BATCHES)
+        starts = np.arange(0, len(self.counts), size)
+        sums, products = (np.add.reduceat(array, starts, axis=1) for array in (self.sums, self.products))
+        return Moments(self.centre, size, np.add.reduceat(self.counts, starts), sums, products)
+
     @property
     def mean(self) -> Array:
         """Pooled mean per data set."""
         return np.asarray(self.centre + self.sums.sum(axis=1) / self.counts.sum())
+
+    @property
+    def mean_square(self) -> Array:
+        """Mean squared distance from the centre per data set."""
+        total = self.products.sum(axis=1)
+        return np.asarray(np.trace(total, axis1=1, axis2=2) / self.counts.sum())
 
     @property
     def covariance(self) -> Array:

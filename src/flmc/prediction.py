@@ -59,7 +59,7 @@ def predict(
         return None
     experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
-    stationary = _Stationary(model.hessian[experiments], model.offset[experiments], uplink, step_size, noise_variance)
+    stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)
     solved = stationary.solve(mean, covariance)
     if solved is None:
         return None

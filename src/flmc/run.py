@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from flmc import checks
+from flmc.chains import Chains, Progress
 from flmc.checks import Array
-from flmc.engine import Progress, Trajectory, simulate
+from flmc.engines import simulate
 from flmc.errors import InvalidSetting
 from flmc.limits import Limits
 from flmc.metrics import Metrics, measure
@@ -128,47 +129,51 @@ def run(
     chains: int = 1,
     *,
     keep_draws: bool = True,
+    engine: str = "auto",
+    threads: int | None = None,
     experiments_at_once: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Simulate ``chains`` chains for every data set of the model.
 
-    With ``keep_draws=False`` memory does not grow with the number of rounds. ``progress`` is called with the finished
-    fraction now and then.
+    ``engine`` is `numba` (quadratic models), `numpy` (any model) or `auto`: numba where it is installed and applies.
+    ``threads`` and ``experiments_at_once`` change speed and memory only. With ``keep_draws=False`` memory does not grow
+    with the number of rounds. ``progress`` is called with the finished fraction now and then.
     """
     for name, value, kind in (("plan", plan, Plan), ("model", model, Model)):
         if not isinstance(value, kind):
             raise InvalidSetting(f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}")
     seed, chains = check_seed(seed), checks.at_least("chains", chains, 1)
-    if experiments_at_once is not None:
-        checks.at_least("experiments_at_once", experiments_at_once, 1)
+    for name, count in (("experiments_at_once", experiments_at_once), ("threads", threads)):
+        if count is not None:
+            checks.at_least(name, count, 1)
     if (plan.num_devices, plan.dim) != (model.num_devices, model.dim):
         raise InvalidSetting(
             f"the plan is for {plan.num_devices} devices and dim {plan.dim},"
             f" the model has {model.num_devices} and {model.dim}"
         )
     began = time.process_time()
-    trajectory = simulate(
-        plan, model, seed, chains, keep_draws=keep_draws, experiments_at_once=experiments_at_once, progress=progress
-    )
-    return _result(plan, model, seed, chains, trajectory, time.process_time() - began)
+    how = {"threads": threads, "experiments_at_once": experiments_at_once, "progress": progress}
+    used, state = simulate(plan, model, seed, chains, engine=engine, keep_draws=keep_draws, **how)
+    return _result(plan, model, seed, used, state, time.process_time() - began)
 
 
-def _result(plan: Plan, model: Model, seed: int, chains: int, trajectory: Trajectory, seconds: float) -> Result:
+def _result(plan: Plan, model: Model, seed: int, engine: str, state: Chains, seconds: float) -> Result:
+    num_chains, moments = state.position.shape[1], state.moments.in_batches()
     metrics = None
     if model.posterior is not None:
-        metrics = measure(trajectory.moments, model.posterior, plan.effective_step_size, chains)
+        metrics = measure(moments, model.posterior, plan.effective_step_size, num_chains)
     return Result(
         plan=plan,
         seed=seed,
-        num_chains=chains,
-        engine="numpy",
+        num_chains=num_chains,
+        engine=engine,
         seconds=seconds,
         metrics=metrics,
-        clipped_fraction=trajectory.clipped_fraction,
-        num_undefined=trajectory.num_undefined,
-        moments=trajectory.moments,
-        chains=trajectory.draws,
+        clipped_fraction=state.clipped_fraction(plan),
+        num_undefined=state.num_undefined,
+        moments=moments,
+        chains=state.draws,
     )
 
 

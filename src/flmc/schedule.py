@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from flmc.channel import invert_channel
 from flmc.checks import Array
@@ -27,6 +28,10 @@ class Schedule:
 
     def __len__(self) -> int:
         return len(self.step_sizes)
+
+    def active_devices(self, index: int) -> npt.NDArray[np.bool_] | None:
+        """Who transmits, (device); None: all."""
+        return None if self.active is None else self.active[index] > 0
 
     def round(self, index: int) -> Round:
         """One round of the block, with an axis for the chains."""

@@ -16,7 +16,7 @@ import numpy as np
 from flmc import checks
 from flmc.channel import power_from_snr
 from flmc.checks import Array
-from flmc.clip import clip
+from flmc.clip import clip, clip_norm
 from flmc.errors import InvalidSetting
 from flmc.fading import ConstantFading, Fading
 from flmc.quantise import Link, Sigmoid, quantise
@@ -32,6 +32,9 @@ class Uplink(ABC):
     scheme: ClassVar[str]
     random_bits: ClassVar[bool] = False
     """Whether a symbol needs a random number."""
+    clips_norm: ClassVar[bool] = False
+    """Whether the norm of a device's gradient is clipped first, for comparisons with the literature; limits and privacy
+    take no notice of it."""
     bit_variance: ClassVar[float] = 0.0
     """Largest variance that the quantiser adds per device and entry."""
 
@@ -65,6 +68,10 @@ class Uplink(ABC):
     @abstractmethod
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
         """What the devices transmit, before the amplitude."""
+
+    def clipped(self, gradient: Array) -> Array:
+        """Gradients (..., device, dim) as they are quantised or scaled."""
+        return clip(clip_norm(gradient, self.clip) if self.clips_norm else gradient, self.clip)
 
     @abstractmethod
     def mean_symbol(self, gradient: Array) -> Array:
@@ -106,7 +113,7 @@ class Digital(Uplink):
         """Bits in {-1, +1}."""
         if uniform is None:
             raise InvalidSetting("the digital uplink needs one uniform random number per entry, got none")
-        return quantise(self.link.bounded_probability(clip(gradient, self.clip), self.clip), uniform)
+        return quantise(self.link.bounded_probability(self.clipped(gradient), self.clip), uniform)
 
     def mean_symbol(self, gradient: Array) -> Array:
         """Expected bit of the clipped gradient."""
@@ -135,7 +142,7 @@ class Analog(Uplink):
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
         """Clipped gradients."""
-        return clip(gradient, self.clip)
+        return self.clipped(gradient)
 
     def mean_symbol(self, gradient: Array) -> Array:
         """Nothing is random: the symbol itself."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -81,12 +82,19 @@ class LossGrid:
 
     def cumulant(self, s: float) -> float:
         """ln E[exp(s loss)] of the finite part."""
-        carried = self.mass > 0
-        if not carried.any():
+        losses, log_mass = self._carried
+        if not losses.size:
             return -math.inf
-        exponent = s * self.losses[carried] + np.log(self.mass[carried])
+        exponent = s * losses + log_mass
         largest = float(exponent.max())
-        return largest + math.log(float(np.exp(exponent - largest).sum()))
+        exponent -= largest
+        return largest + math.log(float(np.exp(exponent, out=exponent).sum()))
+
+    @cached_property
+    def _carried(self) -> tuple[Array, Array]:
+        """The losses that have mass, and its logarithm."""
+        carried = self.mass > 0
+        return self.losses[carried], np.log(self.mass[carried])
 
 
 @dataclass(frozen=True)
@@ -135,16 +143,21 @@ class ComposedLoss:
 
 @dataclass(frozen=True)
 class ChernoffBound:
-    """Pr(X > t) <= exp(K(s) - s t) for every s > 0, on a grid of s: ``slopes`` and the cumulants K there."""
+    """Pr(X > t) <= exp(K(s) - s t) for every s > 0, for the sum X of ``parts``; what a grid counts at infinity is taken
+    at the largest loss there is."""
 
-    slopes: Array
-    cumulants: Array
+    parts: tuple[tuple[LossGrid, int], ...]
+    spread: float
 
-    @classmethod
-    def of(cls, parts: Sequence[tuple[LossGrid, int]], spread: float) -> ChernoffBound:
-        """For the sum of these losses; what a grid counts at infinity is taken at the largest loss there is."""
-        slopes = np.geomspace(0.05, 500.0, 60) / max(spread, 1e-300)
-        return cls(slopes, np.array([sum(count * grid.full_cumulant(s) for grid, count in parts) for s in slopes]))
+    @cached_property
+    def slopes(self) -> Array:
+        """A grid of s."""
+        return np.geomspace(0.05, 500.0, 60) / max(self.spread, 1e-300)
+
+    @cached_property
+    def cumulants(self) -> Array:
+        """K on the grid: computed when it is needed, which is rare."""
+        return np.array([sum(count * grid.full_cumulant(s) for grid, count in self.parts) for s in self.slopes])
 
     def delta(self, epsilon: float) -> float:
         """Bound of the tail, and so of the hockey-stick divergence."""
@@ -181,14 +194,14 @@ def compose(parts: Sequence[tuple[LossGrid, int]]) -> ComposedLoss:
     rounding = 2e-16 * (total + 10 * math.log2(size))
     beyond = -math.expm1(log_finite) + 2 * TRUNCATED + rounding
     spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
-    return ComposedLoss(_multiples(step, first, size), mass, beyond, ChernoffBound.of(parts, spread), step)
+    return ComposedLoss(_multiples(step, first, size), mass, beyond, ChernoffBound(tuple(parts), spread), step)
 
 
 def _window(parts: Sequence[tuple[LossGrid, int]]) -> tuple[float, float]:
     """Where the sum lies but for ``TRUNCATED``, by Chernoff's bound: Pr(X > t) <= exp(K(s) - s t)."""
     spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
     reach = -math.log(TRUNCATED)
-    slopes = np.geomspace(0.02, 50.0, 40) / max(spread, 1e-300)
+    slopes = np.geomspace(0.1, 50.0, 20) / max(spread, 1e-300)
     bounds = []
     for sign in (-1.0, 1.0):
         limit = sum(count * (grid.losses[-1] if sign > 0 else -grid.losses[0]) for grid, count in parts)

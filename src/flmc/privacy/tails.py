@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -71,9 +72,16 @@ class LossLaw:
 
     def cumulant(self, s: float) -> float:
         """ln E[exp(s loss)]."""
-        loss, weights = self.nodes(self.node_width(0.0))
-        peak = float((s * loss).max())
-        return math.log(float(np.exp(s * loss - peak) @ weights)) + peak
+        loss, weights = self._still_nodes
+        exponent = s * loss
+        peak = float(exponent.max())
+        exponent -= peak
+        return math.log(float(np.exp(exponent, out=exponent) @ weights)) + peak
+
+    @cached_property
+    def _still_nodes(self) -> tuple[Array, Array]:
+        """Nodes for real arguments."""
+        return self.nodes(self.node_width(0.0))
 
     def log_magnitude(self, c: float, t: float) -> float:
         """ln |E[exp((c + i t) loss)]|."""
@@ -193,7 +201,8 @@ class _Line:
             self._weights = weights * np.exp(self._c * self._loss - self._peak)
             self._turns = np.exp(1j * self._spacing * np.arange(_CHUNK)[:, None] * self._loss)
         start = self._weights * np.exp(1j * self._spacing * first * self._loss)
-        return np.asarray(np.log(self._turns @ start) + self._peak)
+        # Not a matrix product: so small a one costs more in waking BLAS's threads than in arithmetic.
+        return np.asarray(np.log(np.einsum("tn,n->t", self._turns, start)) + self._peak)
 
 
 def _saddle(cumulant: Callable[[float], float], epsilon: float, spread: float) -> float:

@@ -9,14 +9,14 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flmc.engine import Progress
+from flmc.chains import Progress
 from flmc.limits import Limits
 from flmc.linear import LinearGaussian
 from flmc.planning import plan
 from flmc.privacy.account import allowed_gain
 from flmc.privacy.event import event_of
 from flmc.quantise import Linear
-from flmc.run import run
+from flmc.run import Result, run
 from flmc.uplink import Analog, Digital, Uplink
 
 SNR_DB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
@@ -63,7 +63,13 @@ def contestants(snr_db: float, epsilon: float, delta: float) -> dict[str, tuple[
 
 
 def compare_beyond(
-    model: LinearGaussian, seed: int, chains: int, *, every: int = 1, progress: Progress | None = None
+    model: LinearGaussian,
+    seed: int,
+    chains: int,
+    *,
+    engine: str = "auto",
+    every: int = 1,
+    progress: Progress | None = None,
 ) -> list[BeyondRow]:
     """Over SNR at epsilon 5, and over epsilon at 25 dB; delta 0.01 a round. ``every`` leaves out points, for a preview.
 
@@ -78,34 +84,26 @@ def compare_beyond(
         burn_in = max(200, int(1.1 * (reference.rounds_needed or 200)))
         for name, (uplink, limits) in contestants(snr_db, epsilon, 0.01).items():
             step = effective / uplink.slope
-            rows.append(_measure(model, seed, chains, (sweep, x, name), uplink, limits, step, burn_in))
+            planned = plan(
+                model, uplink, limits, step_size=step, num_rounds=burn_in + KEPT, num_burn_in=burn_in, forecast=False
+            )
+            result = run(planned, model, seed, chains, keep_draws=False, engine=engine)
+            rows.append(_row((sweep, x, name), result))
         if progress is not None:
             progress((index + 1) / len(cases))
     return rows
 
 
-def _measure(
-    model: LinearGaussian,
-    seed: int,
-    chains: int,
-    place: tuple[str, float, str],
-    uplink: Uplink,
-    limits: Limits,
-    step: float,
-    burn_in: int,
-) -> BeyondRow:
-    planned = plan(
-        model, uplink, limits, step_size=step, num_rounds=burn_in + KEPT, num_burn_in=burn_in, forecast=False
-    )
-    metrics = run(planned, model, seed, chains, keep_draws=False).metrics
+def _row(place: tuple[str, float, str], result: Result) -> BeyondRow:
+    planned, metrics = result.plan, result.metrics
     if metrics is None or planned.round_cost is None or planned.run_cost is None:
         raise AssertionError("linear regression has metrics, digital and analog have costs")
     return BeyondRow(
         *place,
         planned.typical_gain,
         planned.temperature or math.nan,
-        step * uplink.slope,
-        burn_in + KEPT,
+        planned.effective_step_size or math.nan,
+        planned.num_rounds,
         *metrics.variance_ratio,
         *metrics.wasserstein2_squared,
         *metrics.mean_error_squared,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -78,15 +79,20 @@ def saturation(x: Array, errors: Array) -> tuple[float, str]:
 
 def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
     """99 % interval of the same over resampled experiments, by the mean errors alone."""
-    rng = np.random.default_rng(0)
-    found = []
-    for _ in range(_RESAMPLES):
-        means = errors[:, rng.integers(errors.shape[1], size=errors.shape[1])].mean(axis=1)
-        found.append(x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1])])
+    means = errors @ _resampling(errors.shape[1])
+    found = x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1], axis=0)]
     low, high = np.quantile(found, [0.005, 0.995], method="nearest")
     return float(low), float(high)
 
 
+@lru_cache(maxsize=4)
+def _resampling(count: int) -> Array:
+    """How much each experiment weighs in each resample, (experiment, resample)."""
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
+    return np.ascontiguousarray(drawn.T / count)
+
+
+@lru_cache(maxsize=1)
 def finite_loss() -> Verdict:
     """Of one round at 80 dB, where the noise has all but gone."""
     gain = 10.0**4

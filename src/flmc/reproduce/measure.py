@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from flmc.chains import Progress
 from flmc.checks import Array
-from flmc.engine import Progress
+from flmc.engines import simulate
 from flmc.linear import LinearGaussian
-from flmc.metrics import per_data_set
 from flmc.plan import Plan
 from flmc.planning import PAPER_STEP_SIZES, plan
 from flmc.quantise import Sigmoid
 from flmc.reproduce import readings
 from flmc.reproduce.readings import Reading
-from flmc.run import run
 from flmc.uplink import Analog, Digital, Uplink
 
 
@@ -98,8 +97,8 @@ class Curves:
 class Laboratory:
     """Runs plans on one set of data sets with one seed; a plan that was run before is not run again."""
 
-    def __init__(self, model: LinearGaussian, seed: int) -> None:
-        self.model, self.seed = model, seed
+    def __init__(self, model: LinearGaussian, seed: int, engine: str = "auto") -> None:
+        self.model, self.seed, self.engine = model, seed, engine
         self._done: dict[str, dict[str, Array]] = {}
 
     def plan(self, point: Point) -> Plan:
@@ -120,9 +119,9 @@ class Laboratory:
             )
         )
         if key not in self._done:
-            result = run(plan, self.model, self.seed, keep_draws=False)
-            self._done[key] = per_data_set(result.moments, self.model.posterior)
-            self._done[key]["shift"] = result.moments.sums.sum(axis=1) / result.moments.counts.sum()
+            moments = simulate(plan, self.model, self.seed, engine=self.engine)[1].moments
+            shift = moments.sums.sum(axis=1) / moments.counts.sum()
+            self._done[key] = {"mse": moments.mean_square, "shift": shift}
         return self._done[key]
 
 

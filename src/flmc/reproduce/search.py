@@ -15,11 +15,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from flmc.chains import Progress
 from flmc.checks import Array
-from flmc.engine import Progress
+from flmc.engines import simulate
 from flmc.limits import Limits
 from flmc.linear import LinearGaussian
-from flmc.metrics import per_data_set
 from flmc.planning import PAPER_STEP_SIZES, plan
 from flmc.privacy import gaussian
 from flmc.privacy.account import allowed_gain
@@ -28,7 +28,6 @@ from flmc.privacy.solve import largest_gain
 from flmc.quantise import Sigmoid
 from flmc.reproduce import readings
 from flmc.reproduce.claims import CLAIMS, judge
-from flmc.run import run
 from flmc.uplink import Analog, Digital, Uplink
 
 DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
@@ -67,23 +66,13 @@ def combinations() -> Iterator[Combination]:
 class NormDigital(Digital):
     """Bits of gradients whose norm is clipped."""
 
-    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Clip the norm first."""
-        return super().symbols(clip_norm(gradient, self.clip), uniform)
+    clips_norm = True
 
 
 class NormAnalog(Analog):
     """Gradients whose norm is clipped."""
 
-    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Clip the norm first."""
-        return super().symbols(clip_norm(gradient, self.clip), uniform)
-
-
-def clip_norm(gradient: Array, bound: float) -> Array:
-    """g min(1, bound/||g||), device by device."""
-    norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
-    return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))
+    clips_norm = True
 
 
 def gain_of(combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None) -> float:
@@ -125,8 +114,8 @@ def _private_gain(scheme: str, slope: float, epsilon: float, accountant: str, ha
 class ErrorTable:
     """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping."""
 
-    def __init__(self, model: LinearGaussian, seed: int, points: int) -> None:
-        self.model, self.seed = model, seed
+    def __init__(self, model: LinearGaussian, seed: int, points: int, engine: str = "auto") -> None:
+        self.model, self.seed, self.engine = model, seed, engine
         self.gains = {
             "digital": np.geomspace(0.004, _LOUDEST["digital"], points),
             "analog": np.geomspace(1e-4, _LOUDEST["analog"], points),
@@ -157,8 +146,7 @@ class ErrorTable:
             uplink = (Analog if clipping == "entry" else NormAnalog)(snr_db=200.0)
         step = PAPER_STEP_SIZES[scheme] * factor
         planned = plan(self.model, uplink, Limits(langevin="off"), step_size=step, gain=gain, forecast=False)
-        result = run(planned, self.model, self.seed, keep_draws=False)
-        return per_data_set(result.moments, self.model.posterior)["mse"]
+        return simulate(planned, self.model, self.seed, engine=self.engine)[1].moments.mean_square
 
     def errors(self, key: tuple[str, float, float, str], gain: float) -> Array:
         """Interpolated in logarithms, experiment by experiment."""

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from flmc import checks
 from flmc.data import draw_linear_statistics
+from flmc.engines import ENGINES
 from flmc.errors import InvalidSetting
 from flmc.linear import LinearGaussian
 from flmc.reproduce import readings
@@ -28,7 +30,7 @@ FULL = 1000
 BEYOND_EXPERIMENTS = 10
 BEYOND_CHAINS = 30
 SEARCH_EXPERIMENTS = 100
-SEARCH_POINTS = 20
+SEARCH_POINTS = 16
 
 Stage = Callable[[str], Callable[[float], None]]
 """Names a stage and returns what reports its progress."""
@@ -68,29 +70,34 @@ class Study:
         }
 
 
-def conduct(figure: str, experiments: int, seed: int, stage: Stage) -> Study:
+def conduct(
+    figure: str, experiments: int, seed: int, stage: Stage, *, data: str = "sufficient", engine: str = "auto"
+) -> Study:
     """Measure what was asked for; the search only with all figures and at least 100 experiments."""
     if figure not in FIGURES:
         raise InvalidSetting(f"figure must be one of {', '.join(FIGURES)}; got {figure!r}")
     if experiments < 2:
         raise InvalidSetting(f"experiments must be at least 2, for standard errors, got {experiments}")
     wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure != "beyond" else ()
-    statistics = draw_linear_statistics(seed, num_experiments=experiments)
-    model = LinearGaussian(statistics)
+    checks.one_of("engine", engine, ENGINES)
+
+    def draw(count: int) -> LinearGaussian:
+        return LinearGaussian(draw_linear_statistics(seed, num_experiments=count, kind=data))
+
+    model = draw(experiments)
     trace = float(np.trace(model.posterior.covariance, axis1=1, axis2=2).mean())
     study = Study(wanted, experiments, seed, trace)
     if wanted:
         points = [point for number in wanted for point in points_of(number)]
-        study.curves = measure(points, Laboratory(model, seed), stage("figures"))
+        study.curves = measure(points, Laboratory(model, seed, engine), stage("figures"))
         study.verdicts = {reading.name: judge(_figures(study.curves, reading.name)) for reading in readings.READINGS}
     if figure in ("beyond", "all"):
         whole = experiments >= FULL
-        few = LinearGaussian(draw_linear_statistics(seed, num_experiments=BEYOND_EXPERIMENTS if whole else 2))
+        few = draw(BEYOND_EXPERIMENTS if whole else 2)
         chains, every = (BEYOND_CHAINS, 1) if whole else (8, 3)
-        study.beyond = compare_beyond(few, seed, chains, every=every, progress=stage("beyond"))
+        study.beyond = compare_beyond(few, seed, chains, engine=engine, every=every, progress=stage("beyond"))
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
-        some = LinearGaussian(draw_linear_statistics(seed, num_experiments=SEARCH_EXPERIMENTS))
-        table = ErrorTable(some, seed, SEARCH_POINTS)
+        table = ErrorTable(draw(SEARCH_EXPERIMENTS), seed, SEARCH_POINTS, engine)
         table.fill(stage("errors for the search"))
         study.found = search(table, stage("search"))
     return study

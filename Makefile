@@ -22,7 +22,7 @@ lint: $(VENV)/.test-installed
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/numpy_engine.py
+	$(BIN)/python benchmarks/engines.py --json out/benchmark.json
 
 # The page about the reproduction is generated from a full run.
 reproduction: $(VENV)/.installed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from flmc import data, errors
 from flmc.fading import ConstantFading, Fading, FixedFading, RayleighFading
 from flmc.limits import Limits
@@ -48,5 +46,3 @@ __all__ = [
     "replace",
     "run",
 ]
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())

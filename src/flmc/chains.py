@@ -56,6 +56,16 @@ def centre_of(model: Model) -> Array:
     return np.broadcast_to(model.prior.mean if model.posterior is None else model.posterior.mean, shape)
 
 
+def part_of(progress: Progress | None, index: int, count: int) -> Progress:
+    """Progress of one of ``count`` equal parts within the whole."""
+
+    def report(fraction: float) -> None:
+        if progress is not None:
+            progress((index + fraction) / count)
+
+    return report
+
+
 def fail(experiment: int, chain: int, rounds: str) -> None:
     """A chain left the range of numbers."""
     raise RunFailed(

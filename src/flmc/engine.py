@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc import langevin
-from flmc.chains import Chains, Progress, fail
+from flmc.chains import Chains, Progress, fail, part_of
 from flmc.checks import Array
 from flmc.clip import count_clipped
 from flmc.model import Model
@@ -70,9 +70,7 @@ def advance(
     undefined = chains.num_undefined
     tiles = _tiles(model, chains.position.shape[1], chains.moments.batch_size, experiments_at_once)
     for index, tile in enumerate(tiles):
-        _advance_tile(chains, plan, model, seed, tile, until)
-        if progress is not None:
-            progress((index + 1) / len(tiles))
+        _advance_tile(chains, plan, model, seed, tile, until, part_of(progress, index, len(tiles)))
     chains.round = until
     if chains.num_undefined > undefined == 0:
         _log.warning("%d gradient entries were not finite; NaN counts as 0", chains.num_undefined)
@@ -90,7 +88,9 @@ def _tiles(model: Model, num_chains: int, batch_size: int, experiments_at_once: 
     ]
 
 
-def _advance_tile(chains: Chains, plan: Plan, model: Model, seed: int, tile: _Tile, until: int) -> None:
+def _advance_tile(
+    chains: Chains, plan: Plan, model: Model, seed: int, tile: _Tile, until: int, report: Progress
+) -> None:
     state = langevin.State(chains.position[tile.place], chains.round)
 
     def gradient(theta: Array) -> Array:
@@ -117,6 +117,7 @@ def _advance_tile(chains: Chains, plan: Plan, model: Model, seed: int, tile: _Ti
                 chains.num_clipped += count_clipped(info.gradient, plan.uplink.clip, schedule.active_devices(index))
                 if chains.draws is not None:
                     chains.draws[tile.place][:, :, kept - 1] = state.theta
+        report((state.round - chains.round) / (until - chains.round))
     chains.position[tile.place] = state.theta
 
 

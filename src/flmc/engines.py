@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from flmc import engine
-from flmc.chains import Chains, Progress
+from flmc.chains import Chains, Progress, part_of
 from flmc.errors import InvalidSetting
 from flmc.model import Model
 from flmc.plan import Plan
 
 ENGINES = ("auto", "numba", "numpy")
+_ROUNDS_AT_ONCE = 1024
+"""Progress is reported at least so often."""
 
 
 class Start(Protocol):
@@ -77,10 +79,23 @@ def simulate(
     *,
     engine: str = "auto",
     keep_draws: bool = False,
-    **how: Any,
+    threads: int | None = None,
+    experiments_at_once: int | None = None,
+    progress: Progress | None = None,
 ) -> tuple[str, Chains]:
     """Run to the end: the name of the engine and where the chains stand."""
     chosen = choose(engine, plan, model)
     chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
-    chosen.advance(chains, plan, model, seed, plan.num_rounds, **how)
+    ends = [*range(_ROUNDS_AT_ONCE, plan.num_rounds, _ROUNDS_AT_ONCE), plan.num_rounds]
+    for index, until in enumerate(ends):
+        chosen.advance(
+            chains,
+            plan,
+            model,
+            seed,
+            until,
+            threads=threads,
+            experiments_at_once=experiments_at_once,
+            progress=part_of(progress, index, len(ends)),
+        )
     return chosen.name, chains

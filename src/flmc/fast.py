@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc import kernel
-from flmc.chains import Chains, Progress, centre_of, fail
+from flmc.chains import Chains, Progress, centre_of, fail, part_of
 from flmc.checks import Array
 from flmc.curve import Curve, fit
 from flmc.errors import InvalidSetting
@@ -97,10 +97,10 @@ def advance(
         for index, experiments in enumerate(groups):
             group = _Group.load(chains, plan, model, seed, experiments, until)
             tasks = [pool.submit(group.advance, first, until) for first in group.firsts]
+            report = part_of(progress, index, len(groups))
             for done, task in enumerate(tasks):
                 chains.num_clipped += task.result()
-                if progress is not None:
-                    progress((index + (done + 1) / len(tasks)) / len(groups))
+                report((done + 1) / len(tasks))
     chains.round = until
 
 

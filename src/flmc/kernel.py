@@ -34,7 +34,7 @@ from flmc.curve import WORD_SCALE
 from flmc.randomness import ROUNDS_PER_BLOCK, Purpose
 
 LANES = 64
-_MOST_COLUMNS = 8
+_FEWEST_COLUMNS, _MOST_COLUMNS = 4, 8
 _ROUNDS_OF_NORMALS = 8
 """Normals are made for so many rounds at once, an even number, because Box-Muller makes pairs."""
 
@@ -144,6 +144,16 @@ def fill_normals(state, words, normals, count):  # type: ignore[no-untyped-def]
             folded = f32(0.5) - abs(size - f32(0.5))
             normals[first + lane] = radius * _sine(f32(0.5) - size)
             normals[first + _L + lane] = radius * (_sine(folded) if angle > f32(0) else -_sine(folded))
+
+
+@_compiled
+def draw_alone(state, words, normals, words_each, normals_each, blocks, rounds):  # type: ignore[no-untyped-def]
+    """The random numbers of a run and nothing else, for benchmarks: the limit of any engine that uses them."""
+    for _ in range(blocks):
+        for r in range(rounds):
+            if r % 8 == 0:
+                fill_normals(state, words, normals, normals_each)
+            fill_words(state, words, words_each)
 
 
 # From a gradient to a symbol ------------------------------------------------------------------------------------------
@@ -413,5 +423,8 @@ def advance(  # type: ignore[no-untyped-def]
 
 
 def square_for(dim: int) -> tuple[int, ...]:
-    """A tuple as long as the side of a square: all columns where they are few."""
-    return (0,) * min(dim, _MOST_COLUMNS)
+    """A tuple as long as the side of a square: all columns where they are few, else what leaves least to pad."""
+    if dim <= _MOST_COLUMNS:
+        return (0,) * dim
+    sides = range(_MOST_COLUMNS, _FEWEST_COLUMNS - 1, -1)
+    return (0,) * min(sides, key=lambda side: -(-dim // side) * side)

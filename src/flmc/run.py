@@ -153,8 +153,17 @@ def run(
             f" the model has {model.num_devices} and {model.dim}"
         )
     began = time.process_time()
-    how = {"threads": threads, "experiments_at_once": experiments_at_once, "progress": progress}
-    used, state = simulate(plan, model, seed, chains, engine=engine, keep_draws=keep_draws, **how)
+    used, state = simulate(
+        plan,
+        model,
+        seed,
+        chains,
+        engine=engine,
+        keep_draws=keep_draws,
+        threads=threads,
+        experiments_at_once=experiments_at_once,
+        progress=progress,
+    )
     return _result(plan, model, seed, used, state, time.process_time() - began)
 
 

@@ -147,7 +147,7 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
             styles = SCHEME_STYLES if number != "4" else None
             figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
             # All these pictures have the same shape: margins once and for all, for finding them takes half of the time.
-            figure.subplots_adjust(left=0.09, right=0.985, bottom=0.165, top=0.9, wspace=0.27)
+            figure.subplots_adjust(left=0.125, right=0.985, bottom=0.165, top=0.9, wspace=0.36)
             draw_mse(left, rows, curves, study.trace, styles=styles)
             draw_variance_ratio(right, rows, curves, styles=styles)
             for axes in (left, right):

@@ -33,6 +33,7 @@ def test_public_names_are_frozen() -> None:
         "Plan",
         "Probit",
         "RayleighFading",
+        "Record",
         "Result",
         "Sigmoid",
         "Sign",
@@ -40,8 +41,10 @@ def test_public_names_are_frozen() -> None:
         "compare",
         "data",
         "errors",
+        "load",
         "plan",
         "replace",
+        "resume",
         "run",
     ]
     for name in flmc.__all__:
@@ -101,14 +104,14 @@ def test_save(small: flmc.LinearGaussian, tmp_path: Path) -> None:
     plan = flmc.plan(small, flmc.Digital(), num_rounds=40, num_burn_in=20)
     result = flmc.run(plan, small, seed=7, chains=2)
     directory = result.save(tmp_path / "runs" / "base")
-    assert sorted(p.name for p in directory.iterdir()) == ["draws.npz", "result.json"]
+    assert sorted(p.name for p in directory.iterdir()) == [".lock", "draws.npz", "result.json", "run.json"]
     document = json.loads((directory / "result.json").read_text())
     assert document["seed"] == 7
     assert set(document["metrics"]["mse"]) == {"mean", "se"}
     with np.load(directory / "draws.npz", allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["draws"].reshape(6, 20, 3), result.draws)
         np.testing.assert_array_equal(arrays["covariance"], result.covariance)
-    with pytest.raises(InvalidSetting, match="must be new or empty"):
+    with pytest.raises(InvalidSetting, match="must be a new or empty directory"):
         result.save(directory)
     (tmp_path / "file").write_text("x")
     with pytest.raises(InvalidSetting, match="cannot write"):

@@ -17,7 +17,7 @@ MAP = """
     power temperature prediction limits privacy spending
     plan planning
     langevin schedule moments chains engine curve kernel fast engines
-    metrics record run
+    metrics files ledger record run
     reproduce figures assemble report cli __main__
 """
 ORDER = MAP.split()

@@ -136,7 +136,8 @@ def test_run_json_and_record(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert document["seed"] == 3
     assert document["seconds"] > 0
     assert document["plan"]["scheme"] == "digital"
-    assert sorted(p.name for p in out_dir.iterdir()) == ["draws.npz", "result.json"]
+    names = [".lock", "draws.npz", "ledger.txt", "result.json", "run.json"]
+    assert sorted(p.name for p in out_dir.iterdir()) == names
     code, out, err = call(capsys, *arguments)
     assert (code, out) == (2, "")
     assert "out must be a new or empty directory" in err

@@ -10,7 +10,8 @@ from flmc.model import Gaussian, Model, Normal
 from flmc.plan import Plan
 from flmc.planning import plan
 from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
-from flmc.run import Comparison, Result, compare, run
+from flmc.record import Record, load
+from flmc.run import Comparison, Result, compare, resume, run
 from flmc.uplink import Analog, Digital, Ideal, Uplink, replace
 from flmc.version import VERSION
 
@@ -35,6 +36,7 @@ __all__ = [
     "Plan",
     "Probit",
     "RayleighFading",
+    "Record",
     "Result",
     "Sigmoid",
     "Sign",
@@ -42,7 +44,9 @@ __all__ = [
     "compare",
     "data",
     "errors",
+    "load",
     "plan",
     "replace",
+    "resume",
     "run",
 ]

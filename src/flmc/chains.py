@@ -56,14 +56,19 @@ def centre_of(model: Model) -> Array:
     return np.broadcast_to(model.prior.mean if model.posterior is None else model.posterior.mean, shape)
 
 
-def part_of(progress: Progress | None, index: int, count: int) -> Progress:
-    """Progress of one of ``count`` equal parts within the whole."""
+def stretch_of(progress: Progress | None, first: float, last: float) -> Progress:
+    """Progress of a part that leads from the fraction ``first`` of the whole to ``last``."""
 
     def report(fraction: float) -> None:
         if progress is not None:
-            progress((index + fraction) / count)
+            progress(first + fraction * (last - first))
 
     return report
+
+
+def part_of(progress: Progress | None, index: int, count: int) -> Progress:
+    """Progress of one of ``count`` equal parts."""
+    return stretch_of(progress, index / count, (index + 1) / count)
 
 
 def fail(experiment: int, chain: int, rounds: str) -> None:

@@ -9,9 +9,10 @@ import importlib.util
 import inspect
 import json
 import re
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -22,7 +23,8 @@ from flmc.assemble import Problem, assemble
 from flmc.config import Settings, merge, read_file
 from flmc.errors import FlmcError, InvalidSetting
 from flmc.plan import Plan
-from flmc.run import run
+from flmc.record import check_new, describe, is_finished, load
+from flmc.run import resume, run
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -100,13 +102,13 @@ def run_command(
     """Simulate, and print metrics against the exact posterior with their standard errors."""
     from flmc.report import print_plan, print_result, show_progress
 
-    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidSetting(f"out must be a new or empty directory, got {str(out)!r}")
+    if out is not None:
+        check_new(out)
     problem = assemble(settings)
     plan = problem.plan(settings)
     if not json_:
         print_plan(plan, {})
-    with show_progress("simulating") as progress:
+    with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = run(
             plan,
             problem.model,
@@ -116,13 +118,72 @@ def run_command(
             engine=settings.engine,
             threads=settings.threads,
             progress=progress,
+            out=out,
+            settings=settings.model_dump(exclude_defaults=True),
+            checkpoint_rounds=settings.checkpoint_rounds,
+            stop=stop,
         )
-    if out is not None:
-        result.save(out)
     if json_:
         _print_json(result.to_document())
     else:
         print_result(result, out)
+
+
+@app.command("resume")
+def resume_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="what `flmc run --out` made")],
+    threads: Annotated[int | None, typer.Option("--threads", help="of the numba engine; default: all")] = None,
+    json_: Json = False,
+) -> None:
+    """Go on with a recorded run after an interruption, to the identical result."""
+    from flmc.report import print_result, show_progress
+
+    asked = describe(directory)
+    if is_finished(directory):
+        finished = load(directory).result or {}
+        if json_:
+            _print_json(finished)
+        else:
+            typer.echo(f"the run in {str(directory)!r} is finished; its metrics are in result.json")
+        return
+    if asked.get("settings") is None:
+        raise InvalidSetting(f"the run in {str(directory)!r} was made in Python: go on there, with flmc.resume")
+    settings = merge({}, asked["settings"])
+    problem = assemble(settings)
+    with show_progress("simulating") as progress, stopping_at_signals() as stop:
+        result = resume(
+            directory,
+            problem.plan(settings),
+            problem.model,
+            threads=threads or settings.threads,
+            progress=progress,
+            stop=stop,
+        )
+    if json_:
+        _print_json(result.to_document())
+    else:
+        print_result(result, directory)
+
+
+@contextmanager
+def stopping_at_signals() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM ask to stop after the rounds in hand; a second one stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: whoever runs us there handles signals
+        before = {}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @app.command()

@@ -56,6 +56,9 @@ class Settings(BaseModel):
         "examples", description="synthetic data drawn as examples, or straight as sufficient statistics"
     )
     engine: Literal["auto", "numba", "numpy"] = Field("auto", description="what simulates")
+    checkpoint_rounds: Count | None = Field(
+        None, description="with --out: rounds between checkpoints; default: what takes 5 seconds"
+    )
     threads: Count | None = Field(None, description="of the numba engine; default: all processors")
 
     @property

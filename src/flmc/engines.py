@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import time
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from flmc import engine
-from flmc.chains import Chains, Progress, part_of
+from flmc.chains import Chains, Progress, stretch_of
 from flmc.errors import InvalidSetting
 from flmc.model import Model
 from flmc.plan import Plan
 
 ENGINES = ("auto", "numba", "numpy")
-_ROUNDS_AT_ONCE = 1024
-"""Progress is reported at least so often."""
 
 
 class Start(Protocol):
@@ -71,6 +71,19 @@ def choose(name: str, plan: Plan, model: Model) -> Engine:
     raise InvalidSetting(f"the numba engine does not apply: {obstacle}; use engine = 'numpy'")
 
 
+class Keeper(Protocol):
+    """Is told of every stretch of rounds, before and after."""
+
+    def begins(self, until: int) -> None:
+        """Rounds up to ``until`` are going to be run."""
+
+    def ended(self, chains: Chains, *, now: bool = False) -> None:
+        """They were; with ``now`` the run stops here."""
+
+    def restore(self, chains: Chains) -> None:
+        """Put the chains where they were saved."""
+
+
 def simulate(
     plan: Plan,
     model: Model,
@@ -82,12 +95,22 @@ def simulate(
     threads: int | None = None,
     experiments_at_once: int | None = None,
     progress: Progress | None = None,
+    most_rounds: int | None = None,
+    keeper: Keeper | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[str, Chains]:
-    """Run to the end: the name of the engine and where the chains stand."""
+    """Run to the end, or until ``stop`` says so, in stretches of half a second or ``most_rounds``: the name of the
+    engine and where the chains stand."""
     chosen = choose(engine, plan, model)
     chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
-    ends = [*range(_ROUNDS_AT_ONCE, plan.num_rounds, _ROUNDS_AT_ONCE), plan.num_rounds]
-    for index, until in enumerate(ends):
+    if keeper is not None:
+        keeper.restore(chains)
+    pace = _Pace(chosen.name, plan, model, num_chains)
+    while chains.round < plan.num_rounds and not stop():
+        done, until = chains.round, min(plan.num_rounds, chains.round + min(pace.rounds, most_rounds or pace.rounds))
+        if keeper is not None:
+            keeper.begins(until)
+        began = time.monotonic()
         chosen.advance(
             chains,
             plan,
@@ -96,6 +119,29 @@ def simulate(
             until,
             threads=threads,
             experiments_at_once=experiments_at_once,
-            progress=part_of(progress, index, len(ends)),
+            progress=stretch_of(progress, done / plan.num_rounds, until / plan.num_rounds),
         )
+        pace.took(until - done, time.monotonic() - began)
+        if keeper is not None:
+            keeper.ended(chains, now=stop())
     return chosen.name, chains
+
+
+class _Pace:
+    """How many rounds to run at a stretch; it changes nothing but how soon a run can stop and be saved."""
+
+    def __init__(self, engine: str, plan: Plan, model: Model, num_chains: int) -> None:
+        symbols = model.num_experiments * num_chains * plan.num_devices * plan.dim
+        known = model.quadratic(slice(0, 1)) is not None
+        self.rounds = max(1, int(_STRETCH * _SYMBOLS_PER_SECOND[engine] / symbols)) if known else 1
+
+    def took(self, rounds: int, seconds: float) -> None:
+        """Aim at the stretch, but grow by no more than four times."""
+        per_round = max(seconds / rounds, 1e-9)
+        self.rounds = max(1, min(4 * self.rounds, int(_STRETCH / per_round)))
+
+
+_STRETCH = 0.5
+"""Seconds."""
+_SYMBOLS_PER_SECOND = {"numba": 3e8, "numpy": 3e7}
+"""A first guess."""

@@ -3,7 +3,7 @@ failed is :class:`RunFailed`, exit code 1."""
 
 from __future__ import annotations
 
-__all__ = ["FlmcError", "InvalidSetting", "MissingExtra", "RunFailed"]
+__all__ = ["FlmcError", "Interrupted", "InvalidSetting", "MissingExtra", "RunFailed"]
 
 
 class FlmcError(Exception):
@@ -20,6 +20,10 @@ class InvalidSetting(FlmcError, ValueError):  # noqa: N818 (the name is part of 
 
 class RunFailed(FlmcError, RuntimeError):  # noqa: N818 (the name is part of the interface)
     """A run could not go on; the message names round and data set."""
+
+
+class Interrupted(FlmcError, RuntimeError):  # noqa: N818 (not an error, but an end)
+    """A run was asked to stop, and did so between two rounds."""
 
 
 class MissingExtra(FlmcError, ImportError):  # noqa: N818 (the name is part of the interface)

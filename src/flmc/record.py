@@ -1,43 +1,265 @@
-"""Files: a finished run on disk, readable without flmc (npz and json)."""
+"""A run on disk, readable without flmc: JSON, npz, and a ledger of text lines.
+
+====================  ==================================================================================================
+``run.json``          what was asked: settings, plan, seed, chains, engine, versions; written once
+``ledger.txt``        what was spent, round by round (:mod:`flmc.ledger`); always ahead of the checkpoint
+``checkpoint.npz``    where the chains stand; ``previous.npz`` is the one before
+``draws-A-B.npz``     kept draws number A to B - 1, until the run is finished
+``progress.json``     the round and the metrics so far
+``draws.npz``         mean, covariance and all kept draws of a finished run
+``result.json``       plan, metrics and everything else of a finished run
+====================  ==================================================================================================
+
+Version 1 had ``draws.npz`` and ``result.json`` only."""
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from collections.abc import Callable, Mapping
+import logging
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from flmc.checks import Array
-from flmc.errors import InvalidSetting
+from flmc import ledger
+from flmc.chains import Chains
+from flmc.errors import InvalidSetting, RunFailed
+from flmc.files import Log, locked, read_arrays, read_json, write_arrays, write_json
+from flmc.plan import Plan
+from flmc.version import VERSION
+
+_log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 2
+CHECKPOINT_SECONDS = 5.0
+"""Default interval of checkpoints."""
+
+Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a temporary file beside ``path``, sync it and rename it: the old file or the new one, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def check_new(directory: Path) -> None:
+    """Refuse a directory that holds something."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InvalidSetting(f"out must be a new or empty directory, got {str(directory)!r}")
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """A failure of the disk becomes one line that says what is left."""
     try:
-        with os.fdopen(handle, "wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise RunFailed(
+            f"cannot write to {str(directory)!r}: {error.strerror}; what was saved before is whole, and"
+            f" `flmc resume {directory}` goes on from there"
+        ) from error
 
 
-def save_record(directory: Path, document: Mapping[str, Any], arrays: Mapping[str, Array]) -> Path:
-    """``draws.npz`` with the arrays, then ``result.json`` with everything else, in a directory that is new or empty."""
+@contextmanager
+def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
+    """A new record with its ``run.json``, locked while in use."""
+    check_new(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise InvalidSetting(f"the directory to save into must be new or empty, got {str(directory)!r}")
-        write_atomically(directory / "draws.npz", lambda stream: np.savez(stream, allow_pickle=False, **arrays))
-        text = json.dumps(document, indent=2, allow_nan=False)
-        write_atomically(directory / "result.json", lambda stream: stream.write(text.encode()))
+        with locked(directory):
+            write_json(directory / "run.json", {**_head(), **description})
+            yield
     except OSError as error:
         raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
-    return directory
+
+
+def _head() -> dict[str, Any]:
+    versions = {"flmc": VERSION, "numpy": np.__version__, "python": platform.python_version()}
+    return {"schema_version": SCHEMA_VERSION, "versions": versions}
+
+
+@contextmanager
+def reopen(directory: Path) -> Iterator[dict[str, Any]]:
+    """The ``run.json`` of a record that is to go on, locked while in use."""
+    document = describe(directory)
+    if is_finished(directory):
+        raise InvalidSetting(f"the run in {str(directory)!r} is finished: there is nothing to go on with")
+    with locked(directory):
+        yield document
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether the result is there."""
+    return (directory / "result.json").exists()
+
+
+def describe(directory: Path) -> dict[str, Any]:
+    """What was asked of a run; for a record of version 1 only its version is known."""
+    if not directory.is_dir():
+        raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
+    if not (directory / "run.json").exists():
+        if (directory / "result.json").exists():
+            return {"schema_version": 1}
+        raise InvalidSetting(f"{str(directory)!r} holds no record: there is no run.json in it")
+    document = read_json(directory / "run.json")
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InvalidSetting(
+            f"{str(directory)!r} has schema_version {version!r}, and this flmc ({VERSION}) reads 1 to {SCHEMA_VERSION}:"
+            " use the flmc that made it, or a newer one"
+        )
+    return document
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run, or one that is under way."""
+
+    directory: Path
+    schema_version: int
+    asked: dict[str, Any]
+    """``run.json``; empty for version 1."""
+    result: dict[str, Any] | None
+    """``result.json``, once finished."""
+    ledger: list[str]
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Mean, covariance and draws of a finished run."""
+        return read_arrays(self.directory / "draws.npz")
+
+
+def load(directory: str | Path) -> Record:
+    """Open a record of this version or the one before."""
+    directory = Path(directory)
+    asked = describe(directory)
+    finished = directory / "result.json"
+    result = read_json(finished) if finished.exists() else None
+    entries = Log(directory / "ledger.txt").entries if (directory / "ledger.txt").exists() else []
+    return Record(directory, asked["schema_version"], asked if "seed" in asked else {}, result, entries)
+
+
+@dataclass
+class Keeper:
+    """Writes the record of a run while it goes: the ledger before the rounds, checkpoints after them."""
+
+    directory: Path
+    plan: Plan
+    metrics: Callable[[Chains], dict[str, Any] | None]
+    """The metrics so far."""
+    every_rounds: int | None = None
+    """Rounds between checkpoints; None: as many as pass in ``CHECKPOINT_SECONDS``."""
+    _saved_round: int = 0
+    _saved_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._log = Log(self.directory / "ledger.txt")
+        if self._log.num_cut:
+            _log.warning("%s: a half-written tail of %d bytes was cut off", self._log.path, self._log.num_cut)
+
+    def begins(self, until: int) -> None:
+        """Rounds up to ``until`` are going to be used: they count as spent from now on."""
+        with _writing(self.directory):
+            ledger.spend(self._log, self.plan, until)
+
+    def ended(self, chains: Chains, *, now: bool = False) -> None:
+        """Save where the chains stand, if it is time or ``now``."""
+        if self.every_rounds is None:
+            due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
+        else:
+            due = chains.round - self._saved_round >= self.every_rounds
+        if (due or now) and chains.round > self._saved_round:
+            with _writing(self.directory):
+                self._save(chains)
+
+    def _save(self, chains: Chains) -> None:
+        kept = range(*(max(0, r - self.plan.num_burn_in) for r in (self._saved_round, chains.round)))
+        if chains.draws is not None and len(kept):
+            part = np.ascontiguousarray(chains.draws[:, :, kept.start : kept.stop])
+            write_arrays(self.directory / f"draws-{kept.start}-{kept.stop}.npz", {"draws": part})
+        current = self.directory / "checkpoint.npz"
+        if current.exists():
+            current.replace(self.directory / "previous.npz")
+        write_arrays(
+            current,
+            {
+                "round": np.array(chains.round),
+                "position": chains.position,
+                "sums": chains.moments.sums,
+                "products": chains.moments.products,
+                "num_clipped": np.array(chains.num_clipped),
+                "num_undefined": np.array(chains.num_undefined),
+                "digest": np.array(self.plan.digest),
+            },
+        )
+        write_json(
+            self.directory / "progress.json",
+            {"round": chains.round, "num_rounds": self.plan.num_rounds, "metrics": self.metrics(chains)},
+        )
+        self._saved_round, self._saved_at = chains.round, time.monotonic()
+
+    def restore(self, chains: Chains) -> None:
+        """Put chains that are at their start where the last whole checkpoint was; at worst they stay at the start,
+        from where everything is the same again."""
+        for name in ("checkpoint.npz", "previous.npz"):
+            path = self.directory / name
+            if not path.exists():
+                continue
+            try:
+                self._restore_from(read_arrays(path), chains)
+            except (RunFailed, KeyError, ValueError) as error:
+                _log.warning("%s is damaged (%s); going on from the one before", path, error)
+            else:
+                self._saved_round = chains.round
+                return
+
+    def _restore_from(self, saved: Arrays, chains: Chains) -> None:
+        if str(saved["digest"]) != self.plan.digest:
+            raise InvalidSetting(f"the checkpoint in {str(self.directory)!r} belongs to another plan")
+        moments = chains.moments
+        pairs = [(saved["position"], chains.position), (saved["sums"], moments.sums)]
+        pairs.append((saved["products"], moments.products))
+        if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
+            raise ValueError("its arrays have other shapes")
+        done = int(saved["round"])
+        draws = self._read_draws(max(0, done - self.plan.num_burn_in), chains)
+        for new, old in pairs:
+            old[...] = new
+        if chains.draws is not None:
+            chains.draws[:, :, : draws.shape[2]] = draws
+        chains.round = done
+        chains.num_clipped, chains.num_undefined = int(saved["num_clipped"]), int(saved["num_undefined"])
+
+    def _read_draws(self, num_kept: int, chains: Chains) -> npt.NDArray[Any]:
+        """The first ``num_kept`` draws from their parts, which may overlap after an interruption."""
+        if chains.draws is None or num_kept == 0:
+            return np.empty((0, 0, 0))
+        draws = np.empty((*chains.draws.shape[:2], num_kept, chains.draws.shape[3]))
+        done = 0
+        for first, last in sorted(_parts(self.directory)):
+            if first <= done < min(last, num_kept):
+                part = read_arrays(self.directory / f"draws-{first}-{last}.npz")["draws"]
+                stop = min(last, num_kept)
+                draws[:, :, done:stop] = part[:, :, done - first : stop - first]
+                done = stop
+        if done < num_kept:
+            raise ValueError(f"draws number {done} to {num_kept} are missing")
+        return draws
+
+    def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
+        """The result; what only served to go on is removed."""
+        with _writing(self.directory):
+            write_arrays(self.directory / "draws.npz", arrays)
+            write_json(self.directory / "result.json", document)
+            leftover = [f"draws-{first}-{last}.npz" for first, last in _parts(self.directory)]
+            for name in ("checkpoint.npz", "previous.npz", "progress.json", *leftover):
+                (self.directory / name).unlink(missing_ok=True)
+
+
+def _parts(directory: Path) -> list[tuple[int, int]]:
+    """First and last number of every part of the draws."""
+    found = []
+    for path in directory.glob("draws-*-*.npz"):
+        _, first, last = path.stem.split("-")
+        found.append((int(first), int(last)))
+    return found

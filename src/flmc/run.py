@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flmc import checks
+from flmc import checks, record
 from flmc.chains import Chains, Progress
 from flmc.checks import Array
-from flmc.engines import simulate
-from flmc.errors import InvalidSetting
+from flmc.engines import choose, simulate
+from flmc.errors import Interrupted, InvalidSetting
 from flmc.limits import Limits
 from flmc.metrics import Metrics, measure
 from flmc.model import Model
@@ -23,7 +23,6 @@ from flmc.moments import Moments
 from flmc.plan import Plan
 from flmc.planning import plan
 from flmc.randomness import check_seed
-from flmc.record import save_record
 from flmc.table import format_grid, format_number, format_pairs
 from flmc.uplink import Uplink
 from flmc.version import VERSION
@@ -67,24 +66,22 @@ class Result:
 
     def save(self, directory: str | Path) -> Path:
         """Keep plan, metrics, mean, covariance and draws (if kept) in a new directory."""
-        arrays = {"mean": self.mean, "covariance": self.covariance}
-        if self.chains is not None:
-            arrays["draws"] = self.chains
-        return save_record(Path(directory), self.to_document(), arrays)
+        path = Path(directory)
+        with record.create(path, describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None)):
+            record.Keeper(path, self.plan, lambda _: None).finish(self.to_document(), self.arrays)
+        return path
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What a record keeps in ``draws.npz``."""
+        found = {"mean": self.mean, "covariance": self.covariance}
+        return found if self.chains is None else {**found, "draws": self.chains}
 
     def to_document(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON; what is not a number is null."""
-        metrics = (
-            None
-            if self.metrics is None
-            else {
-                name: {"mean": estimate.mean, "se": None if math.isnan(estimate.se) else estimate.se}
-                for name, estimate in self.metrics.estimates.items()
-            }
-        )
         return {
             "plan": self.plan.to_document(),
-            "metrics": metrics,
+            "metrics": _metrics_document(self.metrics),
             "num_chains": self.num_chains,
             "clipped_fraction": self.clipped_fraction,
             "num_undefined": self.num_undefined,
@@ -122,6 +119,28 @@ class Result:
         return [("warning", f"{self.num_undefined} gradient entries were not finite; NaN counts as 0")]
 
 
+def _metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
+    """By name, each with mean and standard error; what is not a number is null."""
+    if metrics is None:
+        return None
+    return {
+        name: {"mean": estimate.mean, "se": None if math.isnan(estimate.se) else estimate.se}
+        for name, estimate in metrics.estimates.items()
+    }
+
+
+def describe(plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool) -> dict[str, Any]:
+    """What a record says of a run before it begins."""
+    return {
+        "plan": plan.to_document(with_run=False),
+        "plan_digest": plan.digest,
+        "seed": seed,
+        "num_chains": num_chains,
+        "engine": engine,
+        "keep_draws": keep_draws,
+    }
+
+
 def run(
     plan: Plan,
     model: Model,
@@ -133,18 +152,61 @@ def run(
     threads: int | None = None,
     experiments_at_once: int | None = None,
     progress: Progress | None = None,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    checkpoint_rounds: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Simulate ``chains`` chains for every data set of the model.
 
     ``engine`` is `numba` (quadratic models), `numpy` (any model) or `auto`: numba where it is installed and applies.
     ``threads`` and ``experiments_at_once`` change speed and memory only. With ``keep_draws=False`` memory does not grow
     with the number of rounds. ``progress`` is called with the finished fraction now and then.
+
+    With ``out``, a new directory, the run is recorded while it goes: a checkpoint every few seconds, or every
+    ``checkpoint_rounds``, from which :func:`resume` goes on. ``settings`` are kept with it for `flmc resume`. Where
+    ``stop()`` becomes true the run is saved and ends with :class:`~flmc.errors.Interrupted`.
     """
+    _check(plan, model, threads=threads, experiments_at_once=experiments_at_once, checkpoint_rounds=checkpoint_rounds)
+    seed, chains = check_seed(seed), checks.at_least("chains", chains, 1)
+    job = _Job(plan, model, seed, chains, choose(engine, plan, model).name, keep_draws)
+    how: dict[str, Any] = {"threads": threads, "experiments_at_once": experiments_at_once, "progress": progress}
+    if out is None:
+        return job.run(None, stop, how)
+    description = describe(plan, seed, chains, job.engine, keep_draws)
+    kept = {"settings": None if settings is None else dict(settings), "checkpoint_rounds": checkpoint_rounds}
+    with record.create(Path(out), {**description, **kept}):
+        return job.run(job.keeper(Path(out), checkpoint_rounds), stop, how)
+
+
+def resume(
+    directory: str | Path,
+    plan: Plan,
+    model: Model,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Result:
+    """Go on with a recorded run, to the result that it would have had without the interruption, bit by bit. The plan
+    and the model must be those it began with."""
+    _check(plan, model, threads=threads)
+    path = Path(directory)
+    with record.reopen(path) as asked:
+        if asked["plan_digest"] != plan.digest:
+            raise InvalidSetting(
+                f"the record in {str(path)!r} has another plan ({asked['plan_digest'][:12]}, now {plan.digest[:12]}):"
+                f" it was made by flmc {asked['versions']['flmc']}, or from other settings or data"
+            )
+        job = _Job(plan, model, asked["seed"], asked["num_chains"], asked["engine"], asked["keep_draws"])
+        return job.run(job.keeper(path, asked["checkpoint_rounds"]), stop, {"threads": threads, "progress": progress})
+
+
+def _check(plan: Plan, model: Model, **counts: int | None) -> None:
     for name, value, kind in (("plan", plan, Plan), ("model", model, Model)):
         if not isinstance(value, kind):
             raise InvalidSetting(f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}")
-    seed, chains = check_seed(seed), checks.at_least("chains", chains, 1)
-    for name, count in (("experiments_at_once", experiments_at_once), ("threads", threads)):
+    for name, count in counts.items():
         if count is not None:
             checks.at_least(name, count, 1)
     if (plan.num_devices, plan.dim) != (model.num_devices, model.dim):
@@ -152,38 +214,67 @@ def run(
             f"the plan is for {plan.num_devices} devices and dim {plan.dim},"
             f" the model has {model.num_devices} and {model.dim}"
         )
-    began = time.process_time()
-    used, state = simulate(
-        plan,
-        model,
-        seed,
-        chains,
-        engine=engine,
-        keep_draws=keep_draws,
-        threads=threads,
-        experiments_at_once=experiments_at_once,
-        progress=progress,
-    )
-    return _result(plan, model, seed, used, state, time.process_time() - began)
 
 
-def _result(plan: Plan, model: Model, seed: int, engine: str, state: Chains, seconds: float) -> Result:
-    num_chains, moments = state.position.shape[1], state.moments.in_batches()
-    metrics = None
-    if model.posterior is not None:
-        metrics = measure(moments, model.posterior, plan.effective_step_size, num_chains)
-    return Result(
-        plan=plan,
-        seed=seed,
-        num_chains=num_chains,
-        engine=engine,
-        seconds=seconds,
-        metrics=metrics,
-        clipped_fraction=state.clipped_fraction(plan),
-        num_undefined=state.num_undefined,
-        moments=moments,
-        chains=state.draws,
-    )
+@dataclass(frozen=True)
+class _Job:
+    """All that decides the result of a run."""
+
+    plan: Plan
+    model: Model
+    seed: int
+    num_chains: int
+    engine: str
+    keep_draws: bool
+
+    def keeper(self, directory: Path, every_rounds: int | None) -> record.Keeper:
+        """What records this run."""
+        return record.Keeper(directory, self.plan, lambda chains: _metrics_document(self.metrics(chains)), every_rounds)
+
+    def metrics(self, chains: Chains) -> Metrics | None:
+        """Of the rounds that were kept so far."""
+        kept = chains.round - self.plan.num_burn_in
+        if self.model.posterior is None or kept < 1:
+            return None
+        moments = chains.moments.in_batches()
+        counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
+        so_far = replace(moments, counts=counts)
+        return measure(so_far, self.model.posterior, self.plan.effective_step_size, self.num_chains)
+
+    def run(self, keeper: record.Keeper | None, stop: Callable[[], bool], how: Mapping[str, Any]) -> Result:
+        """To the end."""
+        began = time.process_time()
+        if keeper is not None and keeper.every_rounds is not None:
+            how = {**how, "most_rounds": keeper.every_rounds}
+        _, chains = simulate(
+            self.plan,
+            self.model,
+            self.seed,
+            self.num_chains,
+            engine=self.engine,
+            keep_draws=self.keep_draws,
+            keeper=keeper,
+            stop=stop,
+            **how,
+        )
+        if chains.round < self.plan.num_rounds:
+            where = f"; go on with: flmc resume {keeper.directory}" if keeper is not None else ""
+            raise Interrupted(f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}")
+        result = Result(
+            plan=self.plan,
+            seed=self.seed,
+            num_chains=self.num_chains,
+            engine=self.engine,
+            seconds=time.process_time() - began,
+            metrics=self.metrics(chains),
+            clipped_fraction=chains.clipped_fraction(self.plan),
+            num_undefined=chains.num_undefined,
+            moments=chains.moments.in_batches(),
+            chains=chains.draws,
+        )
+        if keeper is not None:
+            keeper.finish(result.to_document(), result.arrays)
+        return result
 
 
 @dataclass(frozen=True)

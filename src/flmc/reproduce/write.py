@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flmc.record import write_atomically
+from flmc.files import write_atomically
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -18,7 +18,7 @@ MAP = """
     plan planning
     langevin schedule moments chains engine curve kernel fast engines
     metrics files ledger record run
-    reproduce figures assemble report cli __main__
+    assemble sweep reproduce figures report cli __main__
 """
 ORDER = MAP.split()
 

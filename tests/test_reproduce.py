@@ -15,10 +15,11 @@ from conftest import full
 from flmc.checks import Array
 from flmc.cli import main
 from flmc.clip import clip_norm
+from flmc.files import read_table, write_table
 from flmc.reproduce import claims, readings, search
 from flmc.reproduce.beyond import power_gained_db
 from flmc.reproduce.measure import Laboratory, Point, measure, points_of
-from flmc.reproduce.write import read_table, write_html, write_markdown, write_table
+from flmc.reproduce.write import write_html, write_markdown
 
 
 def plain_mse(data: flmc.LinearData, mean: Array, gain: float, step: float, digital: bool, seed: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import os
 import re
 import signal
 import sys
@@ -19,12 +20,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 import flmc
+from flmc import checks
 from flmc.assemble import Problem, assemble
 from flmc.config import Settings, merge, read_file
 from flmc.errors import FlmcError, InvalidSetting
 from flmc.plan import Plan
 from flmc.record import check_new, describe, is_finished, load
 from flmc.run import resume, run
+from flmc.sweep import Grid, on_dask, on_this_machine, read_grid, sweep
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -32,13 +35,14 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for every setting, with its description and default from the schema.
 
-    The command is called with ``settings`` in place of them. Values arrive as text: the schema parses and checks them,
-    whether they come from options or from a file.
+    The command is called with ``settings`` in place of them, or with ``grid`` if it takes that. Values arrive as text:
+    the schema parses and checks them, whether they come from options or from a file.
     """
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command, eval_str=True).parameters.values()
-    own = [p.replace(kind=keyword) for p in parameters if p.name != "settings"]
+    own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "grid")]
+    sweeps = "grid" in inspect.signature(command).parameters
     options = [_option(name) for name in Settings.model_fields]
     file = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="settings in a TOML file")]
     every = [inspect.Parameter("config", keyword, default=None, annotation=file), *options, *own]
@@ -46,7 +50,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     def called(config: Path | None, **values: Any) -> None:
         given = {name: values.pop(name) for name in list(values) if name in Settings.model_fields}
         options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
-        command(settings=merge({} if config is None else read_file(config), options), **values)
+        document = {} if config is None else read_file(config)
+        if sweeps:
+            command(grid=read_grid(document, options), **values)
+        else:
+            command(settings=merge(document, options), **values)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
@@ -163,6 +171,49 @@ def resume_command(
         _print_json(result.to_document())
     else:
         print_result(result, directory)
+
+
+@app.command("sweep")
+@with_settings
+def sweep_command(
+    grid: Grid,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where results go; finished points are kept")],
+    workers: Annotated[int | None, typer.Option("--workers", help="processes; default: all processors")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="a Dask scheduler, or `local`")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """A grid of plans, each planned and run: the settings in the table [sweep] of the config file vary."""
+    from flmc.figures import draw_sweep_file
+    from flmc.report import print_sweep, show_progress
+
+    count = os.cpu_count() or 1 if workers is None else checks.at_least("workers", workers, 1)
+    with show_progress("sweeping") as progress, _stopping_a_sweep():
+        if scheduler is None:
+            done = sweep(grid, out, on_this_machine(count), progress)
+        else:
+            with on_dask(scheduler, count) as work:
+                done = sweep(grid, out, work, progress)
+    picture = draw_sweep_file(done, out)
+    if json_:
+        _print_json({"rows": done.rows, "failed": done.num_failed, "out": str(out)})
+    else:
+        print_sweep(done, out, picture)
+
+
+@contextmanager
+def _stopping_a_sweep() -> Iterator[None]:
+    """SIGTERM ends a sweep as SIGINT does: what is finished is kept."""
+
+    def ask(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -10,14 +10,15 @@ import numpy as np
 
 from flmc.checks import Array
 from flmc.errors import MissingExtra
+from flmc.files import read_table
 from flmc.model import Gaussian
 from flmc.power import planned_power_limit
 from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import event_of
 from flmc.reproduce.readings import READINGS
 from flmc.reproduce.study import Study
-from flmc.reproduce.write import read_table
 from flmc.run import Result
+from flmc.sweep import Sweep
 from flmc.uplink import Analog, Digital, replace
 
 if TYPE_CHECKING:
@@ -182,6 +183,58 @@ def _draw_beyond(out: Path) -> str:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return _save(figure, out, "figure_beyond")
+
+
+SWEPT = (
+    ("variance_ratio", "variance ratio"),
+    ("wasserstein2_squared", "squared W2 distance"),
+    ("epsilon_run", "epsilon of the run"),
+    ("temperature", "temperature"),
+)
+"""What a sweep is drawn of, as far as it was measured."""
+
+
+def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
+    """``sweep.png`` in ``out``: against the numeric setting with most values, one curve for each choice of the others;
+    None where there is nothing to draw, or no matplotlib."""
+    rows = [row for row in done.rows if row["error"] is None]
+    numeric = {
+        name: values
+        for name, values in done.grid.axes.items()
+        if all(isinstance(v, (int, float)) for v in values) and len(values) > 1
+    }
+    shown = [(name, words) for name, words in SWEPT if any(row.get(name) is not None for row in rows)]
+    if not numeric or not shown:
+        return None
+    x = max(numeric, key=lambda name: len(numeric[name]))
+    try:
+        figure, panels = new_figure(columns=len(shown), width=3.2, height=3.0)
+    except MissingExtra:
+        return None
+    for axes, (name, words) in zip(panels, shown, strict=True):
+        table = [
+            {
+                "curve": _curve(row, done.grid.axes, x),
+                "x": row[x],
+                name: row[name],
+                f"{name}_se": row.get(f"{name}_se") or 0,
+            }
+            for row in rows
+            if row.get(name) is not None
+        ]
+        draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)))
+        axes.set_xlabel(x)
+        axes.set_ylabel(words)
+    if len(done.grid.axes) > 1:
+        panels[0].legend(fontsize=6.5, frameon=False)
+    figure.savefig(out / "sweep.png", dpi=160)
+    return out / "sweep.png"
+
+
+def _curve(row: Mapping[str, Any], axes: Mapping[str, Any], x: str) -> str:
+    return ", ".join(
+        f"{name} {row[name]:g}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in axes if name != x
+    )
 
 
 def _save(figure: Figure, out: Path, name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import io
 import json
 import os
 import tempfile
@@ -79,6 +81,21 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
             return {name: file[name] for name in file.files}
     except Exception as error:  # a damaged file fails in many ways: as a zip, as an array, as a header
         raise RunFailed(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows of equal keys as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, lambda stream: stream.write(text.getvalue().encode()))
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """What :func:`write_table` wrote."""
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
 
 
 @contextmanager

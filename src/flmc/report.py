@@ -18,7 +18,8 @@ from flmc.plan import Plan
 from flmc.reproduce.study import Study
 from flmc.run import Result
 from flmc.spending import NEIGHBOURING
-from flmc.table import format_number
+from flmc.sweep import Sweep
+from flmc.table import format_grid, format_number
 
 ADVERSARY = "an honest-but-curious server that sees every received signal and knows all other devices' symbols"
 _CONSTRAINTS = {
@@ -39,6 +40,28 @@ def print_result(result: Result, record: Path | None) -> None:
     console.print(show_result(result))
     if record is not None:
         console.print(f"record: {record}")
+
+
+def print_sweep(done: Sweep, out: Path, picture: Path | None) -> None:
+    """The table of a sweep, as far as a screen holds it."""
+    names = [*done.grid.axes, "gain", "binding", "temperature", "epsilon_run", "variance_ratio", "wasserstein2_squared"]
+    header = [name for name in names if any(row.get(name) is not None for row in done.rows)]
+    rows = [[_cell(row.get(name)) for name in header] for row in done.rows[:_MOST_ROWS]]
+    console = Console()
+    console.print(format_grid(header, rows), soft_wrap=True)
+    if len(done.rows) > _MOST_ROWS:
+        console.print(f"... and {len(done.rows) - _MOST_ROWS} more")
+    if done.num_failed:
+        first = next(row for row in done.rows if row["error"] is not None)
+        console.print(f"{done.num_failed} of {len(done.rows)} points failed, the first with: {first['error']}")
+    console.print(f"table: {out / 'table.csv'}" + (f", picture: {picture}" if picture is not None else ""))
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+_MOST_ROWS = 40
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from flmc import checks
 from flmc.data import draw_linear_statistics
 from flmc.engines import ENGINES
 from flmc.errors import InvalidSetting
+from flmc.files import write_table
 from flmc.linear import LinearGaussian
 from flmc.reproduce import readings
 from flmc.reproduce.beyond import BeyondRow, compare_beyond, power_gained_db
@@ -22,7 +23,7 @@ from flmc.reproduce.claims import CLAIMS, Figures, Verdict, judge
 from flmc.reproduce.measure import Curves, Laboratory, measure, points_of
 from flmc.reproduce.search import CHOICES, ErrorTable, Found, search
 from flmc.reproduce.words import BEYOND_IN_WORDS, FIGURES_IN_WORDS, INTERVALS, REASON, SEARCH_IN_WORDS
-from flmc.reproduce.write import Block, write_html, write_markdown, write_table
+from flmc.reproduce.write import Block, write_html, write_markdown
 from flmc.version import VERSION
 
 FIGURES = ("2", "3", "4", "beyond", "all")

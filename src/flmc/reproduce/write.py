@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from flmc.files import write_atomically
-
-
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows of equal keys as CSV."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, lambda stream: stream.write(text.getvalue().encode()))
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """What :func:`write_table` wrote."""
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
 
 Block = tuple[str, Any]
 """A piece of a report: ('title' | 'heading' | 'text', str), ('picture', (file name, caption)) or ('table', (header,

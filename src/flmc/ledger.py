@@ -12,19 +12,23 @@ from flmc.files import Log
 from flmc.plan import Plan
 
 
-def entry(plan: Plan, index: int) -> str:
-    """Round number ``index`` (from 0) as JSON."""
+def entries(plan: Plan, first: int, until: int) -> list[str]:
+    """Rounds number ``first`` to ``until - 1`` (from 0) as JSON, counted from 1."""
+    if plan.active is None and len(plan.gain) == 1:  # all alike but for their number
+        same = _what(plan, 0)
+        return [f'{{"round":{index + 1},{same}' for index in range(first, until)]
+    return [f'{{"round":{index + 1},{_what(plan, index)}' for index in range(first, until)]
+
+
+def _what(plan: Plan, index: int) -> str:
+    """Gain of every entry (one where they are equal), and who was silent; without the opening brace."""
     gain = plan.gain[0 if len(plan.gain) == 1 else index]
-    document = {
-        "round": index + 1,
-        "gain": [float(value) for value in gain],
-        "silent": [] if plan.active is None else [k for k, on in enumerate(plan.active[index]) if not on],
-    }
-    return json.dumps(document, separators=(",", ":"))
+    silent = [] if plan.active is None else [k for k, on in enumerate(plan.active[index]) if not on]
+    return json.dumps({"gain": [float(value) for value in gain], "silent": silent}, separators=(",", ":"))[1:]
 
 
 def spend(log: Log, plan: Plan, until: int) -> None:
     """Record rounds up to ``until`` as spent, as far as they are not yet."""
-    new = [entry(plan, index) for index in range(len(log.entries), until)]
+    new = entries(plan, len(log.entries), until)
     if new:
         log.append(new)

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from flmc import ledger
 from flmc.chains import Chains
+from flmc.checks import Array
 from flmc.errors import InvalidSetting, RunFailed
 from flmc.files import Log, locked, read_arrays, read_json, write_arrays, write_json
 from flmc.plan import Plan
@@ -85,6 +86,8 @@ def reopen(directory: Path) -> Iterator[dict[str, Any]]:
     if is_finished(directory):
         raise InvalidSetting(f"the run in {str(directory)!r} is finished: there is nothing to go on with")
     with locked(directory):
+        for unfinished in directory.glob(".*.*.*"):  # temporary files of a process that was killed
+            unfinished.unlink()
         yield document
 
 
@@ -222,19 +225,18 @@ class Keeper:
         if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
             raise ValueError("its arrays have other shapes")
         done = int(saved["round"])
-        draws = self._read_draws(max(0, done - self.plan.num_burn_in), chains)
+        if chains.draws is not None:
+            num_kept = max(0, done - self.plan.num_burn_in)
+            pairs.append((self._read_draws(num_kept, chains.draws), chains.draws[:, :, :num_kept]))
+        # Nothing can fail from here on: the chains are where they were, or where they are to be.
         for new, old in pairs:
             old[...] = new
-        if chains.draws is not None:
-            chains.draws[:, :, : draws.shape[2]] = draws
         chains.round = done
         chains.num_clipped, chains.num_undefined = int(saved["num_clipped"]), int(saved["num_undefined"])
 
-    def _read_draws(self, num_kept: int, chains: Chains) -> npt.NDArray[Any]:
+    def _read_draws(self, num_kept: int, like: Array) -> Array:
         """The first ``num_kept`` draws from their parts, which may overlap after an interruption."""
-        if chains.draws is None or num_kept == 0:
-            return np.empty((0, 0, 0))
-        draws = np.empty((*chains.draws.shape[:2], num_kept, chains.draws.shape[3]))
+        draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
         done = 0
         for first, last in sorted(_parts(self.directory)):
             if first <= done < min(last, num_kept):

@@ -14,11 +14,11 @@ MAP = """
     clip
     model linear data
     quantise fading channel uplink
-    power temperature prediction limits privacy spending
+    power temperature shrink prediction limits privacy spending allocation
     plan planning
     langevin schedule moments chains engine curve kernel fast engines
     metrics files ledger record run
-    assemble sweep reproduce figures report cli __main__
+    assemble audit spent sweep reproduce figures report cli __main__
 """
 ORDER = MAP.split()
 

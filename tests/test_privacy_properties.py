@@ -15,7 +15,7 @@ from conftest import full
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.privacy.account import CRITERIA, allowed_gain, delta_of, epsilon_of
-from flmc.privacy.event import BitEvent, GaussianEvent, count_gains, event_of
+from flmc.privacy.event import BitEvent, Event, GaussianEvent, count_gains, event_of
 from flmc.privacy.pair import BitPair
 from flmc.privacy.solve import largest_argument
 
@@ -84,7 +84,7 @@ def test_epsilon_and_delta_are_inverse(p: float, gain: float, count: int) -> Non
 )
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_the_allowed_gain_is_the_largest(uplink: flmc.Uplink, criterion: str, epsilon: float) -> None:
-    def event(gain: float) -> BitEvent | GaussianEvent:
+    def event(gain: float) -> Event:
         return event_of(uplink, [(gain, 5)])
 
     gain = allowed_gain(event(1.0), epsilon, 0.01, criterion, 20)

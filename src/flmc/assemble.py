@@ -17,6 +17,7 @@ from flmc.model import Model
 from flmc.plan import Plan
 from flmc.planning import plan
 from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
+from flmc.shrink import shrink_factor
 from flmc.uplink import Analog, Digital, Ideal, Uplink
 
 
@@ -54,6 +55,8 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
         privacy=settings.privacy,
         scope=settings.scope,
         run_delta=settings.run_delta,
+        neighbouring=settings.neighbouring,
+        allocation=settings.allocation,
         langevin=settings.langevin,
     )
     return Problem(make_model(settings) if model is None else model, make_uplink(settings), limits)
@@ -65,6 +68,20 @@ def make_model(settings: Settings) -> Model:
         _refuse(settings, ("devices", "dim", "samples", "experiments", "data"), "come from the model that was given")
         model: Model = load_object("model", settings.model, Model, "linear")
         return model
+    if settings.example_clip is not None:
+        if settings.data != "examples":
+            raise InvalidSetting(
+                "example_clip needs data = 'examples', got 'sufficient': there are no examples to clip"
+            )
+        return LinearGaussian(
+            data.draw_linear(
+                settings.seed,
+                num_experiments=settings.experiments,
+                num_samples=settings.samples,
+                dim=settings.dim,
+                num_devices=settings.devices,
+            )
+        )
     statistics = data.draw_linear_statistics(
         settings.seed,
         num_experiments=settings.experiments,
@@ -87,8 +104,17 @@ def make_uplink(settings: Settings) -> Uplink:
         "fading": make_fading(settings.fading),
         "snr_db": settings.snr_db,
         "noise_power": settings.noise_power,
+        "example_clip": settings.example_clip,
+        "example_shrink": _example_shrink(settings),
     }
     return Analog(**radio) if settings.scheme == "analog" else Digital(link=make_link(settings), **radio)
+
+
+def _example_shrink(settings: Settings) -> float:
+    if settings.example_clip is None:
+        _refuse(settings, ("example_shrink",), "is for example_clip")
+        return 1.0
+    return shrink_factor(settings.example_clip) if settings.example_shrink == "auto" else settings.example_shrink
 
 
 def _refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:

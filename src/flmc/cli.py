@@ -21,12 +21,13 @@ import typer
 
 import flmc
 from flmc import checks
-from flmc.assemble import Problem, assemble
+from flmc.assemble import Problem, assemble, make_uplink
 from flmc.config import Settings, merge, read_file
-from flmc.errors import FlmcError, InvalidSetting
+from flmc.errors import FlmcError, InvalidSetting, RunFailed
 from flmc.plan import Plan
 from flmc.record import check_new, describe, is_finished, load
 from flmc.run import resume, run
+from flmc.spent import spent_curve
 from flmc.sweep import Grid, on_dask, on_this_machine, read_grid, sweep
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -171,6 +172,66 @@ def resume_command(
         _print_json(result.to_document())
     else:
         print_result(result, directory)
+
+
+@app.command("audit")
+@with_settings
+def audit_command(
+    settings: Settings,
+    trials: Annotated[int, typer.Option("--trials", help="transmissions in each of the two worlds")] = 200_000,
+    audit_rounds: Annotated[int, typer.Option("--audit-rounds", help="length of the short run")] = 4,
+    json_: Json = False,
+) -> None:
+    """Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's upper bound, for one
+    round and for a short run. Exit code 1 if the attack refutes the accountant."""
+    from flmc.audit import Scene, audit
+    from flmc.report import show_progress
+
+    if settings.scheme == "ideal":
+        raise InvalidSetting("scheme must be digital or analog: the ideal uplink states no privacy to audit")
+    if settings.neighbouring == "example":
+        raise InvalidSetting("an audit attacks whole devices: use neighbouring = 'device'")
+    checks.at_least("audit_rounds", audit_rounds, 1)
+    problem = assemble(settings)
+    plan = problem.plan(settings, forecast=False)
+    found = []
+    for rounds in dict.fromkeys((1, audit_rounds)):
+        with show_progress(f"attacking {rounds} rounds") as progress:
+            found.append(audit(Scene.of_plan(plan, rounds), settings.delta, trials, settings.seed, progress=progress))
+    if json_:
+        _print_json({"audits": [each.to_document() for each in found], "gain": float(plan.gain.max())})
+    else:
+        for each in found:
+            typer.echo(str(each))
+    broken = [each for each in found if each.broken]
+    if broken:
+        worst = broken[0]
+        raise RunFailed(
+            f"over {worst.num_rounds} rounds epsilon is at least {worst.lower:.4g}, and the accountant states"
+            f" {worst.upper:.4g}: the mechanism or the accountant is broken"
+        )
+
+
+@app.command("ledger")
+def ledger_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="what `flmc run --out` made")],
+    json_: Json = False,
+) -> None:
+    """What a recorded run has spent: epsilon against round, for the device that transmitted most, and a picture."""
+    from flmc.figures import draw_ledger_file
+
+    record = load(directory)
+    if not record.ledger or record.asked.get("settings") is None:
+        raise InvalidSetting(f"{str(directory)!r} holds no ledger of a run that `flmc run` made")
+    settings = merge({}, record.asked["settings"])
+    curve = spent_curve(record.ledger, make_uplink(settings), record.asked["plan"]["num_devices"], settings)
+    if json_:
+        _print_json({"run_delta": settings.run_delta, "curve": curve.points, "transmitted": curve.transmitted})
+        return
+    typer.echo(str(curve))
+    picture = draw_ledger_file(curve, directory)
+    if picture is not None:
+        typer.echo(f"picture: {picture}")
 
 
 @app.command("sweep")

@@ -29,6 +29,12 @@ class Settings(BaseModel):
     run_delta: Probability = Field(1e-5, description="delta of statements about the whole run")
     scope: Literal["round", "run"] = Field("round", description="what the budget is for")
     privacy: Literal["tight", "tail", "paper", "off"] = Field("tight", description="criterion of the privacy limit")
+    neighbouring: Literal["device", "example"] = Field("device", description="what is replaced in neighbouring data")
+    example_clip: Positive | None = Field(None, description="bound of one example's gradient entries")
+    example_shrink: Positive | Literal["auto"] = Field(
+        "auto", description="what that leaves of the gradient; auto: for standard normal features and residuals"
+    )
+    allocation: Literal["static", "adaptive"] = Field("static", description="how a run's budget is spent over rounds")
     langevin: Literal["calibrated", "paper", "off"] = Field("calibrated", description="limit that keeps enough noise")
     step_size: Positive | Literal["auto"] = Field("auto", description="a number or auto")
     link: str = Field("sigmoid", description="sigmoid, probit, linear, sign or package.module:object")

@@ -47,6 +47,8 @@ def obstacle(plan: Plan, model: Model) -> str | None:
         return f"{type(plan.uplink).__name__} has symbols of its own"
     if plan.uplink.clips_norm and plan.dim > len(kernel.square_for(plan.dim)):
         return f"it clips norms for dim up to {len(kernel.square_for(plan.dim))} only"
+    if plan.uplink.example_clip is not None:
+        return "it has no single examples to clip"
     if type(model.prior) is not Normal:
         return f"chains start from a flmc.Normal, and the prior is a {type(model.prior).__name__}"
     if model.quadratic(slice(0, 1)) is None:

@@ -18,6 +18,7 @@ from flmc.privacy.event import event_of
 from flmc.reproduce.readings import READINGS
 from flmc.reproduce.study import Study
 from flmc.run import Result
+from flmc.spent import SpentCurve
 from flmc.sweep import Sweep
 from flmc.uplink import Analog, Digital, replace
 
@@ -229,6 +230,23 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         panels[0].legend(fontsize=6.5, frameon=False)
     figure.savefig(out / "sweep.png", dpi=160)
     return out / "sweep.png"
+
+
+def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
+    """``ledger.png`` in ``out``: epsilon spent against round; None without matplotlib or a bound."""
+    if not np.isfinite([epsilon for _, epsilon in curve.points]).all():
+        return None
+    try:
+        figure, (axes,) = new_figure(columns=1)
+    except MissingExtra:
+        return None
+    rounds, epsilon = zip(*curve.points, strict=True)
+    axes.plot(rounds, epsilon, color=COLOURS[0], marker="o", markersize=3)
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"epsilon spent, at delta = {curve.run_delta:g}")
+    axes.set_ylim(bottom=0)
+    figure.savefig(out / "ledger.png", dpi=160)
+    return out / "ledger.png"
 
 
 def _curve(row: Mapping[str, Any], axes: Mapping[str, Any], x: str) -> str:

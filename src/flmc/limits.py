@@ -17,6 +17,9 @@ class Limits:
     * ``delta``: of statements about one round; ``run_delta``: of statements about the whole run.
     * ``scope``: whether the budget is for a ``round`` (with ``delta``) or for the ``run`` (with ``run_delta``).
     * ``privacy``: ``tight``, ``tail``, ``paper`` or ``off``, see :mod:`flmc.privacy.account`.
+    * ``neighbouring``: what is replaced, all data of a ``device`` or one ``example`` (needs the uplink's
+      ``example_clip``).
+    * ``allocation``: one gain for all rounds (``static``), or a run's budget spent where it matters (``adaptive``).
     * ``langevin``: ``calibrated`` (temperature 1), ``paper`` (the limit as printed) or ``off``.
     """
 
@@ -26,6 +29,8 @@ class Limits:
     scope: str = "round"
     run_delta: float = 1e-5
     langevin: str = "calibrated"
+    neighbouring: str = "device"
+    allocation: str = "static"
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
@@ -34,6 +39,10 @@ class Limits:
         checks.between("run_delta", self.run_delta, 0.0, 1.0)
         checks.one_of("privacy", self.privacy, ("tight", "tail", "paper", "off"))
         checks.one_of("scope", self.scope, ("round", "run"))
+        checks.one_of("neighbouring", self.neighbouring, ("device", "example"))
+        checks.one_of("allocation", self.allocation, ("static", "adaptive"))
+        if self.allocation == "adaptive" and (self.scope != "run" or self.epsilon is None or self.privacy == "off"):
+            raise InvalidSetting("allocation 'adaptive' needs a budget of the run: give epsilon and scope 'run'")
         checks.one_of("langevin", self.langevin, ("calibrated", "paper", "off"))
         if self.scope == "run" and self.privacy in ("tail", "paper"):
             raise InvalidSetting(

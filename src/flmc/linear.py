@@ -119,6 +119,7 @@ class LinearGaussian(Model):
         prior_mean: float | Array = 0.0,
         noise_variance: float = 1.0,
     ) -> None:
+        self._examples = data if isinstance(data, LinearData) else None
         self._source: StatisticsSource = data.to_statistics() if isinstance(data, LinearData) else data
         source = self._source
         self.num_experiments, self.num_devices, self.dim = source.num_experiments, source.num_devices, source.dim
@@ -162,6 +163,28 @@ class LinearGaussian(Model):
         if self._held is not None:
             return Quadratic(*(array[experiments] for array in self._held))
         return self._costs(range(*experiments.indices(self.num_experiments)))
+
+    def clipped_gradient(self, theta: Array, example_clip: float, experiments: slice = slice(None)) -> Array:
+        r""":math:`\sum_{n \in D_k} \mathrm{clip}(u_n (u_n^\top\theta - v_n)/\sigma^2) + \Lambda(\theta -
+        \theta_0)/K` for every device."""
+        if self._examples is None:
+            raise InvalidSetting(
+                "example_clip needs examples, and this model has sufficient statistics only: make it from"
+                " flmc.data.draw_linear, or LinearData of your own"
+            )
+        examples = self._examples
+        features = examples.features.reshape(self.num_experiments, -1, self.dim)[experiments]
+        targets = examples.targets.reshape(self.num_experiments, -1)[experiments]
+        prior = (theta @ self._precision - self._pull) / self.num_devices
+        local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
+        ends = np.cumsum(examples.device_sizes)
+        for e in range(len(theta)):
+            for k, (end, size) in enumerate(zip(ends, examples.device_sizes, strict=True)):
+                u, v = features[e, end - size : end], targets[e, end - size : end]
+                residual = (theta[e] @ u.T - v) / self._variance
+                for i in range(self.dim):
+                    local[e, :, k, i] = np.clip(residual * u[:, i], -example_clip, example_clip).sum(axis=1)
+        return local + prior[:, :, None]
 
     @property
     def hessian(self) -> Array:

@@ -93,6 +93,13 @@ class Model(ABC):
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
         """Local gradients: theta (experiment, chain, dim) gives (experiment, chain, device, dim)."""
 
+    def clipped_gradient(self, theta: Array, example_clip: float, experiments: slice = slice(None)) -> Array:
+        """The same with the gradient entries of every example clipped at ``example_clip`` before they are summed; the
+        prior's share is public and is not clipped."""
+        raise InvalidSetting(
+            f"example_clip needs the gradients of single examples, which {type(self).__name__} does not give"
+        )
+
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
         """The local costs of some data sets, if they are quadratic: then the fast engine can run them."""
         return None

@@ -103,7 +103,7 @@ class Plan:
     @cached_property
     def exposure(self) -> Exposure | None:
         """The privacy events that this plan implies, at its caps; None for the ideal uplink."""
-        return exposure_of(self.uplink, self.gain, self.active, self.num_rounds, self.dim)
+        return exposure_of(self.uplink, self.gain, self.active, self.num_rounds, self.dim, self.limits.neighbouring)
 
     @cached_property
     def round_cost(self) -> Cost | None:
@@ -118,7 +118,10 @@ class Plan:
     def _privacy_document(self, with_run: bool) -> dict[str, Any] | None:
         if self.exposure is None:
             return None
-        document: dict[str, Any] = {"criterion": self.limits.privacy, "neighbouring": NEIGHBOURING}
+        document: dict[str, Any] = {
+            "criterion": self.limits.privacy,
+            "neighbouring": NEIGHBOURING[self.limits.neighbouring],
+        }
         document["round"] = _plain(self.round_cost)
         document["run"] = {**_plain(self.run_cost), "rounds": self.exposure.num_rounds} if with_run else None
         return document
@@ -200,7 +203,7 @@ class Plan:
         rows = [
             ("privacy of a round", f"{once} ({self.limits.criterion})"),
             ("privacy of the run", f"{whole}, over {self.exposure.num_rounds} rounds"),
-            ("neighbouring", NEIGHBOURING),
+            ("neighbouring", NEIGHBOURING[self.limits.neighbouring]),
         ]
         if self.data_dependent:
             text = "yes: a simulation, not a privacy statement for a deployment, which must plan from public knowledge"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flmc import checks
+from flmc.allocation import allocate, noise_weights
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.limits import GainLimits, Limits
@@ -17,6 +18,8 @@ from flmc.model import Model
 from flmc.plan import Plan
 from flmc.power import draw_planned_fading, planned_power_limit, power_scale, realised_gain
 from flmc.prediction import Prediction, predict
+from flmc.privacy.account import allowed_gain
+from flmc.privacy.event import count_gains, event_of
 from flmc.spending import privacy_limited_gain
 from flmc.temperature import auto_burn_in_factor, auto_step_size, calibrated_gain, paper_gain, rounds_needed
 from flmc.uplink import Ideal, Uplink
@@ -74,7 +77,9 @@ def plan(
     factor = task.burn_in_factor(burn_in_step_factor, step if computed else None, num_fast, distance)
     langevin = task.langevin_limit(step, factor, num_fast)
     gain_limits = GainLimits(power, float(np.median(langevin[-(num_rounds - num_burn_in) :])), privacy)
-    if gain is None:
+    if gain is None and limits.allocation == "adaptive":
+        cap = task.adaptive_gain(step, factor, num_fast, num_burn_in, np.minimum(langevin, power), privacy)
+    elif gain is None:
         cap = np.minimum(langevin, min(privacy, power) if uplink.fading.constant else privacy)
     else:
         cap = task.check_gain(gain)
@@ -133,11 +138,26 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
         warnings.append(f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}")
     if decided.active is not None:
         warnings.append("devices come and go: what the absent would have said is noise that the temperature leaves out")
+    elif isinstance(model, LinearGaussian) and decided.uplink.example_clip is not None:
+        warnings.append(_shift_in_words(model, decided.uplink.example_clip))
     elif isinstance(model, LinearGaussian):
         noise = decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0)
         prediction = predict(model, decided.uplink, decided.step_size, noise)
         warnings += _judge(prediction, heat)
     return replace(decided, prediction=prediction, warnings=tuple(warnings))
+
+
+def _shift_in_words(model: LinearGaussian, example_clip: float) -> str:
+    """How far clipping examples moves the mean: the point where the clipped gradients cancel, from the data."""
+    theta = model.posterior.mean[:1, None].copy()
+    for _ in range(100):
+        pull = model.clipped_gradient(theta, example_clip, slice(0, 1)).sum(axis=2)
+        theta = theta - (model.posterior.covariance[0] @ pull[0].T).T[None]
+        if np.abs(pull).max() < 1e-6 * example_clip:
+            break
+    shift = float(np.square(theta[0, 0] - model.posterior.mean[0]).sum())
+    share = 100 * shift / float(np.trace(model.posterior.covariance[0]))
+    return f"clipping examples at {example_clip:g} shifts the mean by {share:.2g} % of trace(Sigma), squared"
 
 
 def _judge(prediction: Prediction | None, heat: float) -> list[str]:
@@ -238,6 +258,29 @@ class _Task:
         num_active = np.full((1, 1), num_devices) if self.active is None else self.active.sum(axis=1, keepdims=True)
         limit = paper_gain if self.limits.langevin == "paper" else calibrated_gain
         return np.asarray(limit(self.uplink, steps, num_devices, num_active))
+
+    def adaptive_gain(
+        self, step: float, factor: float, num_fast: int, num_burn_in: int, caps: Array, static_gain: float
+    ) -> Array:
+        """Gains (round, 1) that spend the run's budget where the noise matters most."""
+        if self.active is not None:
+            raise InvalidSetting("allocation 'adaptive' needs all devices in all rounds; use 'static'")
+        if self.curvature.smoothness is None:
+            raise InvalidSetting("allocation 'adaptive' needs the smoothness of the model; give public_smoothness")
+        limit = np.broadcast_to(caps, (self.num_rounds, 1))[:, 0]
+        if np.isinf(static_gain):
+            return np.asarray(limit[:, None])
+        steps = step * np.where(np.arange(self.num_rounds) < num_fast, factor, 1.0)
+        curvature = self.curvature.convexity or self.curvature.smoothness
+        contraction = np.clip(1.0 - steps * self.uplink.slope * curvature, 0.0, 1.0)
+        weights = noise_weights(steps, contraction, num_burn_in)
+
+        def allowed_scale(gains: Array) -> float:
+            sent = [(value, count * self.model.dim) for value, count in count_gains(gains)]
+            unit = event_of(self.uplink, sent, self.limits.neighbouring)
+            return allowed_gain(unit, self.limits.epsilon or 0.0, self.limits.run_delta)
+
+        return allocate(weights, limit, static_gain, allowed_scale)[:, None]
 
     def planned_gain(self, cap: Array, num_burn_in: int) -> Array:
         """What kept rounds are expected to use, (1 or round, dim)."""

@@ -201,7 +201,7 @@ def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]
             rows.append(("", "that is the bound without any noise: a delta this small cannot be resolved"))
         if plan.run_cost.epsilon > 20:
             rows.append(("", "such an epsilon for the whole run guarantees next to nothing"))
-    rows += [("neighbouring", NEIGHBOURING), ("adversary", ADVERSARY)]
+    rows += [("neighbouring", NEIGHBOURING[plan.limits.neighbouring]), ("adversary", ADVERSARY)]
     bound = exposure.round.largest_loss
     if math.isfinite(bound):
         rows.append(

@@ -13,7 +13,10 @@ from flmc.privacy.event import Event, count_gains, event_of
 from flmc.table import format_up
 from flmc.uplink import Ideal, Uplink
 
-NEIGHBOURING = "device (all data of one device are replaced)"
+NEIGHBOURING = {
+    "device": "device (all data of one device are replaced)",
+    "example": "example (one example of one device is replaced)",
+}
 _LARGEST_GAIN = 1e9
 
 
@@ -38,7 +41,9 @@ class Cost:
         return f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}"
 
 
-def exposure_of(uplink: Uplink, gain: Array, active: Array | None, num_rounds: int, dim: int) -> Exposure | None:
+def exposure_of(
+    uplink: Uplink, gain: Array, active: Array | None, num_rounds: int, dim: int, neighbouring: str = "device"
+) -> Exposure | None:
     """The privacy events of a plan; None for the ideal uplink, which has no privacy to speak of.
 
     ``gain`` is the cap, (1 or round, 1 or dim). In a round the largest cap of every entry counts. Over the run, if
@@ -48,11 +53,11 @@ def exposure_of(uplink: Uplink, gain: Array, active: Array | None, num_rounds: i
         return None
     caps = np.broadcast_to(np.minimum(gain, _LARGEST_GAIN), (len(gain), dim))
     often = num_rounds if active is None else int(active.sum(axis=0).max())
-    worst_round = event_of(uplink, count_gains(caps.max(axis=0)))
+    worst_round = event_of(uplink, count_gains(caps.max(axis=0)), neighbouring)
     if len(caps) == 1:
-        run = event_of(uplink, [(value, count * often) for value, count in count_gains(caps)])
+        run = event_of(uplink, [(value, count * often) for value, count in count_gains(caps)], neighbouring)
     else:
-        run, often = event_of(uplink, count_gains(caps)), num_rounds
+        run, often = event_of(uplink, count_gains(caps), neighbouring), num_rounds
     return Exposure(worst_round, run, often)
 
 
@@ -61,7 +66,8 @@ def privacy_limited_gain(uplink: Uplink, limits: Limits, num_devices: int, dim: 
     if limits.epsilon is None or limits.privacy == "off" or isinstance(uplink, Ideal):
         return float("inf")
     count, delta = (dim, limits.delta) if limits.scope == "round" else (dim * num_transmitting, limits.run_delta)
-    return allowed_gain(event_of(uplink, [(1.0, count)]), limits.epsilon, delta, limits.criterion, num_devices)
+    unit = event_of(uplink, [(1.0, count)], limits.neighbouring)
+    return allowed_gain(unit, limits.epsilon, delta, limits.criterion, num_devices)
 
 
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:

@@ -42,9 +42,17 @@ class Uplink(ABC):
     fading: Fading = field(default_factory=ConstantFading)
     snr_db: float = 25.0
     noise_power: float = 1.0
+    example_clip: float | None = None
+    """Bound c of the gradient entries of a single example, before they are summed; None: examples are not clipped."""
+    example_shrink: float = 1.0
+    """Factor rho by which that shrinks the gradient, from public knowledge."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip)
+        if self.example_clip is not None:
+            checks.positive("example_clip", self.example_clip)
+        if not 0 < checks.number("example_shrink", self.example_shrink) <= 1:
+            raise InvalidSetting(f"example_shrink must lie in (0, 1], got {self.example_shrink!r}")
         checks.number("snr_db", self.snr_db)
         checks.positive("noise_power", self.noise_power)
         if not isinstance(self.fading, Fading):
@@ -106,8 +114,8 @@ class Digital(Uplink):
 
     @property
     def slope(self) -> float:
-        """The link's slope at 0."""
-        return self.link.slope(self.clip)
+        """The link's slope at 0, times what clipping examples leaves of a gradient."""
+        return self.link.slope(self.clip) * self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
         """Bits in {-1, +1}."""
@@ -137,8 +145,8 @@ class Analog(Uplink):
 
     @property
     def slope(self) -> float:
-        """The symbol is the gradient."""
-        return 1.0
+        """The symbol is the gradient, or what clipping examples leaves of it."""
+        return self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
         """Clipped gradients."""
@@ -162,6 +170,8 @@ class Ideal(Uplink):
     fading: Fading = field(default_factory=lambda: ConstantFading(1.0), init=False)
     snr_db: float = field(default=np.inf, init=False)
     noise_power: float = field(default=1.0, init=False)
+    example_clip: None = field(default=None, init=False)
+    example_shrink: float = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
         """Nothing to check: nothing can be set."""

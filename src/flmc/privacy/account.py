@@ -20,8 +20,9 @@ import numpy as np
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.privacy import gaussian
-from flmc.privacy.event import BitEvent, Event, GaussianEvent
+from flmc.privacy.event import BitEvent, Event, GaussianEvent, MovingBitEvent
 from flmc.privacy.lossgrid import ComposedLoss, LossGrid, choose_step, compose
+from flmc.privacy.moving import worst_profile
 from flmc.privacy.pair import BitPair
 from flmc.privacy.solve import largest_argument, largest_gain
 from flmc.privacy.tails import LossLaw, exceedance
@@ -39,6 +40,8 @@ def delta_of(event: Event, epsilon: float, criterion: str = "tight", num_devices
         return 0.0
     if isinstance(event, GaussianEvent):
         return (gaussian.delta if criterion == "tight" else gaussian.tail_delta)(epsilon, event.mu)
+    if isinstance(event, MovingBitEvent):
+        return composed_loss(event).delta(epsilon)
     if criterion == "paper":
         return _paper_delta(event, epsilon, num_devices or 2)
     if event.deterministic:
@@ -91,6 +94,13 @@ def allowed_gain(
 
     # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
     scale = min(1.0, epsilon) / unit.mu
+    if isinstance(unit, MovingBitEvent):
+        # Every trial is costly: begin near the answer, at what a pair in the middle would allow, and stop early.
+        x = np.array([unit.shift / 2, -unit.shift / 2])
+        high, low = (float(value) for value in unit.link.probability(x))
+        near = BitEvent(high, low, unit.noise_power, unit.transmissions)
+        guess = allowed_gain(near, epsilon, delta)
+        return largest_gain(spent, delta, min(guess, 1e6) * 0.98, bracket=0.02, tolerance=1e-4)
     found = largest_gain(spent, delta, scale)
     if criterion == "tail" and isinstance(unit, BitEvent) and not unit.deterministic and epsilon < unit.largest_loss:
         return _below_first_violation(spent, delta, found, scale, math.sqrt(unit.noise_power))
@@ -114,8 +124,10 @@ def _scaled(event: Event, gain: float) -> Event:
     return replace(event, transmissions=tuple((gain * value, count) for value, count in event.transmissions))
 
 
-def composed_loss(event: BitEvent) -> ComposedLoss:
+def composed_loss(event: BitEvent | MovingBitEvent) -> ComposedLoss:
     """Distribution of the loss of a bit event, as an upper bound (connect the dots, FFT)."""
+    if isinstance(event, MovingBitEvent):
+        return _composed_moving_loss(event)
     pairs = _pairs(event)
     if event.symmetric:
         step, coarsened = choose_step(pairs)
@@ -124,6 +136,32 @@ def composed_loss(event: BitEvent) -> ComposedLoss:
     # A profile is known by its values only, whose rounding a very fine grid would amplify.
     step, coarsened = choose_step(pairs, per_spread=20)
     return replace(compose([(_dominating_grid(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
+
+
+def _composed_moving_loss(event: MovingBitEvent) -> ComposedLoss:
+    """The same where one example moves the entry: the profile is that of the worst place, for every epsilon."""
+    x = np.linspace(-event.clip, event.clip - event.shift, 201)
+    high, low = event.link.probability(np.minimum(x + event.shift, event.clip)), event.link.probability(x)
+    widest = int(np.argmax(high - low))
+    sent = [(gain / math.sqrt(event.noise_power), count) for gain, count in event.transmissions if count and gain > 0]
+    pairs = [(BitPair(float(high[widest]), float(low[widest]), amplitude), count) for amplitude, count in sent]
+    step, coarsened = choose_step(pairs, per_spread=12)
+    bound = event.largest_loss / event.num_transmissions
+    parts = []
+    for amplitude, count in sent:
+        reach = min(bound, _loss_within_reach(high, low, amplitude)) * 1.05 + step
+
+        def profile(epsilon: Array, amplitude: float = amplitude) -> Array:
+            return worst_profile(event.link, event.clip, event.shift, amplitude, epsilon)
+
+        parts.append((LossGrid.of_profile(profile, -reach, reach, step), count))
+    return replace(compose(parts), coarsened=coarsened)
+
+
+def _loss_within_reach(high: Array, low: Array, amplitude: float) -> float:
+    """Largest loss within reach of the noise, over some places and both orders."""
+    pairs = [BitPair(float(p), float(q), amplitude) for p, q in zip(high, low, strict=True)]
+    return max(max(abs(end) for end in pair.loss_range) for pair in pairs)
 
 
 def _aligned(step: float, pair: BitPair) -> float:
@@ -174,6 +212,10 @@ def _delta_without_noise(event: Event, epsilon: float, criterion: str, num_devic
 def _check(event: Event, criterion: str, num_devices: int | None) -> None:
     if criterion not in CRITERIA:
         raise InvalidSetting(f"privacy must be one of {', '.join(CRITERIA)}, off; got {criterion!r}")
+    if isinstance(event, MovingBitEvent) and criterion != "tight":
+        raise InvalidSetting(
+            f"neighbouring 'example' needs privacy 'tight', got {criterion!r}: the worst case is not one pair"
+        )
     if not isinstance(event, BitEvent) or criterion == "tight":
         return
     if criterion == "paper" and (num_devices is None or num_devices < 2):

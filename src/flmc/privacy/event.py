@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from flmc import checks
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
+from flmc.quantise import Link, Sign
 from flmc.uplink import Analog, Digital, Uplink
 
 SYMMETRY_TOLERANCE = 1e-12
@@ -80,6 +82,39 @@ class BitEvent(_Sent):
 
 
 @dataclass(frozen=True)
+class MovingBitEvent(_Sent):
+    """Bits of a gradient entry that moves by at most ``shift``, from an unknown place: one example is replaced."""
+
+    link: Link
+    clip: float
+    shift: float
+    noise_power: float
+    transmissions: Transmissions
+
+    symmetric: ClassVar[bool] = False
+    deterministic: ClassVar[bool] = False
+
+    @property
+    def largest_loss(self) -> float:
+        """Bound at any signal-to-noise ratio, over a fine grid of places and rounded up."""
+        step = self.shift / 64
+        x = np.linspace(-self.clip, self.clip - self.shift, 4096)
+        step = max(step, x[1] - x[0])
+        high = self.link.probability(np.minimum(x + self.shift + step, self.clip))
+        low = self.link.probability(x)
+        with np.errstate(divide="ignore"):
+            ratios = np.maximum(np.log(high) - np.log(low), np.log1p(-low) - np.log1p(-high))
+        return float(np.max(ratios)) * self.num_transmissions
+
+    @property
+    def mu(self) -> float:
+        """As a Gaussian mechanism, were the bits' means sent: the size of a search's first step."""
+        x = np.linspace(-self.clip, self.clip - self.shift, 1001)
+        moved = float(np.max(self.link.probability(x + self.shift) - self.link.probability(x)))
+        return _mu(2.0 * moved, self.noise_power, self.transmissions)
+
+
+@dataclass(frozen=True)
 class GaussianEvent(_Sent):
     """Values that move by at most ``sensitivity`` times the gain, under Gaussian noise."""
 
@@ -99,16 +134,19 @@ class GaussianEvent(_Sent):
         return _mu(self.sensitivity, self.noise_power, self.transmissions)
 
 
-Event = BitEvent | GaussianEvent
+Event = BitEvent | MovingBitEvent | GaussianEvent
 
 
 def _mu(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
     return float(np.sqrt(sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power))
 
 
-def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]]) -> Event:
-    """The event of an uplink; refused by name for one whose worst case is not proven."""
+def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device") -> Event:
+    """The event of an uplink, when all data of a ``device`` are replaced or one ``example``; refused by name for an
+    uplink whose worst case is not proven."""
     sent = tuple(transmissions)
+    if neighbouring == "example":
+        return _event_of_example(uplink, sent)
     # A subclass that transmits something else has no proof, whatever it is called.
     if isinstance(uplink, Digital) and type(uplink).symbols is Digital.symbols:
         high, low = uplink.link.extremes(uplink.clip)
@@ -119,6 +157,24 @@ def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]]) -> Even
         f"no privacy guarantee is known for the {uplink.scheme} uplink ({type(uplink).__name__}): its worst-case"
         " pair is not proven; use digital or analog, or switch privacy off"
     )
+
+
+def _event_of_example(uplink: Uplink, sent: Transmissions) -> Event:
+    r"""With examples clipped at c an entry of the sum moves by at most :math:`D = \min(2c, 2\ell)`."""
+    if uplink.example_clip is None:
+        raise InvalidSetting(
+            "neighbouring 'example' needs example_clip, the bound of one example's gradient entries; got none"
+        )
+    if uplink.example_clip >= uplink.clip:  # a whole device moves no further
+        return event_of(uplink, sent)
+    shift = 2.0 * uplink.example_clip
+    if isinstance(uplink, Digital) and type(uplink).symbols is Digital.symbols:
+        if not uplink.link.proven or isinstance(uplink.link, Sign):
+            return event_of(uplink, sent)  # nothing is known between the ends, or a step reveals all the same
+        return MovingBitEvent(uplink.link, uplink.clip, shift, uplink.noise_power, sent)
+    if isinstance(uplink, Analog) and type(uplink).symbols is Analog.symbols:
+        return GaussianEvent(shift, uplink.noise_power, sent)
+    return event_of(uplink, sent)
 
 
 def count_gains(gains: Array) -> Transmissions:

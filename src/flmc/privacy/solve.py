@@ -41,10 +41,13 @@ def largest_argument(excess: Callable[[float], float], low: float, high: float, 
     return low
 
 
-def largest_gain(delta_of: Callable[[float], float], target: float, scale: float) -> float:
+def largest_gain(
+    delta_of: Callable[[float], float], target: float, scale: float, bracket: float = _BRACKET, tolerance: float = 1e-9
+) -> float:
     """Largest gain whose delta is at most ``target``, from below; infinite if every gain is allowed.
 
-    ``delta_of`` increases with the gain; ``scale`` is a gain of about the right size. The search is on logarithms,
+    ``delta_of`` increases with the gain; ``scale`` is a gain of about the right size; ``bracket`` and ``tolerance`` are
+    in logarithms. The search is on logarithms,
     where delta is nearly a straight line."""
     if delta_of(math.inf) <= target:
         return math.inf
@@ -55,12 +58,12 @@ def largest_gain(delta_of: Callable[[float], float], target: float, scale: float
 
     start = low = high = math.log(scale)
     while excess(low) > 0:
-        low, high = low - _BRACKET, low
+        low, high = low - bracket, low
         if low < start - 25:
             return math.exp(low)  # nothing is certified to be small enough: practically no gain
     while high < start + 60 and excess(high) <= 0:
-        low, high = high, high + _BRACKET
-    gain = math.exp(largest_argument(excess, low, high, tolerance=1e-9))
+        low, high = high, high + bracket
+    gain = math.exp(largest_argument(excess, low, high, tolerance=tolerance))
     while delta_of(gain) > target:  # the exponential is rounded
         gain *= 1 - 1e-12
     return gain

@@ -1,0 +1,205 @@
+r"""An attack on our own uplink: an empirical lower bound on epsilon, beside the accountant's upper bound.
+
+Two worst-case neighbours, many times: in one world a device's gradients are at the clip, with signs that alternate over
+rounds (so that noise which repeats would cancel), in the other they are the opposite. They go through the real code:
+clip, quantise, superposition with other devices, noise. The adversary knows the other devices' symbols and everything
+that is public, and adds up the logarithms of the likelihood ratios. Her threshold is chosen on one part of the trials;
+on the rest, the rates of right and false alarms have Clopper-Pearson bounds, and
+
+.. math:: \epsilon \ge \ln\frac{\text{TPR}_{\text{low}} - \delta}{\text{FPR}_{\text{high}}}
+
+holds with the stated confidence for any (epsilon, delta)-private mechanism, in either direction. Above the
+accountant's bound it proves that something is broken; below, it proves nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc import checks
+from flmc.chains import Progress
+from flmc.channel import invert_channel, superpose_received
+from flmc.checks import Array
+from flmc.errors import InvalidSetting
+from flmc.plan import Plan
+from flmc.privacy.account import epsilon_of
+from flmc.privacy.event import event_of
+from flmc.table import format_pairs, format_up
+from flmc.uplink import Digital, Uplink
+
+CONFIDENCE = 0.999
+_TRIALS_AT_ONCE = 20_000
+_SHARE_FOR_THRESHOLD = 0.2
+_THRESHOLDS = 400
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is attacked: an uplink with a gain, over some rounds, among some devices."""
+
+    uplink: Uplink
+    gain: float
+    dim: int
+    num_devices: int
+    num_rounds: int
+
+    @classmethod
+    def of_plan(cls, plan: Plan, num_rounds: int) -> Scene:
+        """The plan's loudest cap, over some rounds."""
+        return cls(plan.uplink, float(plan.gain.max()), plan.dim, plan.num_devices, num_rounds)
+
+
+def transmit(scene: Scene, gradient: Array, trials: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The real uplink: what is received (trial, round, entry), and the part of it that comes from the other devices."""
+    uplink = scene.uplink
+    shape = (trials, scene.num_rounds, scene.num_devices, scene.dim)
+    local = np.zeros(shape)
+    local[:, :, 0] = gradient
+    if scene.num_devices > 1:  # the others' data are fixed and known; theirs need not be extreme
+        others = np.linspace(-1.0, 1.0, (scene.num_devices - 1) * scene.dim).reshape(-1, scene.dim)
+        local[:, :, 1:] = uplink.clip * others
+    uniform = rng.random(shape) if uplink.random_bits else None
+    symbols = uplink.symbols(local, uniform)
+    fading = uplink.fading.draw_checked(rng, scene.num_rounds, scene.num_devices, scene.dim)
+    amplitude = fading * invert_channel(np.full((scene.num_rounds, scene.dim), scene.gain), fading)
+    noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
+    received = superpose_received(symbols, amplitude, noise)
+    known = superpose_received(symbols[:, :, 1:], amplitude[:, 1:], np.zeros_like(noise))
+    return received, known
+
+
+Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
+
+
+def canary(scene: Scene) -> Array:
+    """The attacked device's gradients (round, entry) in one world; the other has the opposite."""
+    signs = np.where(np.arange(scene.num_rounds) % 2 == 0, 1.0, -1.0)
+    return np.asarray(scene.uplink.clip * signs[:, None] * np.ones(scene.dim))
+
+
+def log_ratio(scene: Scene, own: Array, gradient: Array) -> Array:
+    """Sum of the logarithms of the likelihood ratios of ``own`` (trial, round, entry), one world against the other."""
+    uplink, sign = scene.uplink, np.sign(gradient)
+    u = 2.0 * scene.gain * own / uplink.noise_power
+    if isinstance(uplink, Digital):
+        high, low = uplink.link.extremes(uplink.clip)
+        plus = np.logaddexp(_log(high) + u, _log(1 - high)) - np.logaddexp(_log(low) + u, _log(1 - low))
+        return np.asarray((sign * plus).sum(axis=(1, 2)))
+    return np.asarray((sign * uplink.clip * u).sum(axis=(1, 2)))
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the attack found; ``lower`` holds with ``confidence``, ``upper`` is the accountant's."""
+
+    num_rounds: int
+    delta: float
+    trials: int
+    lower: float
+    upper: float
+    confidence: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether the attack refutes the accountant."""
+        return self.lower > self.upper
+
+    def to_document(self) -> dict[str, Any]:
+        """For JSON; an unbounded value is null."""
+        upper = None if math.isinf(self.upper) else self.upper
+        return {**vars(self), "upper": upper, "broken": self.broken}
+
+    def __str__(self) -> str:
+        verdict = "REFUTED: the mechanism leaks more than it states" if self.broken else "not refuted"
+        return format_pairs(
+            f"audit over {self.num_rounds} rounds, delta {self.delta:g}, {self.trials} trials in each world",
+            [
+                ("epsilon is at least", f"{self.lower:.4g} (with confidence {100 * self.confidence:g} %)"),
+                ("epsilon is at most", f"{format_up(self.upper)} (accountant)"),
+                ("verdict", verdict),
+            ],
+        )
+
+
+def audit(
+    scene: Scene,
+    delta: float,
+    trials: int,
+    seed: int,
+    *,
+    transmit: Transmit = transmit,
+    confidence: float = CONFIDENCE,
+    progress: Progress | None = None,
+) -> Audit:
+    """Attack ``scene`` with ``trials`` transmissions in each world."""
+    checks.between("delta", delta, 0.0, 1.0)
+    if checks.at_least("trials", trials, 1) < 1000:
+        raise InvalidSetting(f"trials must be at least 1000 for any bound worth its name, got {trials}")
+    sent = [(scene.gain, scene.dim * scene.num_rounds)]
+    upper = epsilon_of(event_of(scene.uplink, sent), delta)
+    gradient = canary(scene)
+    at_once = max(1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100))
+    statistics: list[list[Array]] = [[], []]
+    done = 0
+    while done < trials:
+        count = min(at_once, trials - done)
+        for world, sign in enumerate((1.0, -1.0)):
+            rng = np.random.default_rng([seed, world, done])
+            received, known = transmit(scene, sign * gradient, count, rng)
+            statistics[world].append(log_ratio(scene, received - known, gradient))
+        done += count
+        if progress is not None:
+            progress(done / trials)
+    first, second = (np.concatenate(parts) for parts in statistics)
+    lower = lower_bound(first, second, delta, confidence)
+    return Audit(scene.num_rounds, delta, trials, lower, upper, confidence)
+
+
+def lower_bound(first: Array, second: Array, delta: float, confidence: float = CONFIDENCE) -> float:
+    """Lower confidence bound of epsilon from the statistic in two worlds, larger in the first: two directions, each
+    with two rates, share the error probability."""
+    error = (1.0 - confidence) / 4
+    split = int(_SHARE_FOR_THRESHOLD * len(first))
+    found = 0.0
+    for high, low in ((first, second), (-second, -first)):
+        threshold = _best_threshold(high[:split], low[:split], delta, error)
+        right, false = (int((part[split:] > threshold).sum()) for part in (high, low))
+        count = len(first) - split
+        at_least, at_most = _rate_below(right, count, error), _rate_above(false, count, error)
+        if at_least > delta:
+            found = max(found, math.log((at_least - delta) / at_most))
+    return found
+
+
+def _best_threshold(high: Array, low: Array, delta: float, error: float) -> float:
+    """Where the bound would be largest on these trials."""
+    candidates = np.unique(np.quantile(np.concatenate([high, low]), np.linspace(0, 1, _THRESHOLDS + 2)[1:-1]))
+    count = len(high)
+    right = (count - np.searchsorted(np.sort(high), candidates, side="right")) / count
+    false = (count - np.searchsorted(np.sort(low), candidates, side="right")) / count
+    wide = math.sqrt(-2 * math.log(error) / count)  # about the half width of the bounds
+    value = np.maximum(right - delta - wide * np.sqrt(right * (1 - right)), 1e-12)
+    rate = false + wide * np.sqrt(false * (1 - false)) + wide**2
+    return float(candidates[int(np.argmax(np.log(value) - np.log(rate)))])
+
+
+def _rate_below(hits: int, count: int, error: float) -> float:
+    """Clopper and Pearson's lower bound of a rate."""
+    from scipy.stats import beta
+
+    return 0.0 if hits == 0 else float(beta.ppf(error, hits, count - hits + 1))
+
+
+def _rate_above(hits: int, count: int, error: float) -> float:
+    """Clopper and Pearson's upper bound of a rate."""
+    from scipy.stats import beta
+
+    return 1.0 if hits == count else float(beta.ppf(1 - error, hits + 1, count - hits))

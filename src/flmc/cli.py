@@ -23,12 +23,13 @@ import flmc
 from flmc import checks
 from flmc.assemble import Problem, assemble, make_uplink
 from flmc.config import Settings, merge, read_file
-from flmc.errors import FlmcError, InvalidSetting, RunFailed
+from flmc.errors import FlmcError, Interrupted, InvalidSetting, RunFailed
 from flmc.plan import Plan
-from flmc.record import check_new, describe, is_finished, load
+from flmc.record import check_new, clean_up, describe, is_finished, load
 from flmc.run import resume, run
 from flmc.spent import spent_curve
 from flmc.sweep import Grid, on_dask, on_this_machine, read_grid, sweep
+from flmc.table import format_pairs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -153,7 +154,10 @@ def resume_command(
         if json_:
             _print_json(finished)
         else:
-            typer.echo(f"the run in {str(directory)!r} is finished; its metrics are in result.json")
+            metrics = (finished.get("metrics") or {}).items()
+            rows = [(name, f"{value['mean']:.5g}") for name, value in metrics]
+            typer.echo(format_pairs(f"the run in {str(directory)!r} is finished", rows))
+        clean_up(directory)
         return
     if asked.get("settings") is None:
         raise InvalidSetting(f"the run in {str(directory)!r} was made in Python: go on there, with flmc.resume")
@@ -164,7 +168,7 @@ def resume_command(
             directory,
             problem.plan(settings),
             problem.model,
-            threads=threads or settings.threads,
+            threads=settings.threads if threads is None else threads,
             progress=progress,
             stop=stop,
         )
@@ -250,17 +254,22 @@ def sweep_command(
     from flmc.report import print_sweep, show_progress
 
     count = os.cpu_count() or 1 if workers is None else checks.at_least("workers", workers, 1)
-    with show_progress("sweeping") as progress, _stopping_a_sweep():
-        if scheduler is None:
-            done = sweep(grid, out, on_this_machine(count), progress)
-        else:
-            with on_dask(scheduler, count) as work:
-                done = sweep(grid, out, work, progress)
+    try:
+        with show_progress("sweeping") as progress, _stopping_a_sweep():
+            if scheduler is None:
+                done = sweep(grid, out, on_this_machine(count), progress)
+            else:
+                with on_dask(scheduler, count) as work:
+                    done = sweep(grid, out, work, progress)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; finished points are kept: the same command goes on with the rest") from None
     picture = draw_sweep_file(done, out)
     if json_:
         _print_json({"rows": done.rows, "failed": done.num_failed, "out": str(out)})
     else:
         print_sweep(done, out, picture)
+    if done.num_failed:
+        raise RunFailed(f"{done.num_failed} of {len(done.rows)} points failed: see the column `error` of the table")
 
 
 @contextmanager
@@ -370,7 +379,9 @@ def _print_json(document: dict[str, Any]) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The entry point; returns the exit code."""
     try:
-        app(arguments, standalone_mode=False)
+        code = app(arguments, standalone_mode=False)
+        if code:  # typer makes a number of an interrupt
+            return _fail("interrupted", int(code))
     except FlmcError as error:
         return _fail(_with_option_names(str(error)), error.exit_code)
     except typer.Exit as exit_:

@@ -124,6 +124,8 @@ def simulate(
         pace.took(until - done, time.monotonic() - began)
         if keeper is not None:
             keeper.ended(chains, now=stop())
+    if keeper is not None and chains.round < plan.num_rounds:
+        keeper.ended(chains, now=True)  # the wish to stop may have come after the last one
     return chosen.name, chains
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +11,7 @@ import numpy as np
 
 from flmc.checks import Array
 from flmc.errors import MissingExtra
-from flmc.files import read_table
+from flmc.files import read_table, write_atomically
 from flmc.model import Gaussian
 from flmc.power import planned_power_limit
 from flmc.privacy.account import epsilon_of
@@ -21,6 +22,8 @@ from flmc.run import Result
 from flmc.spent import SpentCurve
 from flmc.sweep import Sweep
 from flmc.uplink import Analog, Digital, replace
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,8 +231,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         axes.set_ylabel(words)
     if len(done.grid.axes) > 1:
         panels[0].legend(fontsize=6.5, frameon=False)
-    figure.savefig(out / "sweep.png", dpi=160)
-    return out / "sweep.png"
+    return _write_png(figure, out / "sweep.png")
 
 
 def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
@@ -245,8 +247,17 @@ def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
     axes.set_xlabel("round")
     axes.set_ylabel(f"epsilon spent, at delta = {curve.run_delta:g}")
     axes.set_ylim(bottom=0)
-    figure.savefig(out / "ledger.png", dpi=160)
-    return out / "ledger.png"
+    return _write_png(figure, out / "ledger.png")
+
+
+def _write_png(figure: Figure, path: Path) -> Path | None:
+    """A picture that cannot be written is no reason to lose a result."""
+    try:
+        write_atomically(path, lambda stream: figure.savefig(stream, dpi=160, format="png"))
+    except OSError as error:
+        _log.warning("cannot write %s: %s", path, error.strerror)
+        return None
+    return path
 
 
 def _curve(row: Mapping[str, Any], axes: Mapping[str, Any], x: str) -> str:

@@ -29,11 +29,16 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_UMASK)  # a temporary file is for its owner only
         os.replace(temporary, path)
         _sync_directory(path.parent)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -105,7 +110,7 @@ def locked(directory: Path) -> Iterator[None]:
     with path.open("a+") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             stream.seek(0)
             who = stream.read().strip() or "unknown"
             raise InvalidSetting(
@@ -121,18 +126,26 @@ class Log:
     """A file that grows by whole entries: one line each, its length and checksum before it.
 
     The line is ``LENGTH CHECKSUM TEXT``, so that the file can be read without this package. A tail that is not whole
-    was being written when the process or the machine stopped: it is cut off when the log is opened.
+    was being written when the process or the machine stopped: it is cut off when the log is opened to be written. A
+    reader (:meth:`read`) changes nothing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries, whole = _read_entries(path)
         self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
-        """Bytes of a half-written tail, which were cut off."""
+        """Bytes that were not whole entries, and were cut off; they are kept beside it, in case it was damage."""
         if self.num_cut:
             with path.open("r+b") as stream:
+                stream.seek(whole)
+                path.with_name(path.name + ".cut").write_bytes(stream.read())
                 stream.truncate(whole)
                 os.fsync(stream.fileno())
+
+    @staticmethod
+    def read(path: Path) -> list[str]:
+        """The whole entries of a log that somebody else may be writing."""
+        return _read_entries(path)[0]
 
     def append(self, texts: Sequence[str]) -> None:
         """Add entries, and return when they are on the disk. If that fails, the file is as before."""

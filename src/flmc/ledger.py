@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from flmc.errors import InvalidSetting
 from flmc.files import Log
 from flmc.plan import Plan
 
@@ -25,6 +26,12 @@ def _what(plan: Plan, index: int) -> str:
     gain = plan.gain[0 if len(plan.gain) == 1 else index]
     silent = [] if plan.active is None else [k for k, on in enumerate(plan.active[index]) if not on]
     return json.dumps({"gain": [float(value) for value in gain], "silent": silent}, separators=(",", ":"))[1:]
+
+
+def check(log: Log, plan: Plan) -> None:
+    """Refuse a ledger of another run."""
+    if log.entries != entries(plan, 0, min(len(log.entries), plan.num_rounds)):
+        raise InvalidSetting(f"the ledger {str(log.path)!r} belongs to another run")
 
 
 def spend(log: Log, plan: Plan, until: int) -> None:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import logging
 import platform
+import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,8 +46,10 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 def check_new(directory: Path) -> None:
-    """Refuse a directory that holds something."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    """Refuse a directory that holds something but what a record that never began left."""
+    if directory.exists() and (
+        not directory.is_dir() or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
+    ):
         raise InvalidSetting(f"out must be a new or empty directory, got {str(directory)!r}")
 
 
@@ -57,7 +61,7 @@ def _writing(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFailed(
             f"cannot write to {str(directory)!r}: {error.strerror}; what was saved before is whole, and"
-            f" `flmc resume {directory}` goes on from there"
+            f" `flmc resume {shlex.quote(str(directory))}` goes on from there"
         ) from error
 
 
@@ -65,13 +69,15 @@ def _writing(directory: Path) -> Iterator[None]:
 def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
     """A new record with its ``run.json``, locked while in use."""
     check_new(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with locked(directory):
+    with ExitStack() as held:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(directory))
+            check_new(directory)
             write_json(directory / "run.json", {**_head(), **description})
-            yield
-    except OSError as error:
-        raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
+        except OSError as error:
+            raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
+        yield
 
 
 def _head() -> dict[str, Any]:
@@ -83,12 +89,26 @@ def _head() -> dict[str, Any]:
 def reopen(directory: Path) -> Iterator[dict[str, Any]]:
     """The ``run.json`` of a record that is to go on, locked while in use."""
     document = describe(directory)
-    if is_finished(directory):
-        raise InvalidSetting(f"the run in {str(directory)!r} is finished: there is nothing to go on with")
-    with locked(directory):
-        for unfinished in directory.glob(".*.*.*"):  # temporary files of a process that was killed
-            unfinished.unlink()
+    with ExitStack() as held:
+        try:
+            held.enter_context(locked(directory))
+        except OSError as error:
+            raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
+        if is_finished(directory):
+            raise InvalidSetting(f"the run in {str(directory)!r} is finished: there is nothing to go on with")
+        clean_up(directory, finished=False)
         yield document
+
+
+def clean_up(directory: Path, *, finished: bool = True) -> None:
+    """Remove temporary files of a process that was killed, and of a finished run what only served to go on."""
+    names = ["run.json", "result.json", "progress.json", "draws.npz", "checkpoint.npz", "draws-*.npz"]
+    leftover = [path for name in names for path in directory.glob(f".{name}.*")]
+    if finished:
+        leftover += [directory / name for name in ("checkpoint.npz", "previous.npz", "progress.json")]
+        leftover += [directory / f"draws-{first}-{last}.npz" for first, last in _parts(directory)]
+    for path in leftover:
+        path.unlink(missing_ok=True)
 
 
 def is_finished(directory: Path) -> bool:
@@ -138,7 +158,7 @@ def load(directory: str | Path) -> Record:
     asked = describe(directory)
     finished = directory / "result.json"
     result = read_json(finished) if finished.exists() else None
-    entries = Log(directory / "ledger.txt").entries if (directory / "ledger.txt").exists() else []
+    entries = Log.read(directory / "ledger.txt")
     return Record(directory, asked["schema_version"], asked if "seed" in asked else {}, result, entries)
 
 
@@ -150,6 +170,8 @@ class Keeper:
     plan: Plan
     metrics: Callable[[Chains], dict[str, Any] | None]
     """The metrics so far."""
+    identity: str
+    """Digest of all that decides the result: plan, data, seed, chains, engine."""
     every_rounds: int | None = None
     """Rounds between checkpoints; None: as many as pass in ``CHECKPOINT_SECONDS``."""
     _saved_round: int = 0
@@ -158,7 +180,9 @@ class Keeper:
     def __post_init__(self) -> None:
         self._log = Log(self.directory / "ledger.txt")
         if self._log.num_cut:
-            _log.warning("%s: a half-written tail of %d bytes was cut off", self._log.path, self._log.num_cut)
+            cut = f"a tail of {self._log.num_cut} bytes was not whole, it was cut off"
+            _log.warning("%s: %s and kept in %s.cut", self._log.path, cut, self._log.path.name)
+        ledger.check(self._log, self.plan)
 
     def begins(self, until: int) -> None:
         """Rounds up to ``until`` are going to be used: they count as spent from now on."""
@@ -192,7 +216,7 @@ class Keeper:
                 "products": chains.moments.products,
                 "num_clipped": np.array(chains.num_clipped),
                 "num_undefined": np.array(chains.num_undefined),
-                "digest": np.array(self.plan.digest),
+                "identity": np.array(self.identity),
             },
         )
         write_json(
@@ -210,15 +234,17 @@ class Keeper:
                 continue
             try:
                 self._restore_from(read_arrays(path), chains)
+            except InvalidSetting:
+                raise
             except (RunFailed, KeyError, ValueError) as error:
-                _log.warning("%s is damaged (%s); going on from the one before", path, error)
+                _log.warning("%s is damaged (%s) and not used", path, error)
             else:
                 self._saved_round = chains.round
                 return
 
     def _restore_from(self, saved: Arrays, chains: Chains) -> None:
-        if str(saved["digest"]) != self.plan.digest:
-            raise InvalidSetting(f"the checkpoint in {str(self.directory)!r} belongs to another plan")
+        if str(saved["identity"]) != self.identity:
+            raise InvalidSetting(f"the checkpoint in {str(self.directory)!r} belongs to another run")
         moments = chains.moments
         pairs = [(saved["position"], chains.position), (saved["sums"], moments.sums)]
         pairs.append((saved["products"], moments.products))
@@ -240,7 +266,13 @@ class Keeper:
         done = 0
         for first, last in sorted(_parts(self.directory)):
             if first <= done < min(last, num_kept):
-                part = read_arrays(self.directory / f"draws-{first}-{last}.npz")["draws"]
+                path = self.directory / f"draws-{first}-{last}.npz"
+                try:
+                    part = read_arrays(path)["draws"]
+                except RunFailed as error:
+                    _log.warning("%s is damaged and removed", error)
+                    path.unlink()
+                    continue
                 stop = min(last, num_kept)
                 draws[:, :, done:stop] = part[:, :, done - first : stop - first]
                 done = stop
@@ -251,17 +283,18 @@ class Keeper:
     def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
         """The result; what only served to go on is removed."""
         with _writing(self.directory):
+            if self._log.entries and Log.read(self._log.path) != self._log.entries:
+                raise RunFailed(f"{str(self._log.path)!r} was changed by somebody else while the run went on")
             write_arrays(self.directory / "draws.npz", arrays)
             write_json(self.directory / "result.json", document)
-            leftover = [f"draws-{first}-{last}.npz" for first, last in _parts(self.directory)]
-            for name in ("checkpoint.npz", "previous.npz", "progress.json", *leftover):
-                (self.directory / name).unlink(missing_ok=True)
+            clean_up(self.directory)
 
 
 def _parts(directory: Path) -> list[tuple[int, int]]:
     """First and last number of every part of the draws."""
     found = []
     for path in directory.glob("draws-*-*.npz"):
-        _, first, last = path.stem.split("-")
-        found.append((int(first), int(last)))
+        match = re.fullmatch(r"draws-(\d+)-(\d+)\.npz", path.name)
+        if match:
+            found.append((int(match[1]), int(match[2])))
     return found

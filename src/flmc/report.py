@@ -44,7 +44,15 @@ def print_result(result: Result, record: Path | None) -> None:
 
 def print_sweep(done: Sweep, out: Path, picture: Path | None) -> None:
     """The table of a sweep, as far as a screen holds it."""
-    names = [*done.grid.axes, "gain", "binding", "temperature", "epsilon_run", "variance_ratio", "wasserstein2_squared"]
+    names = [
+        *done.grid.axes,
+        "gain_used",
+        "binding",
+        "temperature",
+        "epsilon_run",
+        "variance_ratio",
+        "wasserstein2_squared",
+    ]
     header = [name for name in names if any(row.get(name) is not None for row in done.rows)]
     rows = [[_cell(row.get(name)) for name in header] for row in done.rows[:_MOST_ROWS]]
     console = Console()

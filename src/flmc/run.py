@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from flmc.plan import Plan
 from flmc.planning import plan
 from flmc.randomness import check_seed
 from flmc.table import format_grid, format_number, format_pairs
-from flmc.uplink import Uplink
+from flmc.uplink import Digital, Uplink
 from flmc.version import VERSION
 
 
@@ -68,7 +71,7 @@ class Result:
         """Keep plan, metrics, mean, covariance and draws (if kept) in a new directory."""
         path = Path(directory)
         with record.create(path, describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None)):
-            record.Keeper(path, self.plan, lambda _: None).finish(self.to_document(), self.arrays)
+            record.Keeper(path, self.plan, lambda _: None, "").finish(self.to_document(), self.arrays)
         return path
 
     @property
@@ -173,7 +176,7 @@ def run(
     how: dict[str, Any] = {"threads": threads, "experiments_at_once": experiments_at_once, "progress": progress}
     if out is None:
         return job.run(None, stop, how)
-    description = describe(plan, seed, chains, job.engine, keep_draws)
+    description = {**describe(plan, seed, chains, job.engine, keep_draws), "identity": job.identity}
     kept = {"settings": None if settings is None else dict(settings), "checkpoint_rounds": checkpoint_rounds}
     with record.create(Path(out), {**description, **kept}):
         return job.run(job.keeper(Path(out), checkpoint_rounds), stop, how)
@@ -199,6 +202,8 @@ def resume(
                 f" it was made by flmc {asked['versions']['flmc']}, or from other settings or data"
             )
         job = _Job(plan, model, asked["seed"], asked["num_chains"], asked["engine"], asked["keep_draws"])
+        if asked["identity"] != job.identity:
+            raise InvalidSetting(f"the record in {str(path)!r} was made with other data, or another link or channel")
         return job.run(job.keeper(path, asked["checkpoint_rounds"]), stop, {"threads": threads, "progress": progress})
 
 
@@ -229,7 +234,30 @@ class _Job:
 
     def keeper(self, directory: Path, every_rounds: int | None) -> record.Keeper:
         """What records this run."""
-        return record.Keeper(directory, self.plan, lambda chains: _metrics_document(self.metrics(chains)), every_rounds)
+        return record.Keeper(
+            directory, self.plan, lambda chains: _metrics_document(self.metrics(chains)), self.identity, every_rounds
+        )
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of all that decides the result: two runs with the same one have the same result."""
+        parts: list[Any] = [VERSION, self.plan.digest, self.seed, self.num_chains, self.engine, self.keep_draws]
+        digest = hashlib.sha256(repr(parts).encode())
+        for array in self._fingerprint():
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def _fingerprint(self) -> Iterator[Array]:
+        """What the data and a user's own link do at some places."""
+        model, uplink = self.model, self.plan.uplink
+        rows = slice(0, min(model.num_experiments, 8))
+        at = np.random.default_rng(0).standard_normal((rows.stop, 2, model.dim))
+        yield model.gradient(at, rows)
+        yield np.array([model.num_experiments])
+        if model.posterior is not None:
+            yield model.posterior.mean
+        if isinstance(uplink, Digital):
+            yield uplink.link.probability(np.linspace(-uplink.clip, uplink.clip, 101))
 
     def metrics(self, chains: Chains) -> Metrics | None:
         """Of the rounds that were kept so far."""
@@ -258,7 +286,7 @@ class _Job:
             **how,
         )
         if chains.round < self.plan.num_rounds:
-            where = f"; go on with: flmc resume {keeper.directory}" if keeper is not None else ""
+            where = f"; go on with: flmc resume {shlex.quote(str(keeper.directory))}" if keeper is not None else ""
             raise Interrupted(f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}")
         result = Result(
             plan=self.plan,

@@ -55,6 +55,7 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> Grid:
     ``{start, stop, count, spacing = "linear" | "log"}``. An option beats the file, and may not name what varies."""
     base = dict(document)
     varying = base.pop("sweep", None)
+    _refuse_idle({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
     if not isinstance(varying, Mapping) or not varying:
         raise InvalidSetting("a sweep needs a table [sweep] with at least one setting, a list or a range; got none")
     for name in varying:
@@ -65,8 +66,19 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> Grid:
     return Grid({**base, **options}, {name: _values(name, value) for name, value in varying.items()})
 
 
+def _refuse_idle(names: set[str]) -> None:
+    """Settings that change nothing in a sweep would only make points twice."""
+    for name in ("threads", "checkpoint_rounds"):
+        if name in names:
+            raise InvalidSetting(
+                f"{name} must not be given for a sweep, where every point runs on one thread unrecorded"
+            )
+
+
 def _values(name: str, given: Any) -> list[Any]:
     if isinstance(given, list) and given:
+        if any(isinstance(value, bool) for value in given):
+            raise InvalidSetting(f"{name} in [sweep] must hold numbers or words, got {given!r}")
         return given
     if isinstance(given, Mapping) and {"start", "stop", "count"} <= set(given) <= _RANGE:
         start, stop = (checks.number(f"{name}.{end}", given[end]) for end in ("start", "stop"))
@@ -77,7 +89,10 @@ def _values(name: str, given: Any) -> list[Any]:
         if spacing == "log" and not min(start, stop) > 0:
             raise InvalidSetting(f"{name} with log spacing must have positive ends, got {start:g} and {stop:g}")
         values = np.geomspace(start, stop, count) if spacing == "log" else np.linspace(start, stop, count)
-        return [int(v) if float(v).is_integer() else float(v) for v in values]
+        near = np.round(values)
+        return [
+            int(n) if abs(v - n) <= 1e-9 * max(1.0, abs(n)) else float(v) for v, n in zip(values, near, strict=True)
+        ]
     raise InvalidSetting(
         f"{name} in [sweep] must be a list that is not empty, or a range {{start, stop, count, spacing}}, got {given!r}"
     )
@@ -111,7 +126,7 @@ def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
     document = result.to_document()
     privacy = document["plan"]["privacy"] or {}
     row: dict[str, Any] = {
-        "gain": plan.typical_gain,
+        "gain_used": plan.typical_gain,
         "binding": plan.binding,
         "temperature": plan.temperature,
         "step_size_used": plan.step_size,
@@ -176,12 +191,16 @@ def on_dask(address: str, workers: int) -> Iterator[Work]:
             for future in as_completed(futures):  # type: ignore[no-untyped-call]
                 if future.status == "finished":
                     yield future.result()
+                elif future.status in ("cancelled", "lost"):
+                    raise RunFailed(f"the Dask scheduler at {address!r} is gone; finished points are kept")
                 else:
                     yield futures[future], {"error": f"the worker failed: {future.exception()}"}
 
-        yield work
-    if cluster is not None:
-        cluster.close()
+        try:
+            yield work
+        finally:
+            if cluster is not None:
+                cluster.close()
 
 
 @dataclass(frozen=True)
@@ -260,6 +279,7 @@ def write_rows(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _column(values: list[Any]) -> list[Any]:
     """Values of one type: a column that mixes numbers and words is text."""
+    values = [float(v) if isinstance(v, int) and abs(v) >= 2**63 else v for v in values]
     kinds = {type(v) for v in values if v is not None}
     if kinds <= {int, float} or (len(kinds) <= 1 and not kinds & {list, tuple, dict}):
         return [float(v) if kinds == {int, float} and v is not None else v for v in values]

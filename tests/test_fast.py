@@ -18,9 +18,10 @@ from conftest import QUICK, full
 from flmc import fast, kernel
 from flmc.checks import Array
 from flmc.curve import WORD_SCALE, fit
-from flmc.engines import choose, simulate
+from flmc.engines import _Pace, choose, simulate
 from flmc.errors import InvalidSetting, RunFailed
 from flmc.kernel import LANES
+from flmc.model import Quadratic
 
 
 class Cauchy(flmc.Link):
@@ -274,7 +275,7 @@ def test_where_it_does_not_apply(small: flmc.LinearGaussian) -> None:
     )  # fmt: skip
     plan = flmc.plan(own, flmc.Digital(), num_rounds=5, num_burn_in=1)
     assert flmc.run(plan, own).engine == "numpy"
-    with pytest.raises(InvalidSetting, match="must be quadratic"):
+    with pytest.raises(InvalidSetting, match="not quadratic"):
         flmc.run(plan, own, engine="numba")
     with pytest.raises(InvalidSetting, match="engine must be one of"):
         flmc.run(plan, own, engine="cuda")
@@ -367,3 +368,111 @@ def test_the_first_use_says_that_it_compiles(tmp_path: Path) -> None:
     assert first.stderr.count("compiling") == 1
     assert "compiling" not in second.stderr
     assert '"engine":"numba"' in first.stdout.replace(" ", "")
+
+
+def test_large_seeds_are_not_rounded(small: flmc.LinearGaussian) -> None:
+    plan = flmc.plan(small, flmc.Digital(), num_rounds=5, num_burn_in=1)
+    for name in ("numpy", "numba"):
+        first, second = (flmc.run(plan, small, seed=2**90 + i, engine=name).draws for i in (0, 1))
+        assert not np.array_equal(first, second)
+
+
+class Own(flmc.Model):
+    """A quadratic model of a user's."""
+
+    dim, num_devices = 2, 3
+
+    def __init__(self, offset: Array, scale: float = 1.0) -> None:
+        self.cost = Quadratic(scale * np.tile(np.eye(2), (1, 3, 1, 1)), offset)
+        self.smoothness = self.convexity = 3.0 * scale
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        hessian, offset = self.cost
+        return np.asarray(np.einsum("ekij,ecj->ecki", hessian, theta) - offset[:, None])
+
+    def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
+        return self.cost
+
+
+def test_models_of_a_user() -> None:
+    uplink = flmc.Digital(link=Cauchy())
+    good = Own(np.ones((1, 3, 2)))
+    plan = flmc.plan(good, uplink, num_rounds=20, num_burn_in=10)
+    assert flmc.run(plan, good).engine == "numba"
+    # A NaN must not reach a table's index; arrays that do not fit must not be read beyond their end.
+    bad = Own(np.full((1, 3, 2), np.nan))
+    with pytest.raises(RunFailed, match="is not finite"):
+        flmc.run(plan, bad, engine="numba")
+    with pytest.raises(InvalidSetting, match="needs a quadratic model, with a Hessian"):
+        flmc.run(plan, Own(np.ones((1, 2, 2))), engine="numba")
+    with pytest.raises(InvalidSetting, match="must fit"):
+        flmc.linear.LinearStatistics(np.ones((1, 1, 5, 5)), np.ones((1, 20, 5)))
+
+    class Robust(Own):
+        def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+            return np.tanh(super().gradient(theta, experiments))
+
+    assert flmc.run(plan, Robust(np.ones((1, 3, 2)))).engine == "numpy"
+
+
+def test_far_from_the_prior() -> None:
+    """Single precision is spent on deviations from the mode, even where the posterior is not declared."""
+    model = Own(np.full((1, 3, 2), 1e11), scale=1e6)  # the mode is at 1e5, the standard deviation 6e-4
+    plan = flmc.plan(model, flmc.Ideal(), num_rounds=3000, num_burn_in=2000)
+    result = flmc.run(plan, model, chains=64, engine="numba")
+    assert result.engine == "numba"
+    assert np.trace(result.covariance[0]) == pytest.approx(2 / 3e6, rel=0.2)
+
+
+def test_links_of_a_user_are_their_own() -> None:
+    class Shifted(flmc.Sigmoid):
+        def probability(self, g: Array) -> Array:
+            return super().probability(g + 4.0)
+
+    class SoftSign(flmc.Sign):
+        def probability(self, g: Array) -> Array:
+            return 0.5 + 0.4 * np.tanh(g / 10.0)
+
+    for link in (Shifted(0.05), SoftSign()):
+        curve = fit(link, 30.0)
+        assert curve is not None
+        compiled = kernel._polynomial if isinstance(curve, tuple) else kernel._interpolated
+        value = 0.5 + 0.5 * float(compiled(np.float32(0.1), curve)) / WORD_SCALE
+        assert value == pytest.approx(float(link.probability(np.array(3.0))), abs=1e-6)
+
+    class Halved(flmc.Digital):
+        def clipped(self, gradient: Array) -> Array:
+            return super().clipped(gradient) / 2
+
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    plan = flmc.plan(model, Halved(), flmc.Limits(privacy="off"), num_rounds=4, num_burn_in=1)
+    assert choose("auto", plan, model).name == "numpy"
+
+
+def test_ideal_with_silent_devices(small: flmc.LinearGaussian) -> None:
+    active = np.ones((60, 4))
+    active[:, 0] = 0
+    plan = flmc.plan(small, flmc.Ideal(), num_rounds=60, num_burn_in=20, active=active)
+    plain, compiled = (flmc.run(plan, small, chains=full(400, 100), engine=name) for name in ("numpy", "numba"))
+    assert compiled.clipped_fraction == 0
+    # 3 entries, 400 chains: means within five standard errors of a chain's mean.
+    spread = np.sqrt(np.diagonal(plain.covariance, axis1=1, axis2=2) / full(400, 100))
+    assert (np.abs(plain.mean - compiled.mean) < 5 * 1.5 * spread).all()
+
+
+def test_stretches_end_with_blocks() -> None:
+    """Going on inside a block draws its numbers again, so a large run must not be cut there."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, flmc.Digital(), num_rounds=1000, forecast=False)
+    pace = _Pace("numba", plan, model, 60_000)
+    done, stops = 0, []
+    while done < 1000:
+        until = pace.next_stop(done, 1000, None)
+        pace.took(until - done, 0.02 * (until - done))
+        stops.append(until)
+        done = until
+    assert all(stop % 128 == 0 for stop in stops[:-1])
+    slow = _Pace("numpy", plan, model, 10)
+    slow.took(1, 3.0)
+    assert slow.next_stop(5, 1000, None) == 6
+    assert slow.next_stop(5, 1000, 40) == 45

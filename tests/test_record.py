@@ -222,7 +222,7 @@ def test_half_written_ledger(tmp_path: Path, small: flmc.LinearGaussian, caplog:
     with (out / "ledger.txt").open("ab") as stream:
         stream.write(b'35 00000000 {"round":6')
     flmc.resume(out, plan, small)
-    assert "a half-written tail of 22 bytes was cut off" in caplog.text
+    assert "a tail of 22 bytes was not whole, it was cut off" in caplog.text
     flmc.run(plan, small, seed=3, chains=2, out=tmp_path / "whole")
     assert essence(out) == essence(tmp_path / "whole")
 
@@ -378,3 +378,88 @@ def test_saved_results_are_records(tmp_path: Path, small: flmc.LinearGaussian) -
     plan = flmc.plan(small, flmc.Digital(), num_rounds=20, num_burn_in=10)
     flmc.run(plan, small, chains=2).save(tmp_path / "saved")
     assert flmc.load(tmp_path / "saved").schema_version == record.SCHEMA_VERSION
+
+
+def test_readers_change_nothing(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    """Even where the file is damaged, or somebody is just writing it."""
+    plan = flmc.plan(small, flmc.Digital(), num_rounds=20, num_burn_in=10)
+    flmc.run(plan, small, chains=2, out=tmp_path / "run")
+    path = tmp_path / "run" / "ledger.txt"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    assert len(flmc.load(tmp_path / "run").ledger) < 20
+    assert path.read_bytes() == bytes(data)
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    """Even where the plan is the same, because it depends on the features only."""
+    data = flmc.data.draw_linear(seed=1, num_samples=80, num_devices=4, dim=3)
+    model = flmc.LinearGaussian(data)
+    other = flmc.LinearGaussian(flmc.LinearData(data.features, data.targets + 50, data.device_sizes))
+    plan = start_and_stop(tmp_path / "cut", model)
+    assert plan.digest == flmc.plan(other, flmc.Digital(), num_rounds=200, num_burn_in=20).digest
+    with pytest.raises(InvalidSetting, match="was made with other data"):
+        flmc.resume(tmp_path / "cut", plan, other)
+    flmc.resume(tmp_path / "cut", plan, model)
+
+
+def test_parts_of_another_run_are_refused(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    plan = start_and_stop(tmp_path / "cut", small)
+    with pytest.raises(Interrupted):
+        flmc.run(plan, small, seed=4, chains=2, out=tmp_path / "other", checkpoint_rounds=10, stop=lambda: True)
+    shutil.copy(tmp_path / "cut" / "checkpoint.npz", tmp_path / "other" / "checkpoint.npz")
+    with pytest.raises(InvalidSetting, match="belongs to another run"):
+        flmc.resume(tmp_path / "other", plan, small)
+
+
+def test_stray_files_and_damaged_parts(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    out = tmp_path / "cut"
+    plan = start_and_stop(out, small)
+    (out / "draws-old-copy.npz").write_text("x")
+    (out / "draws-0-500-bak.npz").write_text("x")
+    part = sorted(out.glob("draws-?-*.npz"))[0]
+    part.write_bytes(part.read_bytes()[:100])
+    result = flmc.resume(out, plan, small)
+    np.testing.assert_array_equal(result.draws, flmc.run(plan, small, seed=3, chains=2).draws)
+    assert (out / "draws-old-copy.npz").exists()
+
+
+def test_a_record_that_never_began(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").write_text("1")
+    assert main(["run", *SMALL, "--json", "--out", str(tmp_path / "run")]) == 0
+
+
+def test_a_failing_model_is_not_a_failing_disk(tmp_path: Path) -> None:
+    def gradient(theta: Any) -> Any:
+        raise FileNotFoundError(2, "no such table")
+
+    own = flmc.Model.from_gradient(gradient, prior=flmc.Normal(), dim=2, num_devices=2, smoothness=1.0)
+    plan = flmc.plan(own, flmc.Digital(), num_rounds=5, num_burn_in=1, forecast=False)
+    with pytest.raises(FileNotFoundError, match="no such table"):
+        flmc.run(plan, own, out=tmp_path / "run")
+
+
+def test_two_signals_stop_at_once(tmp_path: Path) -> None:
+    command = flmc_command(
+        "run", "--rounds", 200_000, "--chains", 40, "--engine", "numpy", "--json", "--out", tmp_path / "r"
+    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "r" / "ledger.txt").exists():
+        time.sleep(0.01)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_files_can_be_read_by_others(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    plan = flmc.plan(small, flmc.Digital(), num_rounds=5, num_burn_in=1)
+    flmc.run(plan, small, out=tmp_path / "run")
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    assert (tmp_path / "run" / "result.json").stat().st_mode == plain.stat().st_mode

@@ -100,6 +100,8 @@ def test_a_user_s_mistake_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"sweep": {"dim": {"start": 1, "stop": 2, "count": 2_000_000}}}, {}, "at most 1000000"),
         ({"sweep": {n: {"start": 1, "stop": 2000, "count": 2000} for n in ("dim", "devices")}}, {}, "at most 1000000"),
         ({"sweep": {"scheme": ["digital", "smoke"]}}, {}, "scheme must be one of"),
+        ({"sweep": {"snr_db": [True, False]}}, {}, "numbers or words"),
+        ({"threads": 2, "sweep": {"snr_db": [1]}}, {}, "threads must not be given for a sweep"),
     ],
 )
 def test_wrong_grids(document: dict[str, Any], options: dict[str, Any], message: str) -> None:
@@ -200,3 +202,32 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
     assert (tmp_path / "cut" / "table.csv").read_bytes() == (tmp_path / "whole" / "table.csv").read_bytes()
     assert all((tmp_path / "cut" / "points" / name).stat().st_mtime_ns == then for name, then in kept.items())
+
+
+def test_interrupted_sweeps_and_failed_points_are_no_success(tmp_path: Path) -> None:
+    config = tmp_path / "grid.toml"
+    lines = [f"{name} = {value}" for name, value in {**SMALL, "rounds": 3000, "chains": 100}.items()]
+    config.write_text("\n".join([*lines, 'engine = "numpy"', "[sweep]", f"seed = {list(range(30))}"]))
+    command = [
+        sys.executable,
+        "-m",
+        "flmc",
+        "sweep",
+        "--config",
+        str(config),
+        "--workers",
+        "1",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list((tmp_path / "o" / "points").glob("*.json")):
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "finished points are kept" in stderr
+    assert "Traceback" not in stderr
+    config.write_text("\n".join([*lines, "[sweep]", 'link = ["nope:x", "nada:y"]']))
+    assert main(["sweep", "--config", str(config), "--out", str(tmp_path / "p"), "--workers", "1", "--json"]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +54,15 @@ class Chains:
 def centre_of(model: Model) -> Array:
     """Deviations are measured from here, (experiment, dim): the posterior mean where it is known, else the prior's."""
     shape = (model.num_experiments, model.dim)
-    return np.broadcast_to(model.prior.mean if model.posterior is None else model.posterior.mean, shape)
+    if model.posterior is not None:
+        return np.broadcast_to(model.posterior.mean, shape)
+    costs = model.quadratic()
+    if costs is not None:  # the minimum, so that single precision is spent on the deviations
+        with suppress(np.linalg.LinAlgError):
+            centre = np.linalg.solve(costs.hessian.sum(axis=1), costs.offset.sum(axis=1)[..., None])[..., 0]
+            if np.isfinite(centre).all():
+                return np.asarray(centre)
+    return np.broadcast_to(model.prior.mean, shape)
 
 
 def stretch_of(progress: Progress | None, first: float, last: float) -> Progress:

@@ -4,6 +4,7 @@ the bound and the value."""
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,16 @@ def positive(name: str, value: Any) -> float:
 
 def at_least(name: str, value: Any, lowest: int) -> int:
     """A whole number not below ``lowest``."""
-    result = number(name, value)
-    if result != int(result) or result < lowest:
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        whole = int(value)  # not by way of a float, which would round a large seed
+    else:
+        result = number(name, value)
+        whole = int(result)
+        if result != whole:
+            raise InvalidSetting(f"{name} must be a whole number of at least {lowest}, got {value!r}")
+    if whole < lowest:
         raise InvalidSetting(f"{name} must be a whole number of at least {lowest}, got {value!r}")
-    return int(result)
+    return whole
 
 
 def between(name: str, value: Any, low: float, high: float) -> float:

@@ -3,21 +3,22 @@ times 2^31, as an odd polynomial or a table."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from flmc.checks import Array
-from flmc.quantise import Link, Sign
+from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
 
 NUM_TERMS = 8
 """Coefficients of the odd polynomial, highest first: degree 15."""
 WORD_SCALE = 2.0**31
 
-TOLERANCE = 5e-7
-"""Largest error of psi before rounding: half of it is the error of the probability, which together with the rounding
-of single precision stays below 1e-6."""
+TOLERANCE = 1.5e-6
+"""Largest error of psi, in single precision as the kernel computes it: half of it is the error of the probability,
+which together with the resolution of a word stays below 1e-6."""
 _MOST_NODES = 2**16
 _STEEP = 1e25
 
@@ -29,7 +30,7 @@ Curve = tuple[np.float32, ...] | npt.NDArray[np.float32]
 def fit(link: Link, clip: float) -> Curve | None:
     """The cheapest form that is accurate to ``TOLERANCE``; None if there is none (a jump, a kink in a bad place)."""
     # The links of this package never change; a user's may.
-    return _fit_once(link, clip) if link.proven else _fit(link, clip)
+    return _fit_once(link, clip) if type(link) in (Sigmoid, Probit, Linear, Sign) else _fit(link, clip)
 
 
 @lru_cache(maxsize=256)
@@ -38,36 +39,54 @@ def _fit_once(link: Link, clip: float) -> Curve | None:
 
 
 def _fit(link: Link, clip: float) -> Curve | None:
-    if isinstance(link, Sign):
+    if type(link) is Sign:
         # So steep that anything but 0 saturates.
         return _rounded(np.array([_STEEP]))
-    between = np.linspace(-1.0, 1.0, 20_011)
-    wanted = link.mean(clip * between, clip)
-    coefficients = _odd_polynomial(link, clip)
-    if np.abs(_evaluate(coefficients, between) - wanted).max() <= TOLERANCE:
-        return _rounded(coefficients)
+
+    def mean(t: Array) -> Array:
+        return 2.0 * link.bounded_probability(clip * t, clip) - 1.0
+
+    between = np.linspace(-1.0, 1.0, 20_011).astype(np.float32)
+    wanted = mean(between.astype(np.float64))
+    # A weak link must keep its shape too.
+    tolerance = TOLERANCE * min(1.0, 10 * float(np.abs(wanted).max()))
+    terms = _rounded(_odd_polynomial(mean))
+    if np.abs(_polynomial(terms, between) / WORD_SCALE - wanted).max() <= tolerance:
+        return terms
     nodes = 2**8
     while nodes <= _MOST_NODES:
-        grid = np.linspace(-1.0, 1.0, nodes + 1)
-        values = link.mean(clip * grid, clip)
-        middle = (grid[1:] + grid[:-1]) / 2
-        error = np.abs((values[1:] + values[:-1]) / 2 - link.mean(clip * middle, clip)).max()
-        if max(error, np.abs(np.interp(between, grid, values) - wanted).max()) <= TOLERANCE:
-            return np.asarray(WORD_SCALE * values, np.float32)
+        table = np.asarray(WORD_SCALE * mean(np.linspace(-1.0, 1.0, nodes + 1)), np.float32)
+        middle = np.linspace(-1.0, 1.0, 2 * nodes + 1)[1::2].astype(np.float32)
+        points = np.concatenate([between, middle])
+        exact = np.concatenate([wanted, mean(middle.astype(np.float64))])
+        if np.abs(_interpolated(table, points) / WORD_SCALE - exact).max() <= tolerance:
+            return table
         nodes *= 2
     return None
 
 
-def _odd_polynomial(link: Link, clip: float) -> Array:
+def _polynomial(terms: tuple[np.float32, ...], t: npt.NDArray[np.float32]) -> Array:
+    """As the kernel does it, in single precision."""
+    square, value = t * t, np.full_like(t, terms[0])
+    for term in terms[1:]:
+        value = value * square + term
+    return (value * t).astype(np.float64)
+
+
+def _interpolated(table: npt.NDArray[np.float32], t: npt.NDArray[np.float32]) -> Array:
+    """As the kernel does it, in single precision."""
+    half = np.float32(0.5) * np.float32(len(table) - 1)
+    place = t * half + half
+    node = np.clip(place.astype(np.int32), 0, len(table) - 2)
+    return np.asarray(table[node] + (place - node.astype(np.float32)) * (table[node + 1] - table[node]), np.float64)
+
+
+def _odd_polynomial(mean: Callable[[Array], Array]) -> Array:
     """Coefficients of g, g^3, ... from Chebyshev interpolation, which is nearly the best."""
     degree = 2 * NUM_TERMS - 1
     points = np.polynomial.chebyshev.chebpts1(degree + 1)
-    series = np.polynomial.chebyshev.chebfit(points, link.mean(clip * points, clip), degree)
+    series = np.polynomial.chebyshev.chebfit(points, mean(points), degree)
     return np.asarray(np.polynomial.chebyshev.cheb2poly(series)[1::2], np.float64)
-
-
-def _evaluate(coefficients: Array, t: Array) -> Array:
-    return t * np.polynomial.polynomial.polyval(np.square(t), coefficients)
 
 
 def _rounded(coefficients: Array) -> tuple[np.float32, ...]:

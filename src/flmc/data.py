@@ -168,7 +168,12 @@ def _problem(
     """Device sizes and ground truth, checked."""
     checks.at_least("num_samples", num_samples, 1)
     checks.at_least("dim", dim, 1)
-    sizes = split_evenly(num_samples, num_devices) if device_sizes is None else tuple(device_sizes)
+    if device_sizes is None:
+        sizes = split_evenly(num_samples, num_devices)
+    else:
+        sizes = tuple(checks.at_least("each device's number of samples", size, 0) for size in device_sizes)
+        if not sizes or sum(sizes) != num_samples:
+            raise InvalidSetting(f"device_sizes must add up to num_samples = {num_samples}, got {sum(sizes)}")
     truth = np.resize(PAPER_THETA, dim) if theta is None else checks.finite_array("theta", theta)
     if truth.shape != (dim,):
         raise InvalidSetting(f"theta must have dim = {dim} entries, got {truth.shape}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -12,6 +13,9 @@ from flmc.chains import Chains, Progress, stretch_of
 from flmc.errors import InvalidSetting
 from flmc.model import Model
 from flmc.plan import Plan
+from flmc.randomness import ROUNDS_PER_BLOCK
+
+_log = logging.getLogger(__name__)
 
 ENGINES = ("auto", "numba", "numpy")
 
@@ -61,9 +65,18 @@ def choose(name: str, plan: Plan, model: Model) -> Engine:
         if name == "auto":
             return plain
         raise InvalidSetting("the numba engine needs the extra 'fast': pip install 'flmc[fast]'")
-    from flmc import fast  # numba takes half a second to import
-
+    try:
+        from flmc import fast  # numba takes half a second to import
+    except RuntimeError as error:  # numba finds no place for its cache
+        if name == "auto":
+            _log.warning("the numpy engine is used: %s", error)
+            return plain
+        raise InvalidSetting(
+            f"numba cannot start: {error}; set NUMBA_CACHE_DIR to a place that can be written"
+        ) from error
     obstacle = fast.obstacle(plan, model)
+    if obstacle is None and name == "auto" and not fast.worthwhile(plan):
+        return plain
     if obstacle is None:
         return Engine("numba", fast.start, fast.advance)
     if name == "auto":
@@ -107,7 +120,7 @@ def simulate(
         keeper.restore(chains)
     pace = _Pace(chosen.name, plan, model, num_chains)
     while chains.round < plan.num_rounds and not stop():
-        done, until = chains.round, min(plan.num_rounds, chains.round + min(pace.rounds, most_rounds or pace.rounds))
+        done, until = chains.round, pace.next_stop(chains.round, plan.num_rounds, most_rounds)
         if keeper is not None:
             keeper.begins(until)
         began = time.monotonic()
@@ -130,20 +143,34 @@ def simulate(
 
 
 class _Pace:
-    """How many rounds to run at a stretch; it changes nothing but how soon a run can stop and be saved."""
+    """How many rounds to run at a stretch; it changes nothing but how soon a run can stop and be saved.
+
+    A stretch ends where a block of the random streams does, unless that is too far: going on inside a block draws its
+    numbers again.
+    """
 
     def __init__(self, engine: str, plan: Plan, model: Model, num_chains: int) -> None:
         symbols = model.num_experiments * num_chains * plan.num_devices * plan.dim
         known = model.quadratic(slice(0, 1)) is not None
-        self.rounds = max(1, int(_STRETCH * _SYMBOLS_PER_SECOND[engine] / symbols)) if known else 1
+        self._seconds = symbols / _SYMBOLS_PER_SECOND[engine] if known else _PATIENCE
+        """Of one round, as far as is known."""
+
+    def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
+        """The round to run to."""
+        if most_rounds is not None:
+            return min(num_rounds, done + most_rounds)
+        wanted = done + max(1, int(_STRETCH / self._seconds))
+        boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK
+        if wanted < boundary and (boundary - done) * self._seconds > _PATIENCE:
+            return min(num_rounds, wanted)
+        return min(num_rounds, max(boundary, wanted // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK))
 
     def took(self, rounds: int, seconds: float) -> None:
-        """Aim at the stretch, but grow by no more than four times."""
-        per_round = max(seconds / rounds, 1e-9)
-        self.rounds = max(1, min(4 * self.rounds, int(_STRETCH / per_round)))
+        """Learn, but trust one measurement no further than a factor of four."""
+        self._seconds = max(seconds / rounds, self._seconds / 4, 1e-9)
 
 
-_STRETCH = 0.5
-"""Seconds."""
+_STRETCH, _PATIENCE = 0.5, 5.0
+"""Seconds: of a stretch as a rule, and at most."""
 _SYMBOLS_PER_SECOND = {"numba": 3e8, "numpy": 3e7}
 """A first guess."""

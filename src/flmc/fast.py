@@ -22,18 +22,18 @@ from flmc import kernel
 from flmc.chains import Chains, Progress, centre_of, fail, part_of
 from flmc.checks import Array
 from flmc.curve import Curve, fit
-from flmc.errors import InvalidSetting
+from flmc.errors import InvalidSetting, RunFailed
 from flmc.kernel import LANES
 from flmc.model import Model, Normal, Quadratic
 from flmc.plan import Plan
 from flmc.randomness import ROUNDS_PER_BLOCK
 from flmc.schedule import draw_schedule
-from flmc.uplink import Analog, Digital, Ideal
+from flmc.uplink import Analog, Digital, Ideal, Uplink
 
 _log = logging.getLogger(__name__)
 
-_UNCLIPPED = 1e15
-"""What the ideal uplink is clipped at."""
+_MOST_BLOCK = 64_000_000
+"""Bytes of a block of lanes up to which this engine is chosen by itself."""
 _DATA_AT_ONCE = 64_000_000
 """Bytes of local costs that are held in double precision at a time."""
 
@@ -43,10 +43,13 @@ Floats = npt.NDArray[np.float32]
 
 def obstacle(plan: Plan, model: Model) -> str | None:
     """Why this engine cannot run a plan; None if it can."""
-    if type(plan.uplink).symbols not in (Digital.symbols, Analog.symbols, Ideal.symbols):
-        return f"{type(plan.uplink).__name__} has symbols of its own"
+    kind = type(plan.uplink)
+    if kind.symbols not in (Digital.symbols, Analog.symbols, Ideal.symbols) or kind.clipped is not Uplink.clipped:
+        return f"{kind.__name__} has symbols of its own"
     if plan.uplink.clips_norm and plan.dim > len(kernel.square_for(plan.dim)):
-        return f"it clips norms for dim up to {len(kernel.square_for(plan.dim))} only"
+        return "it clips norms of few entries only"
+    if _home(model, "gradient") is not _home(model, "quadratic"):
+        return f"{type(model).__name__} has a gradient of its own, or local costs that are not quadratic"
     if plan.uplink.example_clip is not None:
         return "it has no single examples to clip"
     if type(model.prior) is not Normal:
@@ -56,6 +59,16 @@ def obstacle(plan: Plan, model: Model) -> str | None:
     if isinstance(plan.uplink, Digital) and fit(plan.uplink.link, plan.uplink.clip) is None:
         return f"the link {type(plan.uplink.link).__name__} cannot be tabulated to 1e-6"
     return None
+
+
+def _home(model: Model, name: str) -> type:
+    """The class that a method comes from."""
+    return next(kind for kind in type(model).__mro__ if name in vars(kind))
+
+
+def worthwhile(plan: Plan) -> bool:
+    """Whether 64 lanes of the data fit into a reasonable place; else the numpy engine is as fast, and smaller."""
+    return 4 * LANES * plan.num_devices * plan.dim**2 <= _MOST_BLOCK
 
 
 def start(plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool) -> Chains:
@@ -73,7 +86,10 @@ def start(plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: b
                 lanes = _lanes(first, len(flat), num_chains)
                 normals = kernel.draw_starts(entropy, lanes, np.uint64(model.dim)).reshape(-1, LANES)
                 drawn = (mean + sd * normals[: model.dim].T)[: len(flat) - first]
-                flat[first : first + LANES] = drawn - centre[lanes[: len(drawn), 0]]
+                with np.errstate(over="ignore"):  # noticed below
+                    flat[first : first + LANES] = drawn - centre[lanes[: len(drawn), 0]]
+    if not np.isfinite(position).all():
+        raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
     # The engine's own coordinates are in single precision.
     return Chains.at_start(plan, model, position, keep_draws, most_batches=num_chains)  # type: ignore[arg-type]
 
@@ -92,7 +108,7 @@ def advance(
     """Go on to round ``until``, on ``threads`` threads (default: as many as there are processors). Data sets are
     loaded ``experiments_at_once``."""
     bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)
-    at_once = experiments_at_once or max(LANES, _DATA_AT_ONCE // bytes_each)
+    at_once = experiments_at_once or max(1, _DATA_AT_ONCE // bytes_each)
     every = range(model.num_experiments)
     groups = [every[first : first + at_once] for first in every[::at_once]]
     with _announced(), ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
@@ -137,10 +153,16 @@ class _Group:
     def load(cls, chains: Chains, plan: Plan, model: Model, seed: int, experiments: range, until: int) -> _Group:
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
-        if costs is None:
-            raise InvalidSetting("the numba engine needs a quadratic model")
+        shape = (len(experiments), model.num_devices, model.dim)
+        if costs is None or costs.offset.shape != shape or costs.hessian.shape != (*shape, model.dim):
+            raise InvalidSetting(
+                "the numba engine needs a quadratic model, with a Hessian (experiment, device, dim, dim) and an offset"
+                f" (experiment, device, dim) = {shape}"
+            )
+        if not (np.isfinite(costs.hessian).all() and np.isfinite(costs.offset).all()):
+            raise RunFailed("a Hessian or offset of the model is not finite; engine = 'numpy' takes NaN for 0")
         centre = np.ascontiguousarray(centre_of(model)[rows])
-        unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else _UNCLIPPED
+        unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
         norm = (0,) if plan.uplink.clips_norm else None
         group = cls(chains, plan, seed, _entropy(seed), experiments, costs, centre, unit, link, norm, {})
@@ -180,11 +202,12 @@ class _Group:
         for done, last in _pieces(self.chains.round, until):
             kept = range(max(done - plan.num_burn_in, 0), max(last - plan.num_burn_in, 0))
             drawn = np.empty((0 if self.chains.draws is None else len(kept), dim * LANES), np.float32)
+            block = done // ROUNDS_PER_BLOCK
             pull, noise, active = self.shared.get(done) or self._rounds(lanes, done, last)
             clipped = kernel.advance(
-                x.ravel(), data, self.entropy, lanes, self.link, self.norm, square, self.unit == _UNCLIPPED,
-                np.uint64(done), np.uint64(last), np.uint64(plan.num_burn_in),
-                pull, noise, active, sums.ravel(), products.ravel(), drawn,
+                x.ravel(), data, self.entropy, lanes, self.link, self.norm, square, not np.isfinite(plan.uplink.clip),
+                np.uint32(block), np.uint64(block * ROUNDS_PER_BLOCK), np.uint64(done), np.uint64(last),
+                np.uint64(plan.num_burn_in), pull, noise, active, sums.ravel(), products.ravel(), drawn,
             )  # fmt: skip
             num_clipped += int(clipped[:used].sum())
             if not np.isfinite(x).all():

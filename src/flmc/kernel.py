@@ -19,7 +19,8 @@ resolution of 3e-8; rounding of psi itself adds up to about 2e-7. :mod:`flmc.cur
 indices are unsigned: a signed one may be negative, which in Python counts from the end, and the test for it would keep
 the loop from being vectorised.
 
-Everything compiled lies in this file, because the cache of compiled code notices changes of this file only."""
+Everything compiled lies in this file, because the cache of compiled code notices changes of this file only. The
+purposes of streams and the scale of words come from elsewhere: whoever changes those must touch this file."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ import numba.extending
 import numpy as np
 
 from flmc.curve import WORD_SCALE
-from flmc.randomness import ROUNDS_PER_BLOCK, Purpose
+from flmc.randomness import Purpose
 
 LANES = 64
 _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 8
@@ -41,7 +42,7 @@ _ROUNDS_OF_NORMALS = 8
 _L = np.uint64(LANES)
 _0, _1, _2, _3, _4 = (np.uint64(i) for i in range(5))
 _QUANTISER, _CHANNEL, _INIT = (np.uint32(int(p)) for p in (Purpose.QUANTISER, Purpose.CHANNEL, Purpose.INIT))
-_BLOCK, _AHEAD = np.uint64(ROUNDS_PER_BLOCK), np.uint64(_ROUNDS_OF_NORMALS)
+_AHEAD = np.uint64(_ROUNDS_OF_NORMALS)
 u32, f32, f64 = np.uint32, np.float32, np.float64
 
 # Sums may be reordered and multiplications fused; a NaN can only come from a chain that has left the range of numbers,
@@ -173,8 +174,9 @@ def _polynomial(g, terms):  # type: ignore[no-untyped-def]
 def _interpolated(g, table):  # type: ignore[no-untyped-def]
     """2^31 psi(g) for g in [-1, 1], by linear interpolation between equidistant nodes."""
     last = np.int32(len(table) - 2)
-    place = (g + f32(1)) * f32(0.5) * f32(len(table) - 1)
-    node = min(np.int32(place), last)
+    half = f32(0.5) * f32(len(table) - 1)
+    place = g * half + half
+    node = max(np.int32(0), min(np.int32(place), last))  # in whole numbers, so that it holds for NaN too
     low, high = table[np.uint32(node)], table[np.uint32(node) + u32(1)]
     return low + (place - f32(node)) * (high - low)
 
@@ -320,8 +322,8 @@ def _add_symbols(  # type: ignore[no-untyped-def]
         factor = shrink(matrix, m, wide, x, first, gradient, g, lane, square, norm)
         for i in range(np.uint64(len(square))):
             entry = gradient[g + i * _L + lane] + _dot(matrix, m + i * wide * _L, x, first, lane, square)
-            entry *= factor
             count += u32(1) if abs(entry) > f32(1) else u32(0)
+            entry *= factor
             received[r + i * _L + lane] += symbol(entry, words[w + i * _L + lane], link)
         num_clipped[lane] += count
 
@@ -336,6 +338,8 @@ def advance(  # type: ignore[no-untyped-def]
     norm,
     square,
     unclipped,
+    block,
+    origin,
     first,
     last,
     num_burn_in,
@@ -346,7 +350,8 @@ def advance(  # type: ignore[no-untyped-def]
     products,
     draws,
 ):
-    """Rounds ``first`` to ``last``, which must belong to one block of the random streams.
+    """Rounds ``first`` to ``last``, which must belong to the block number ``block`` of the random streams, which begins
+    with round ``origin``.
 
     The types of three arguments are constants for the compiler. ``link`` says what a symbol is: coefficients of a
     polynomial, a table, or None for the clipped gradient itself. ``norm`` is a tuple to clip norms instead of entries,
@@ -367,9 +372,8 @@ def advance(  # type: ignore[no-untyped-def]
     width = np.uint64(len(square))
     partial, received = np.empty(width * _L, f32), np.empty(wide * _L, f32)
     num_clipped = np.zeros(LANES, u32)
-    origin = first // _BLOCK * _BLOCK
-    _seed(entropy, lanes, _CHANNEL, u32(origin // _BLOCK), channel)
-    _seed(entropy, lanes, _QUANTISER, u32(origin // _BLOCK), quantiser)
+    _seed(entropy, lanes, _CHANNEL, block, channel)
+    _seed(entropy, lanes, _QUANTISER, block, quantiser)
     for r in range(origin, last):
         if (r - origin) % _AHEAD == _0:
             fill_normals(channel, words, normals, _AHEAD * dim)
@@ -386,6 +390,17 @@ def advance(  # type: ignore[no-untyped-def]
             for i in range(_0, wide, width):
                 for j in range(_0, wide, width):
                     _add_product(total, (i * wide + j) * _L, wide, x, j * _L, received, i * _L, square)
+        elif unclipped:
+            received[:] = f32(0)
+            for k in range(devices):
+                if not active[t, k]:
+                    continue
+                for i in range(_0, wide, width):
+                    row = k * wide + i
+                    for lane in range(width * _L):
+                        received[i * _L + lane] += at_centre[row * _L + lane]
+                    for j in range(_0, wide, width):
+                        _add_product(local, (row * wide + j) * _L, wide, x, j * _L, received, i * _L, square)
         else:
             received[:] = f32(0)
             for k in range(devices):

@@ -55,6 +55,14 @@ class LinearStatistics:
     gram: Array
     moment: Array
 
+    def __post_init__(self) -> None:
+        gram, moment = checks.finite_array("gram", self.gram), checks.finite_array("moment", self.moment)
+        if moment.ndim != 3 or gram.shape != (*moment.shape, moment.shape[2]):
+            raise InvalidSetting(
+                "gram (experiment, device, dim, dim) and moment (experiment, device, dim) must fit, got"
+                f" {gram.shape} and {moment.shape}"
+            )
+
     @property
     def num_experiments(self) -> int:
         """How many data sets."""
@@ -198,12 +206,13 @@ class LinearGaussian(Model):
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
         """H_k theta - b_k for every device at once."""
-        if self._stacked is None or self._stacked[0] != experiments:
+        held = self._stacked
+        if held is None or held[0] != experiments:
             # Laid out so that all devices of a data set are one matrix product; an engine asks many times for the same.
             hessian, offset = self.quadratic(experiments)
             side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
-            self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])
-        _, stacked, shift = self._stacked
+            held = self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])
+        _, stacked, shift = held
         local: Array = (theta @ stacked).reshape(*theta.shape[:2], self.num_devices, self.dim)
         local -= shift
         return local

@@ -61,12 +61,12 @@ class Plan:
     warnings: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
-    @property
+    @cached_property
     def step_sizes(self) -> Array:
         """Step of every round."""
         return np.where(np.arange(self.num_rounds) < self.num_fast, self.burn_in_step_factor, 1.0) * self.step_size
 
-    @property
+    @cached_property
     def num_active(self) -> Array:
         """Active devices of every round."""
         if self.active is None:

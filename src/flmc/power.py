@@ -33,7 +33,7 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
 def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | None = None) -> Array:
     """What a round really uses, (..., dim): the cap, scaled down as far as power demands; an infinite cap means all
     that power allows."""
-    finite = np.minimum(cap, _AS_MUCH_AS_POWER_ALLOWS)
+    finite = np.where(np.isinf(cap), _AS_MUCH_AS_POWER_ALLOWS, cap)
     return np.asarray(finite * np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None])
 
 

@@ -80,7 +80,7 @@ def test_even_splits(num_samples: int, data: st.DataObject) -> None:
     ("settings", "message"),
     [
         ({"num_samples": 10, "num_devices": 20}, "num_devices must not exceed num_samples = 10, got 20"),
-        ({"num_samples": 10, "device_sizes": (3, 3)}, "device_sizes must add up to 10 samples, got 6"),
+        ({"num_samples": 10, "device_sizes": (3, 3)}, "device_sizes must add up to num_samples = 10, got 6"),
         ({"theta": (1.0, 2.0)}, "theta must have dim = 5 entries"),
         ({"dim": 0}, "dim must be a whole number of at least 1, got 0"),
         ({"noise_variance": -1.0}, "noise_variance must be positive, got -1.0"),

@@ -78,8 +78,9 @@ def test_the_map_in_the_docs_is_the_one_enforced() -> None:
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
+    few = ["1", "2"] if script.name == "private_posterior.py" else []  # in full it is a test of its own
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "-W", "error", str(script), *few], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -14,9 +14,14 @@ import numpy as np
 
 from flmc.checks import Array
 
-_LEVELS = 24
+_LEVELS = 6
 """Distinct gains that are used: few, so that their exact composition is quick."""
-_ROUNDS_OF_CORRECTION = 4
+_ROUNDS_OF_CORRECTION = 2
+
+
+_SMALLEST_WEIGHT = 1e-3
+"""Early rounds keep at least this weight, so that their gain is not below a sixth of the largest: wild chains would be
+clipped, and contract no longer as the weights assume."""
 
 
 def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Array:
@@ -29,7 +34,7 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
         after = contraction[t + 1] ** 2 * left if t + 1 < num_rounds else 0.0
         left = (1.0 if t >= num_burn_in else 0.0) + after
         weights[t] = left * step_sizes[t] ** 2
-    return np.asarray(np.maximum(weights / weights.max(), 1e-12))
+    return np.asarray(np.maximum(weights / weights.max(), _SMALLEST_WEIGHT))
 
 
 def water_fill(weights: Array, caps: Array, budget: float) -> Array:
@@ -59,7 +64,7 @@ def allocate(weights: Array, caps: Array, static_gain: float, allowed_scale: Cal
         safe = filled * min(scale, 1.0)
         if (weights / safe**2).sum() < (weights / gains**2).sum():
             gains = safe
-        if abs(scale - 1.0) < 1e-3:
+        if abs(scale - 1.0) < 0.01:
             break
         budget *= min(max(scale, 0.25), 4.0) ** 2
     return gains

@@ -90,8 +90,19 @@ def plan_command(
     settings: Settings,
     json_: Json = False,
     no_run: Annotated[bool, typer.Option("--no-run", help="leave out the privacy of the whole run")] = False,
+    suggest_: Annotated[
+        bool,
+        typer.Option("--suggest", help="propose link, clip, step and rounds from public knowledge, and plan with them"),
+    ] = False,
 ) -> None:
     """What the constraints allow: gain, limits, which one binds, temperature, privacy of a round and of the run."""
+    if suggest_:
+        from flmc.suggestion import suggest
+
+        suggestion = suggest(settings)
+        given = settings.model_dump(exclude_unset=True)
+        settings = merge({}, {**suggestion.settings, **given})
+        typer.echo(f"{suggestion}\n  options: {suggestion.options}\n", err=json_)
     problem = assemble(settings)
     plan = problem.plan(settings)
     if json_:

@@ -109,18 +109,20 @@ def simulate(
     experiments_at_once: int | None = None,
     progress: Progress | None = None,
     most_rounds: int | None = None,
+    last_round: int | None = None,
     keeper: Keeper | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[str, Chains]:
-    """Run to the end, or until ``stop`` says so, in stretches of half a second or ``most_rounds``: the name of the
-    engine and where the chains stand."""
+    """Run to the end or ``last_round``, or until ``stop`` says so, in stretches of half a second or ``most_rounds``:
+    the name of the engine and where the chains stand."""
     chosen = choose(engine, plan, model)
     chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
     if keeper is not None:
         keeper.restore(chains)
     pace = _Pace(chosen.name, plan, model, num_chains)
-    while chains.round < plan.num_rounds and not stop():
-        done, until = chains.round, pace.next_stop(chains.round, plan.num_rounds, most_rounds)
+    end = plan.num_rounds if last_round is None else last_round
+    while chains.round < end and not stop():
+        done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
         if keeper is not None:
             keeper.begins(until)
         began = time.monotonic()

@@ -15,7 +15,15 @@ from flmc.document import to_document
 from flmc.errors import InvalidSetting
 from flmc.limits import GainLimits, Limits
 from flmc.prediction import Prediction
-from flmc.spending import NEIGHBOURING, Cost, Exposure, cost_of_round, cost_of_run, exposure_of
+from flmc.spending import (
+    NEIGHBOURING,
+    Cost,
+    Exposure,
+    affordable_rounds,
+    cost_of_round,
+    cost_of_run,
+    exposure_of,
+)
 from flmc.table import format_number, format_pairs
 from flmc.temperature import temperature
 from flmc.uplink import Uplink
@@ -104,6 +112,11 @@ class Plan:
     def exposure(self) -> Exposure | None:
         """The privacy events that this plan implies, at its caps; None for the ideal uplink."""
         return exposure_of(self.uplink, self.gain, self.active, self.num_rounds, self.dim, self.limits.neighbouring)
+
+    @cached_property
+    def affordable_rounds(self) -> int:
+        """Rounds that stay within a budget of the run: fewer than all only if the gain was given."""
+        return affordable_rounds(self.uplink, self.limits, self.gain, self.active, self.num_rounds, self.dim)
 
     @cached_property
     def round_cost(self) -> Cost | None:

@@ -18,7 +18,7 @@ from flmc.model import Model
 from flmc.plan import Plan
 from flmc.power import draw_planned_fading, planned_power_limit, power_scale, realised_gain
 from flmc.prediction import Prediction, predict
-from flmc.privacy.account import allowed_gain
+from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import count_gains, event_of
 from flmc.spending import privacy_limited_gain
 from flmc.temperature import auto_burn_in_factor, auto_step_size, calibrated_gain, paper_gain, rounds_needed
@@ -275,10 +275,26 @@ class _Task:
         contraction = np.clip(1.0 - steps * self.uplink.slope * curvature, 0.0, 1.0)
         weights = noise_weights(steps, contraction, num_burn_in)
 
+        budget, delta = self.limits.epsilon or 0.0, self.limits.run_delta
+
+        def spent(gains: Array, scale: float) -> float:
+            sent = [(scale * value, count * self.model.dim) for value, count in count_gains(gains)]
+            return epsilon_of(event_of(self.uplink, sent, self.limits.neighbouring), delta)
+
         def allowed_scale(gains: Array) -> float:
-            sent = [(value, count * self.model.dim) for value, count in count_gains(gains)]
-            unit = event_of(self.uplink, sent, self.limits.neighbouring)
-            return allowed_gain(unit, self.limits.epsilon or 0.0, self.limits.run_delta)
+            """By how much the gains may be multiplied: within the budget, and within 1 % of it, in few trials."""
+            scale, safe = 1.0, 0.0
+            for _ in range(8):
+                epsilon = spent(gains, scale)
+                if epsilon <= budget:
+                    safe = max(safe, scale)
+                    if epsilon > 0.99 * budget:
+                        break
+                scale *= (0.997 * budget / epsilon) ** 0.9
+            while not safe:  # not yet within the budget: down until it is
+                scale *= 0.7
+                safe = scale if spent(gains, scale) <= budget else 0.0
+            return safe
 
         return allocate(weights, limit, static_gain, allowed_scale)[:, None]
 

@@ -18,7 +18,7 @@ from flmc import checks, record
 from flmc.chains import Chains, Progress
 from flmc.checks import Array
 from flmc.engines import choose, simulate
-from flmc.errors import Interrupted, InvalidSetting
+from flmc.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.limits import Limits
 from flmc.metrics import Metrics, measure
 from flmc.model import Model
@@ -283,8 +283,15 @@ class _Job:
             keep_draws=self.keep_draws,
             keeper=keeper,
             stop=stop,
+            last_round=self.plan.affordable_rounds,
             **how,
         )
+        if chains.round == self.plan.affordable_rounds < self.plan.num_rounds:
+            raise RunFailed(
+                f"stopped after round {chains.round} of {self.plan.num_rounds}: the next would overspend the run's"
+                f" budget of epsilon {self.plan.limits.epsilon:g} at delta {self.plan.limits.run_delta:g};"
+                " use a smaller gain, or none"
+            )
         if chains.round < self.plan.num_rounds:
             where = f"; go on with: flmc resume {shlex.quote(str(keeper.directory))}" if keeper is not None else ""
             raise Interrupted(f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}")

@@ -70,6 +70,31 @@ def privacy_limited_gain(uplink: Uplink, limits: Limits, num_devices: int, dim: 
     return allowed_gain(unit, limits.epsilon, delta, limits.criterion, num_devices)
 
 
+def affordable_rounds(
+    uplink: Uplink, limits: Limits, gain: Array, active: Array | None, num_rounds: int, dim: int
+) -> int:
+    """How many rounds stay within a budget of the run; all of them without one. A plan that chose its gain affords all
+    its rounds; one whose gain was given may not."""
+    if limits.scope != "run" or limits.epsilon is None or limits.privacy == "off" or isinstance(uplink, Ideal):
+        return num_rounds
+
+    def within(rounds: int) -> bool:
+        if rounds == 0:
+            return True
+        part = gain if len(gain) == 1 else gain[:rounds]
+        present = None if active is None else active[:rounds]
+        exposure = exposure_of(uplink, part, present, rounds, dim, limits.neighbouring)
+        return exposure is None or cost_of_run(exposure, limits).epsilon <= (limits.epsilon or 0.0) * (1 + 1e-9)
+
+    if within(num_rounds):
+        return num_rounds
+    low, high = 0, num_rounds
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return low
+
+
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
     """By the criterion that was asked for."""
     return Cost(epsilon_of(exposure.round, limits.delta, limits.criterion, num_devices), limits.delta)

@@ -207,7 +207,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         for name, values in done.grid.axes.items()
         if all(isinstance(v, (int, float)) for v in values) and len(values) > 1
     }
-    shown = [(name, words) for name, words in SWEPT if any(row.get(name) is not None for row in rows)]
+    shown = [(name, words) for name, words in SWEPT if _varies([row.get(name) for row in rows])]
     if not numeric or not shown:
         return None
     x = max(numeric, key=lambda name: len(numeric[name]))
@@ -232,6 +232,12 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     if len(done.grid.axes) > 1:
         panels[0].legend(fontsize=6.5, frameon=False)
     return _write_png(figure, out / "sweep.png")
+
+
+def _varies(values: Sequence[float | None]) -> bool:
+    """Whether there is something to see, beyond rounding."""
+    known = [value for value in values if value is not None]
+    return bool(known) and max(known) - min(known) > 1e-6 * abs(max(known))
 
 
 def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:

@@ -69,7 +69,7 @@ def test_killed_at_any_instant(tmp_path: Path) -> None:
         assert main(["run", *SMALL, *options, *OFTEN, "--json", "--out", str(tmp_path / name)]) == 0
         expected[name] = essence(tmp_path / name)
     interrupted = 0
-    for trial in range(full(50, 6)):
+    for trial in range(full(50, 3)):
         name = list(KINDS)[trial % len(KINDS)]
         out = tmp_path / f"killed-{trial}"
         command = flmc_command("run", *SMALL, *KINDS[name], *OFTEN, "--json", "--out", out)
@@ -98,7 +98,7 @@ def test_killed_at_any_instant(tmp_path: Path) -> None:
         for ours, theirs in zip(essence(out), expected[name], strict=True):
             assert ours == theirs, (name, trial)
         shutil.rmtree(out)
-    assert interrupted >= full(50, 6) // 2
+    assert interrupted >= full(50, 3) // 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

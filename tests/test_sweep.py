@@ -187,7 +187,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
 def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     """kill -9 of the whole sweep: a second start does only what is missing."""
     config = tmp_path / "grid.toml"
-    lines = [f"{name} = {value}" for name, value in {**SMALL, "rounds": 600, "chains": 100}.items()]
+    lines = [f"{name} = {value}" for name, value in {**SMALL, "rounds": full(600, 300), "chains": 60}.items()]
     config.write_text("\n".join([*lines, 'engine = "numpy"', "[sweep]", f"seed = {list(range(12))}"]))
     command = [sys.executable, "-m", "flmc", "sweep", "--config", str(config), "--workers", "1", "--json", "--out"]
     process = subprocess.Popen([*command, str(tmp_path / "cut")], stdout=subprocess.DEVNULL)

@@ -153,8 +153,9 @@ class _Pace:
 
     def __init__(self, engine: str, plan: Plan, model: Model, num_chains: int) -> None:
         symbols = model.num_experiments * num_chains * plan.num_devices * plan.dim
-        known = model.quadratic(slice(0, 1)) is not None
-        self._seconds = symbols / _SYMBOLS_PER_SECOND[engine] if known else _PATIENCE
+        self._cheap = model.quadratic(slice(0, 1)) is not None
+        """Whether drawing numbers and data again costs as much as a round: then only whole blocks are run."""
+        self._seconds = symbols / _SYMBOLS_PER_SECOND[engine] if self._cheap else _PATIENCE
         """Of one round, as far as is known."""
 
     def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
@@ -163,7 +164,7 @@ class _Pace:
             return min(num_rounds, done + most_rounds)
         wanted = done + max(1, int(_STRETCH / self._seconds))
         boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK
-        if wanted < boundary and (boundary - done) * self._seconds > _PATIENCE:
+        if not self._cheap and wanted < boundary and (boundary - done) * self._seconds > _PATIENCE:
             return min(num_rounds, wanted)
         return min(num_rounds, max(boundary, wanted // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK))
 

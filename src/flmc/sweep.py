@@ -181,7 +181,7 @@ def on_dask(address: str, workers: int) -> Iterator[Work]:
             n_workers=workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
         )
     try:
-        client = Client(cluster or address, timeout=10)  # type: ignore[no-untyped-call]
+        client = Client(cluster or address, timeout=5)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise InvalidSetting(f"no Dask scheduler answers at {address!r}: {error}") from error
     with client:

@@ -29,6 +29,7 @@ from flmc.privacy.event import BitEvent, event_of
 from flmc.privacy.moving import convex_below, deltas, worst_profile
 from flmc.privacy.pair import BitPair
 from flmc.shrink import shrink_factor
+from flmc.spending import cost_of_run, exposure_of
 from flmc.temperature import calibrated_gain
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -346,10 +347,33 @@ def test_ledger_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert spent == sorted(spent)
     assert spent[-1] == pytest.approx(result["plan"]["privacy"]["run"]["epsilon"], rel=1e-9)
     assert curve["transmitted"] == [40] * 20
+    assert curve["devices"] == [spent[-1]] * 20
     assert main(["ledger", out]) == 0
     assert "epsilon" in capsys.readouterr().out
     assert (tmp_path / "run" / "ledger.png").stat().st_size > 5_000
     assert main(["ledger", str(tmp_path)]) == 2
+
+
+def test_each_device_has_spent_its_own() -> None:
+    from flmc.config import merge
+    from flmc.spent import spent_curve
+
+    entries = [json.dumps({"round": r + 1, "gain": [0.2], "silent": [0] if r % 2 else []}) for r in range(20)]
+    curve = spent_curve(entries, flmc.Digital(), 3, merge({}, {}))
+    assert curve.transmitted == [10, 20, 20]
+    assert curve.devices[0] == pytest.approx(epsilon_of(event_of(flmc.Digital(), [(0.2, 50)]), 1e-5))
+    assert curve.devices[1] == curve.devices[2] == curve.points[-1][1] > curve.devices[0]
+
+
+def test_a_coarse_grid_is_said() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    said = {}
+    for rounds in (300, 6_000_000):
+        exposure = exposure_of(flmc.Digital(), np.array([[0.27]]), None, rounds, model.dim)
+        assert exposure is not None
+        said[rounds] = str(cost_of_run(exposure, flmc.Limits()))
+    assert "coarsened" not in said[300]
+    assert "on a coarsened grid: an upper bound" in said[6_000_000]
 
 
 def test_suggestions(capsys: pytest.CaptureFixture[str]) -> None:

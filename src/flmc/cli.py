@@ -241,7 +241,14 @@ def ledger_command(
     settings = merge({}, record.asked["settings"])
     curve = spent_curve(record.ledger, make_uplink(settings), record.asked["plan"]["num_devices"], settings)
     if json_:
-        _print_json({"run_delta": settings.run_delta, "curve": curve.points, "transmitted": curve.transmitted})
+        _print_json(
+            {
+                "run_delta": settings.run_delta,
+                "curve": curve.points,
+                "transmitted": curve.transmitted,
+                "devices": curve.devices,
+            }
+        )
         return
     typer.echo(str(curve))
     picture = draw_ledger_file(curve, directory)

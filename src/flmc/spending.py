@@ -8,7 +8,7 @@ import numpy as np
 
 from flmc.checks import Array
 from flmc.limits import Limits
-from flmc.privacy.account import allowed_gain, epsilon_of
+from flmc.privacy.account import allowed_gain, epsilon_of, is_coarse
 from flmc.privacy.event import Event, count_gains, event_of
 from flmc.table import format_up
 from flmc.uplink import Ideal, Uplink
@@ -36,9 +36,12 @@ class Cost:
 
     epsilon: float
     delta: float
+    coarse: bool = False
+    """Whether so much was composed that the accountant's grid is coarser than usual: an upper bound all the same."""
 
     def __str__(self) -> str:
-        return f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}"
+        said = " (on a coarsened grid: an upper bound, looser than usual)" if self.coarse else ""
+        return f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}{said}"
 
 
 def exposure_of(
@@ -102,4 +105,4 @@ def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
 
 def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
     """Always `tight`: the other criteria do not compose."""
-    return Cost(epsilon_of(exposure.run, limits.run_delta), limits.run_delta)
+    return Cost(epsilon_of(exposure.run, limits.run_delta), limits.run_delta, is_coarse(exposure.run))

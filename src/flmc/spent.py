@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from flmc.checks import Array
 from flmc.config import Settings
 from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import count_gains, event_of
@@ -24,6 +26,8 @@ class SpentCurve:
 
     points: list[tuple[int, float]]
     transmitted: list[int]
+    devices: list[float]
+    """Epsilon that each device has spent in all."""
     run_delta: float
     neighbouring: str
 
@@ -33,7 +37,10 @@ class SpentCurve:
         )
         rows = [[str(r), format_up(epsilon)] for r, epsilon in self.points]
         few, most = min(self.transmitted), max(self.transmitted)
-        devices = f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds"
+        least, largest = format_up(min(self.devices)), format_up(max(self.devices))
+        devices = (
+            f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds and spent {least} to {largest}"
+        )
         return f"{head}\n{format_grid(['round', 'epsilon'], rows)}\n{devices}"
 
 
@@ -46,14 +53,20 @@ def spent_curve(entries: Sequence[str], uplink: Uplink, num_devices: int, settin
         talks[index, each["silent"]] = False
         gains[index] = each["gain"]
     device = int(talks.sum(axis=0).argmax())
+    neighbouring, delta = settings.neighbouring, settings.run_delta
+
+    def spent(used: Array) -> float:
+        return (
+            math.inf
+            if isinstance(uplink, Ideal)
+            else epsilon_of(event_of(uplink, count_gains(used), neighbouring), delta)
+        )
+
+    # Devices that were there in the same rounds have spent the same.
+    patterns, group = np.unique(talks.T, axis=0, return_inverse=True)
+    each = [spent(gains[pattern]) for pattern in patterns]
     places = np.unique(np.linspace(1, len(rounds), _POINTS).astype(int))
-    points = []
-    for last in places:
-        if isinstance(uplink, Ideal):
-            points.append((int(last), float("inf")))
-            continue
-        used = gains[:last][talks[:last, device]]
-        event = event_of(uplink, count_gains(used), settings.neighbouring)
-        points.append((int(last), epsilon_of(event, settings.run_delta)))
+    points = [(int(last), spent(gains[:last][talks[:last, device]])) for last in places]
     transmitted = [int(count) for count in talks.sum(axis=0)]
-    return SpentCurve(points, transmitted, settings.run_delta, NEIGHBOURING[settings.neighbouring])
+    by_device = [each[index] for index in np.ravel(group)]
+    return SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring])

@@ -138,6 +138,13 @@ def composed_loss(event: BitEvent | MovingBitEvent) -> ComposedLoss:
     return replace(compose([(_dominating_grid(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
 
 
+def is_coarse(event: Event) -> bool:
+    """Whether the grid of the composition had to be coarsened, which makes the bound looser than usual."""
+    if not isinstance(event, BitEvent) or event.deterministic or event.silent:
+        return False
+    return choose_step(_pairs(event), **({} if event.symmetric else {"per_spread": 20}))[1]
+
+
 def _composed_moving_loss(event: MovingBitEvent) -> ComposedLoss:
     """The same where one example moves the entry: the profile is that of the worst place, for every epsilon."""
     x = np.linspace(-event.clip, event.clip - event.shift, 201)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,18 @@ from flmc.plan import Plan
 
 Progress = Callable[[float], None]
 """Called with the finished fraction now and then."""
+
+
+class How(NamedTuple):
+    """What changes speed and memory only: threads (None: all processors), data sets at once (None: by their size), and
+    who is told of the progress."""
+
+    threads: int | None = None
+    experiments_at_once: int | None = None
+    progress: Progress | None = None
+
+
+AS_USUAL = How()
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc import langevin
-from flmc.chains import Chains, Progress, fail, part_of
+from flmc.chains import AS_USUAL, Chains, How, Progress, fail, part_of
 from flmc.checks import Array
 from flmc.clip import count_clipped
 from flmc.model import Model
@@ -54,23 +54,12 @@ def start(plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: b
     return Chains.at_start(plan, model, position, keep_draws)
 
 
-def advance(
-    chains: Chains,
-    plan: Plan,
-    model: Model,
-    seed: int,
-    until: int,
-    *,
-    experiments_at_once: int | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Go on to round ``until``. ``experiments_at_once`` sets the size of a tile; it changes speed and memory only.
-    There is one thread."""
+def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how: How = AS_USUAL) -> None:
+    """Go on to round ``until``, on one thread; the data sets at once set the size of a tile."""
     undefined = chains.num_undefined
-    tiles = _tiles(model, chains.position.shape[1], chains.moments.batch_size, experiments_at_once)
+    tiles = _tiles(model, chains.position.shape[1], chains.moments.batch_size, how.experiments_at_once)
     for index, tile in enumerate(tiles):
-        _advance_tile(chains, plan, model, seed, tile, until, part_of(progress, index, len(tiles)))
+        _advance_tile(chains, plan, model, seed, tile, until, part_of(how.progress, index, len(tiles)))
     chains.round = until
     if chains.num_undefined > undefined == 0:
         _log.warning("%d gradient entries were not finite; NaN counts as 0", chains.num_undefined)

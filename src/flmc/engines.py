@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from flmc import engine
-from flmc.chains import Chains, Progress, stretch_of
+from flmc.chains import AS_USUAL, Chains, How, stretch_of
 from flmc.errors import InvalidSetting
 from flmc.model import Model
 from flmc.plan import Plan
@@ -30,18 +30,7 @@ class Start(Protocol):
 class Advance(Protocol):
     """Chains go on."""
 
-    def __call__(
-        self,
-        chains: Chains,
-        plan: Plan,
-        model: Model,
-        seed: int,
-        until: int,
-        *,
-        experiments_at_once: int | None = None,
-        threads: int | None = None,
-        progress: Progress | None = None,
-    ) -> None:
+    def __call__(self, chains: Chains, plan: Plan, model: Model, seed: int, until: int, how: How = AS_USUAL) -> None:
         """See :func:`flmc.engine.advance`."""
 
 
@@ -105,9 +94,7 @@ def simulate(
     *,
     engine: str = "auto",
     keep_draws: bool = False,
-    threads: int | None = None,
-    experiments_at_once: int | None = None,
-    progress: Progress | None = None,
+    how: How = AS_USUAL,
     most_rounds: int | None = None,
     last_round: int | None = None,
     keeper: Keeper | None = None,
@@ -126,16 +113,8 @@ def simulate(
         if keeper is not None:
             keeper.begins(until)
         began = time.monotonic()
-        chosen.advance(
-            chains,
-            plan,
-            model,
-            seed,
-            until,
-            threads=threads,
-            experiments_at_once=experiments_at_once,
-            progress=stretch_of(progress, done / plan.num_rounds, until / plan.num_rounds),
-        )
+        part = stretch_of(how.progress, done / plan.num_rounds, until / plan.num_rounds)
+        chosen.advance(chains, plan, model, seed, until, how._replace(progress=part))
         pace.took(until - done, time.monotonic() - began)
         if keeper is not None:
             keeper.ended(chains, now=stop())

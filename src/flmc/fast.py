@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc import kernel
-from flmc.chains import Chains, Progress, centre_of, fail, part_of
+from flmc.chains import AS_USUAL, Chains, How, centre_of, fail, part_of
 from flmc.checks import Array
 from flmc.curve import Curve, fit
 from flmc.errors import InvalidSetting, RunFailed
@@ -94,28 +94,17 @@ def start(plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: b
     return Chains.at_start(plan, model, position, keep_draws, most_batches=num_chains)  # type: ignore[arg-type]
 
 
-def advance(
-    chains: Chains,
-    plan: Plan,
-    model: Model,
-    seed: int,
-    until: int,
-    *,
-    experiments_at_once: int | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Go on to round ``until``, on ``threads`` threads (default: as many as there are processors). Data sets are
-    loaded ``experiments_at_once``."""
+def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how: How = AS_USUAL) -> None:
+    """Go on to round ``until``."""
     bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)
-    at_once = experiments_at_once or max(1, _DATA_AT_ONCE // bytes_each)
+    at_once = how.experiments_at_once or max(1, _DATA_AT_ONCE // bytes_each)
     every = range(model.num_experiments)
     groups = [every[first : first + at_once] for first in every[::at_once]]
-    with _announced(), ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
+    with _announced(), ThreadPoolExecutor(how.threads or os.cpu_count() or 1) as pool:
         for index, experiments in enumerate(groups):
             group = _Group.load(chains, plan, model, seed, experiments, until)
             tasks = [pool.submit(group.advance, first, until) for first in group.firsts]
-            report = part_of(progress, index, len(groups))
+            report = part_of(how.progress, index, len(groups))
             for done, task in enumerate(tasks):
                 chains.num_clipped += task.result()
                 report((done + 1) / len(tasks))

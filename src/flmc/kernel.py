@@ -15,9 +15,10 @@ uniform on [-2^31, 2^31); it is compared with 2^31 psi, which the polynomial or 
 division. A float has 24 bits, so near the ends the word is rounded to a multiple of 128 and probabilities have a
 resolution of 3e-8; rounding of psi itself adds up to about 2e-7. :mod:`flmc.curve` keeps the sum below 1e-6.
 
-*Clock*: a chain's position is its deviation from a centre, in single precision; sums over kept rounds are doubles. All
-indices are unsigned: a signed one may be negative, which in Python counts from the end, and the test for it would keep
-the loop from being vectorised.
+*Precision*: a chain's position is its deviation from a centre, in single precision; sums over kept rounds are doubles.
+
+*Indices* are unsigned: a signed one may be negative, which in Python counts from the end, and the test for it would
+keep the loop from being vectorised.
 
 Everything compiled lies in this file, because the cache of compiled code notices changes of this file only. The
 purposes of streams and the scale of words come from elsewhere: whoever changes those must touch this file."""
@@ -355,9 +356,8 @@ def advance(  # type: ignore[no-untyped-def]
 
     The types of three arguments are constants for the compiler. ``link`` says what a symbol is: coefficients of a
     polynomial, a table, or None for the clipped gradient itself. ``norm`` is a tuple to clip norms instead of entries,
-    or None. ``square`` is a tuple whose length is the number of
-    rows and columns that are taken at a time: loops over them are written out. ``unclipped`` says that the clip is out
-    of reach.
+    or None. ``square`` is a tuple whose length is the number of rows and columns that are taken at a time: loops over
+    them are written out. ``unclipped`` says that nothing is clipped at all.
 
     ``x`` (wide, lane) is advanced in place: x <- x - pull (sum of symbols) - noise z, with ``pull`` (round),
     ``noise`` (round, dim, lane or 1), ``active`` (round, device). ``sums`` (dim, lane) and ``products`` (dim, dim,
@@ -390,17 +390,6 @@ def advance(  # type: ignore[no-untyped-def]
             for i in range(_0, wide, width):
                 for j in range(_0, wide, width):
                     _add_product(total, (i * wide + j) * _L, wide, x, j * _L, received, i * _L, square)
-        elif unclipped:
-            received[:] = f32(0)
-            for k in range(devices):
-                if not active[t, k]:
-                    continue
-                for i in range(_0, wide, width):
-                    row = k * wide + i
-                    for lane in range(width * _L):
-                        received[i * _L + lane] += at_centre[row * _L + lane]
-                    for j in range(_0, wide, width):
-                        _add_product(local, (row * wide + j) * _L, wide, x, j * _L, received, i * _L, square)
         else:
             received[:] = f32(0)
             for k in range(devices):
@@ -408,6 +397,12 @@ def advance(  # type: ignore[no-untyped-def]
                     continue
                 for i in range(_0, wide, width):
                     row = k * wide + i
+                    if unclipped:
+                        for lane in range(width * _L):
+                            received[i * _L + lane] += at_centre[row * _L + lane]
+                        for j in range(_0, wide, width):
+                            _add_product(local, (row * wide + j) * _L, wide, x, j * _L, received, i * _L, square)
+                        continue
                     gradient, g = at_centre, row * _L
                     if wide > width:
                         partial[:] = at_centre[g : g + width * _L]

@@ -116,6 +116,8 @@ class Plan:
     @cached_property
     def affordable_rounds(self) -> int:
         """Rounds that stay within a budget of the run: fewer than all only if the gain was given."""
+        if self.binding != "given" or self.limits.scope != "run":
+            return self.num_rounds
         return affordable_rounds(self.uplink, self.limits, self.gain, self.active, self.num_rounds, self.dim)
 
     @cached_property

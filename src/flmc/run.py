@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flmc import checks, record
-from flmc.chains import Chains, Progress
+from flmc.chains import Chains, How, Progress
 from flmc.checks import Array
 from flmc.engines import choose, simulate
 from flmc.errors import Interrupted, InvalidSetting, RunFailed
@@ -70,7 +70,9 @@ class Result:
     def save(self, directory: str | Path) -> Path:
         """Keep plan, metrics, mean, covariance and draws (if kept) in a new directory."""
         path = Path(directory)
-        with record.create(path, describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None)):
+        with record.create(
+            path, _description(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None)
+        ):
             record.Keeper(path, self.plan, lambda _: None, "").finish(self.to_document(), self.arrays)
         return path
 
@@ -132,7 +134,7 @@ def _metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
     }
 
 
-def describe(plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool) -> dict[str, Any]:
+def _description(plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool) -> dict[str, Any]:
     """What a record says of a run before it begins."""
     return {
         "plan": plan.to_document(with_run=False),
@@ -173,10 +175,10 @@ def run(
     _check(plan, model, threads=threads, experiments_at_once=experiments_at_once, checkpoint_rounds=checkpoint_rounds)
     seed, chains = check_seed(seed), checks.at_least("chains", chains, 1)
     job = _Job(plan, model, seed, chains, choose(engine, plan, model).name, keep_draws)
-    how: dict[str, Any] = {"threads": threads, "experiments_at_once": experiments_at_once, "progress": progress}
+    how = How(threads, experiments_at_once, progress)
     if out is None:
         return job.run(None, stop, how)
-    description = {**describe(plan, seed, chains, job.engine, keep_draws), "identity": job.identity}
+    description = {**_description(plan, seed, chains, job.engine, keep_draws), "identity": job.identity}
     kept = {"settings": None if settings is None else dict(settings), "checkpoint_rounds": checkpoint_rounds}
     with record.create(Path(out), {**description, **kept}):
         return job.run(job.keeper(Path(out), checkpoint_rounds), stop, how)
@@ -204,7 +206,7 @@ def resume(
         job = _Job(plan, model, asked["seed"], asked["num_chains"], asked["engine"], asked["keep_draws"])
         if asked["identity"] != job.identity:
             raise InvalidSetting(f"the record in {str(path)!r} was made with other data, or another link or channel")
-        return job.run(job.keeper(path, asked["checkpoint_rounds"]), stop, {"threads": threads, "progress": progress})
+        return job.run(job.keeper(path, asked["checkpoint_rounds"]), stop, How(threads, progress=progress))
 
 
 def _check(plan: Plan, model: Model, **counts: int | None) -> None:
@@ -269,11 +271,9 @@ class _Job:
         so_far = replace(moments, counts=counts)
         return measure(so_far, self.model.posterior, self.plan.effective_step_size, self.num_chains)
 
-    def run(self, keeper: record.Keeper | None, stop: Callable[[], bool], how: Mapping[str, Any]) -> Result:
+    def run(self, keeper: record.Keeper | None, stop: Callable[[], bool], how: How) -> Result:
         """To the end."""
         began = time.process_time()
-        if keeper is not None and keeper.every_rounds is not None:
-            how = {**how, "most_rounds": keeper.every_rounds}
         _, chains = simulate(
             self.plan,
             self.model,
@@ -284,7 +284,8 @@ class _Job:
             keeper=keeper,
             stop=stop,
             last_round=self.plan.affordable_rounds,
-            **how,
+            most_rounds=None if keeper is None else keeper.every_rounds,
+            how=how,
         )
         if chains.round == self.plan.affordable_rounds < self.plan.num_rounds:
             raise RunFailed(

@@ -6,77 +6,31 @@ mistake."""
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import os
 import re
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
 
 import flmc
 from flmc import checks
 from flmc.assemble import Problem, assemble, make_uplink
-from flmc.config import Settings, merge, read_file
+from flmc.config import Settings, merge
 from flmc.errors import FlmcError, Interrupted, InvalidSetting, RunFailed
+from flmc.options import with_settings
 from flmc.plan import Plan
 from flmc.record import check_new, clean_up, describe, is_finished, load
-from flmc.run import resume, run
+from flmc.run import Result, resume, run
+from flmc.signals import interrupting_at_sigterm, stopping_at_signals
 from flmc.spent import spent_curve
-from flmc.sweep import Grid, on_dask, on_this_machine, read_grid, sweep
+from flmc.sweep import Grid, on_dask, on_this_machine, sweep
 from flmc.table import format_pairs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for every setting, with its description and default from the schema.
-
-    The command is called with ``settings`` in place of them, or with ``grid`` if it takes that. Values arrive as text:
-    the schema parses and checks them, whether they come from options or from a file.
-    """
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-    own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "grid")]
-    sweeps = "grid" in inspect.signature(command).parameters
-    options = [_option(name) for name in Settings.model_fields]
-    file = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="settings in a TOML file")]
-    every = [inspect.Parameter("config", keyword, default=None, annotation=file), *options, *own]
-
-    def called(config: Path | None, **values: Any) -> None:
-        given = {name: values.pop(name) for name in list(values) if name in Settings.model_fields}
-        options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
-        document = {} if config is None else read_file(config)
-        if sweeps:
-            command(grid=read_grid(document, options), **values)
-        else:
-            command(settings=merge(document, options), **values)
-
-    called.__name__, called.__doc__ = command.__name__, command.__doc__
-    called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in every}
-    return called
-
-
-def _option(name: str) -> inspect.Parameter:
-    field = Settings.model_fields[name]
-    shown = "" if field.default is None else f" [default: {field.default}]"
-    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    metavar = "|".join(choices) if choices else "VALUE"
-    option = typer.Option("--" + name.replace("_", "-"), metavar=metavar, help=f"{field.description}{shown}")
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, option])
-
-
-def _from_text(name: str, text: str) -> Any:
-    """Lists are written with commas; everything else the schema reads from text."""
-    return text.split(",") if name == "gain" and "," in text else text
 
 
 Json = Annotated[
@@ -121,7 +75,7 @@ def run_command(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="keep a record in a new directory")] = None,
 ) -> None:
     """Simulate, and print metrics against the exact posterior with their standard errors."""
-    from flmc.report import print_plan, print_result, show_progress
+    from flmc.report import print_plan, show_progress
 
     if out is not None:
         check_new(out)
@@ -144,10 +98,16 @@ def run_command(
             checkpoint_rounds=settings.checkpoint_rounds,
             stop=stop,
         )
+    _show(result, out, json_)
+
+
+def _show(result: Result, out: Path | None, json_: bool) -> None:
     if json_:
         _print_json(result.to_document())
-    else:
-        print_result(result, out)
+        return
+    from flmc.report import print_result
+
+    print_result(result, out)
 
 
 @app.command("resume")
@@ -157,7 +117,7 @@ def resume_command(
     json_: Json = False,
 ) -> None:
     """Go on with a recorded run after an interruption, to the identical result."""
-    from flmc.report import print_result, show_progress
+    from flmc.report import show_progress
 
     asked = describe(directory)
     if is_finished(directory):
@@ -183,10 +143,7 @@ def resume_command(
             progress=progress,
             stop=stop,
         )
-    if json_:
-        _print_json(result.to_document())
-    else:
-        print_result(result, directory)
+    _show(result, directory, json_)
 
 
 @app.command("audit")
@@ -273,7 +230,7 @@ def sweep_command(
 
     count = os.cpu_count() or 1 if workers is None else checks.at_least("workers", workers, 1)
     try:
-        with show_progress("sweeping") as progress, _stopping_a_sweep():
+        with show_progress("sweeping") as progress, interrupting_at_sigterm():
             if scheduler is None:
                 done = sweep(grid, out, on_this_machine(count), progress)
             else:
@@ -288,41 +245,6 @@ def sweep_command(
         print_sweep(done, out, picture)
     if done.num_failed:
         raise RunFailed(f"{done.num_failed} of {len(done.rows)} points failed: see the column `error` of the table")
-
-
-@contextmanager
-def _stopping_a_sweep() -> Iterator[None]:
-    """SIGTERM ends a sweep as SIGINT does: what is finished is kept."""
-
-    def ask(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def stopping_at_signals() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM ask to stop after the rounds in hand; a second one stops at once."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever runs us there handles signals
-        before = {}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @app.command()

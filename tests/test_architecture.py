@@ -16,7 +16,7 @@ MAP = """
     quantise fading channel uplink
     power temperature shrink prediction limits privacy spending allocation
     plan planning
-    langevin schedule moments chains engine curve kernel fast engines
+    langevin schedule moments chains engine curve vectors kernel fast engines
     metrics files ledger record run
     assemble suggestion audit spent sweep reproduce figures report options signals cli __main__
 """

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +17,9 @@ from scipy import stats
 
 import flmc
 from conftest import QUICK, full
-from flmc import fast, kernel
+from flmc import fast, kernel, vectors
 from flmc.checks import Array
-from flmc.curve import WORD_SCALE, fit
+from flmc.curve import WORD_SCALE, Curve, fit
 from flmc.engines import _Pace, choose, simulate
 from flmc.errors import InvalidSetting, RunFailed
 from flmc.kernel import LANES
@@ -105,6 +107,21 @@ def test_normals() -> None:
     assert stats.kstest(z, "norm").pvalue > 1e-6
 
 
+def thresholds(g: npt.NDArray[np.float32], curve: Curve) -> Array:
+    """What words are compared with for gradients in [-1, 1], as the compiled kernel computes it."""
+    part = kernel._polynomial if isinstance(curve, tuple) else kernel._interpolated
+
+    @numba.njit
+    def evaluate(values, curve, results):  # type: ignore[no-untyped-def]
+        for place in range(0, len(values), vectors.WIDTH):
+            vectors.store(results, place, part(vectors.load(values, place), curve))
+
+    padded = np.concatenate([g, np.zeros(-len(g) % vectors.WIDTH)]).astype(np.float32)
+    results = np.empty_like(padded)
+    evaluate(padded, curve, results)
+    return results[: len(g)].astype(np.float64)
+
+
 @pytest.mark.parametrize(("link", "clip"), LINKS, ids=lambda value: str(value))
 def test_probabilities_are_the_link_s(link: flmc.Link, clip: float) -> None:
     """|implemented probability - Phi| <= 1e-6 over the clip range, rounding included."""
@@ -112,9 +129,7 @@ def test_probabilities_are_the_link_s(link: flmc.Link, clip: float) -> None:
     curve = fit(link, clip)
     assert curve is not None
     g = np.linspace(-1, 1, full(200_001, 20_001)).astype(np.float32)
-    compiled = kernel._polynomial if isinstance(curve, tuple) else kernel._interpolated
-    thresholds = np.array([compiled(value, curve) for value in g], dtype=np.float64)
-    implemented = np.clip(0.5 + 0.5 * thresholds / WORD_SCALE, 0, 1)
+    implemented = np.clip(0.5 + 0.5 * thresholds(g, curve) / WORD_SCALE, 0, 1)
     # A word is rounded to 24 bits before the comparison: a threshold is as if moved by up to 64 of 2^32 words.
     resolution = 64 / 2**32
     assert np.abs(implemented - link.probability(clip * g.astype(np.float64))).max() + resolution <= 1e-6
@@ -175,7 +190,7 @@ def quiet_plan(model: flmc.Model, uplink: flmc.Uplink, **settings: object) -> fl
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 5, 8, 9, 16, 21])
-@pytest.mark.parametrize("clip", [5.0, 1000.0])
+@pytest.mark.parametrize("clip", [0.02, 5.0, 1000.0])
 def test_without_noise_both_engines_do_the_same(dim: int, clip: float) -> None:
     """Gradient descent with clipped gradients, with silent devices and random fading; agreement to single precision."""
     data = flmc.data.draw_linear(seed=dim, num_samples=200, dim=dim, num_devices=4, num_experiments=3)
@@ -225,14 +240,15 @@ def test_threads_and_groups_change_nothing(uplink: flmc.Uplink) -> None:
         assert results[0].clipped_fraction == other.clipped_fraction
 
 
-def test_a_chain_does_not_depend_on_its_neighbours() -> None:
+@pytest.mark.parametrize("uplink", [flmc.Digital(), *(flmc.Analog(clip=clip) for clip in (0.1, 8.0, 30.0))], ids=str)
+def test_a_chain_does_not_depend_on_its_neighbours(uplink: flmc.Uplink) -> None:
     """Data set 65 alone in its block, or among others."""
     settings = {"num_samples": 80, "num_devices": 4}
     many, few = (
         flmc.LinearGaussian(flmc.data.draw_linear_statistics(1, num_experiments=n, **settings))  # type: ignore[arg-type]
         for n in (100, 66)
     )
-    plan = flmc.plan(few, flmc.Digital(), num_rounds=30, num_burn_in=10)
+    plan = flmc.plan(few, uplink, flmc.Limits(privacy="off"), num_rounds=30, num_burn_in=10)
     first, second = (flmc.run(plan, model, seed=1, engine="numba").chains for model in (many, few))
     assert first is not None
     assert second is not None
@@ -436,8 +452,7 @@ def test_links_of_a_user_are_their_own() -> None:
     for link in (Shifted(0.05), SoftSign()):
         curve = fit(link, 30.0)
         assert curve is not None
-        compiled = kernel._polynomial if isinstance(curve, tuple) else kernel._interpolated
-        value = 0.5 + 0.5 * float(compiled(np.float32(0.1), curve)) / WORD_SCALE
+        value = 0.5 + 0.5 * thresholds(np.array([0.1], np.float32), curve)[0] / WORD_SCALE
         assert value == pytest.approx(float(link.probability(np.array(3.0))), abs=1e-6)
 
     class Halved(flmc.Digital):

@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numba.core.event
@@ -36,6 +37,8 @@ _MOST_BLOCK = 64_000_000
 """Bytes of a block of lanes up to which this engine is chosen by itself."""
 _DATA_AT_ONCE = 64_000_000
 """Bytes of local costs that are held in double precision at a time."""
+_NOISE_AT_ONCE = 16_000_000
+"""Bytes of the noise of a block of lanes where every lane has its own."""
 
 UInts = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
@@ -74,20 +77,14 @@ def worthwhile(plan: Plan) -> bool:
 def start(plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool) -> Chains:
     """Every chain at a draw from the prior, or at zero; a position is the deviation from the centre."""
     shape = (model.num_experiments, num_chains, model.dim)
-    centre = centre_of(model)
-    position = np.empty(shape, np.float32)
-    position[:] = -centre[:, None]
-    if plan.start == "prior":
-        flat = position.reshape(-1, model.dim)
-        mean, sd = (np.broadcast_to(value, model.dim) for value in (model.prior.mean, model.prior.sd))
-        entropy = _entropy(seed)
-        with _announced():
-            for first in range(0, len(flat), LANES):
-                lanes = _lanes(first, len(flat), num_chains)
-                normals = kernel.draw_starts(entropy, lanes, np.uint64(model.dim)).reshape(-1, LANES)
-                drawn = (mean + sd * normals[: model.dim].T)[: len(flat) - first]
-                with np.errstate(over="ignore"):  # noticed below
-                    flat[first : first + LANES] = drawn - centre[lanes[: len(drawn), 0]]
+    position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
+    with np.errstate(over="ignore"):  # noticed below
+        if plan.start == "prior":
+            with _announced():
+                kernel.draw_starts(_entropy(seed), num_chains, position.reshape(-1, model.dim))
+            position[:] = model.prior.mean + model.prior.sd * position.astype(np.float64) - centre
+        else:
+            position[:] = -centre
     if not np.isfinite(position).all():
         raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
     # The engine's own coordinates are in single precision.
@@ -100,11 +97,12 @@ def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how
     at_once = how.experiments_at_once or max(1, _DATA_AT_ONCE // bytes_each)
     every = range(model.num_experiments)
     groups = [every[first : first + at_once] for first in every[::at_once]]
+    spans = list(_spans(plan, chains.round, until))
     with _announced(), ThreadPoolExecutor(how.threads or os.cpu_count() or 1) as pool:
-        for index, experiments in enumerate(groups):
-            group = _Group.load(chains, plan, model, seed, experiments, until)
-            tasks = [pool.submit(group.advance, first, until) for first in group.firsts]
-            report = part_of(how.progress, index, len(groups))
+        for index, (rounds, experiments) in enumerate(product(spans, groups)):
+            group = _Group.load(chains, plan, model, seed, experiments, rounds)
+            tasks = [pool.submit(group.advance, first) for first in group.firsts]
+            report = part_of(how.progress, index, len(spans) * len(groups))
             for done, task in enumerate(tasks):
                 chains.num_clipped += task.result()
                 report((done + 1) / len(tasks))
@@ -122,24 +120,23 @@ class _Rounds(NamedTuple):
 
 @dataclass(frozen=True)
 class _Group:
-    """Data sets whose local costs are in memory, and where their chains stand."""
+    """Data sets whose local costs are in memory, where their chains stand, and the rounds to go."""
 
     chains: Chains
     plan: Plan
     seed: int
-    entropy: UInts
     experiments: range
+    rounds: range
     costs: Quadratic
     centre: Array
     unit: float
     """The clip."""
     link: Curve | None
-    norm: tuple[int] | None
-    shared: dict[int, _Rounds]
-    """The rounds from here to the end of their block of streams, where the channel is the same for all."""
+    shared: _Rounds | None
+    """The rounds, where the channel is the same for all."""
 
     @classmethod
-    def load(cls, chains: Chains, plan: Plan, model: Model, seed: int, experiments: range, until: int) -> _Group:
+    def load(cls, chains: Chains, plan: Plan, model: Model, seed: int, experiments: range, rounds: range) -> _Group:
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
         shape = (len(experiments), model.num_devices, model.dim)
@@ -148,17 +145,16 @@ class _Group:
                 "the numba engine needs a quadratic model, with a Hessian (experiment, device, dim, dim) and an offset"
                 f" (experiment, device, dim) = {shape}"
             )
-        if not (np.isfinite(costs.hessian).all() and np.isfinite(costs.offset).all()):
-            raise RunFailed("a Hessian or offset of the model is not finite; engine = 'numpy' takes NaN for 0")
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.isfinite(costs.hessian.sum() + costs.offset.sum()):
+                raise RunFailed("a Hessian or offset of the model is not finite; engine = 'numpy' takes NaN for 0")
         centre = np.ascontiguousarray(centre_of(model)[rows])
         unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
-        norm = (0,) if plan.uplink.clips_norm else None
-        group = cls(chains, plan, seed, _entropy(seed), experiments, costs, centre, unit, link, norm, {})
-        if plan.uplink.fading.constant:
-            lanes = np.zeros((LANES, 2), np.uint32)
-            group.shared.update({done: group._rounds(lanes, done, last) for done, last in _pieces(chains.round, until)})
-        return group
+        group = cls(chains, plan, seed, experiments, rounds, costs, centre, unit, link, None)
+        if not plan.uplink.fading.constant:
+            return group
+        return replace(group, shared=group._draw_rounds(np.zeros(1, np.intp)))
 
     @property
     def num_chains(self) -> int:
@@ -169,79 +165,59 @@ class _Group:
         """The first chain of every block of lanes, counted through all data sets."""
         return range(self.experiments.start * self.num_chains, self.experiments.stop * self.num_chains, LANES)
 
-    def advance(self, first: int, until: int) -> int:
+    def advance(self, first: int) -> int:
         """Advance one block of lanes; returns the number of clipped entries."""
-        plan, dim = self.plan, self.plan.dim
+        uplink, dim = self.plan.uplink, self.plan.dim
         end = min(first + LANES, self.experiments.stop * self.num_chains)
-        rows, used = slice(first, end), end - first
-        lanes = _lanes(first, end, self.num_chains)
+        rows = np.minimum(np.arange(first, first + LANES), end - 1) // self.num_chains
         square = kernel.square_for(dim)
-        width = len(square)
-        which = lanes[:, 0] - np.uint32(self.experiments.start)
-        data = kernel.load_block(*self.costs, self.centre, which, self.unit, np.uint64(width))
-        position = self.chains.position.reshape(-1, dim)
-        moments = self.chains.moments
-        all_sums, all_products = moments.sums.reshape(-1, dim), moments.products.reshape(-1, dim * dim)
-        x = np.zeros((-(-dim // width) * width, LANES), np.float32)
-        sums, products = np.zeros((dim, LANES)), np.zeros((dim * dim, LANES))
-        for array, source in ((x[:dim], position), (sums, all_sums), (products, all_products)):
-            array[:, :used] = source[rows].T
-        x[:, used:] = x[:, used - 1 : used]
-        num_clipped = 0
-        for done, last in _pieces(self.chains.round, until):
-            kept = range(max(done - plan.num_burn_in, 0), max(last - plan.num_burn_in, 0))
-            drawn = np.empty((0 if self.chains.draws is None else len(kept), dim * LANES), np.float32)
-            block = done // ROUNDS_PER_BLOCK
-            pull, noise, active = self.shared.get(done) or self._rounds(lanes, done, last)
-            clipped = kernel.advance(
-                x.ravel(), data, self.entropy, lanes, self.link, self.norm, square, not np.isfinite(plan.uplink.clip),
-                np.uint32(block), np.uint64(block * ROUNDS_PER_BLOCK), np.uint64(done), np.uint64(last),
-                np.uint64(plan.num_burn_in), pull, noise, active, sums.ravel(), products.ravel(), drawn,
-            )  # fmt: skip
-            num_clipped += int(clipped[:used].sum())
-            if not np.isfinite(x).all():
-                lane = int(np.argwhere(~np.isfinite(x).all(axis=0))[0, 0])
-                fail(int(lanes[lane, 0]), int(lanes[lane, 1]), f"within rounds {done + 1} to {last}")
-            if self.chains.draws is not None and len(kept):
-                flat = self.chains.draws.reshape(-1, *self.chains.draws.shape[2:])
-                deviation = drawn.reshape(len(kept), dim, LANES)[:, :, :used].transpose(2, 0, 1)
-                flat[rows, kept.start : kept.stop] = self.centre[which[:used], None] + deviation
-        products = np.reshape(products, (dim, dim, LANES))
-        lower = np.tril_indices(dim, -1)
-        products[lower] = products[lower[::-1]]
-        for array, target in ((x[:dim], position), (sums, all_sums), (products.reshape(-1, LANES), all_products)):
-            target[rows] = array[:, :used].T
-        return num_clipped
+        data = kernel.load_block(
+            *self.costs, self.centre, rows - self.experiments.start, self.unit, np.uint64(len(square))
+        )
+        chains, moments = self.chains, self.chains.moments
+        draws = np.empty((0, 1, dim)) if chains.draws is None else chains.draws.reshape(-1, *chains.draws.shape[2:])
+        num_clipped, lost, block = kernel.advance(
+            chains.position.reshape(-1, dim), moments.sums.reshape(-1, dim), moments.products.reshape(-1, dim * dim),
+            draws, (first, end, self.num_chains, self.experiments.start), data, self.centre, _entropy(self.seed),
+            self.link, (0,) if uplink.clips_norm else None, square,
+            np.float32(1 if np.isfinite(uplink.clip) else np.inf),
+            (self.rounds.start, self.rounds.stop, self.plan.num_burn_in), *(self.shared or self._draw_rounds(rows)),
+        )  # fmt: skip
+        if lost >= 0:
+            within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
+            seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
+            fail(lost // self.num_chains, lost % self.num_chains, f"within rounds {seen.start + 1} to {seen.stop}")
+        return int(num_clipped)
 
-    def _rounds(self, lanes: UInts, done: int, last: int) -> _Rounds:
-        plan, constant = self.plan, self.plan.uplink.fading.constant
-        experiments = range(int(lanes[0, 0]), int(lanes[-1, 0]) + 1)
-        schedule = draw_schedule(plan, self.seed, experiments, done // ROUNDS_PER_BLOCK)
-        rounds = slice(done % ROUNDS_PER_BLOCK, done % ROUNDS_PER_BLOCK + last - done)
-        factor = (schedule.step_sizes * plan.num_devices / schedule.num_active)[rounds]
-        noise = factor[:, None] * np.sqrt(plan.uplink.noise_power) / schedule.gain[:, rounds]
-        of_lanes = noise[:1] if constant else noise[lanes[:, 0] - experiments.start]
-        active = np.ones((len(factor), plan.num_devices)) if schedule.active is None else schedule.active[rounds]
-        scale = self.unit if self.link is None else 1.0
+    def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> _Rounds:
+        """For the data sets ``rows``, one for each lane."""
+        plan, num_devices = self.plan, self.plan.num_devices
+        experiments = range(int(rows[0]), int(rows[-1]) + 1)
+        pull, noise, active = [], [], []
+        for block in range(self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)):
+            schedule = draw_schedule(plan, self.seed, experiments, block)
+            factor = schedule.step_sizes * num_devices / schedule.num_active
+            pull.append(factor * (self.unit if self.link is None else 1.0))
+            of_experiments = factor[:, None] * np.sqrt(plan.uplink.noise_power) / schedule.gain
+            noise.append(np.moveaxis(of_experiments[rows - rows[0]], 0, 2))
+            active.append(np.ones((len(factor), num_devices)) if schedule.active is None else schedule.active)
+        begin = self.rounds.start % ROUNDS_PER_BLOCK
+        part = slice(begin, begin + len(self.rounds))
         return _Rounds(
-            (scale * factor).astype(np.float32),
-            np.ascontiguousarray(of_lanes.transpose(1, 2, 0), np.float32),
-            active > 0,
+            np.concatenate(pull)[part].astype(np.float32),
+            np.ascontiguousarray(np.concatenate(noise)[part], np.float32),
+            np.concatenate(active)[part] > 0,
         )
 
 
-def _pieces(done: int, until: int) -> Iterator[tuple[int, int]]:
-    """The rounds to go, cut where a block of the random streams ends."""
+def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
+    """The rounds to go, in parts whose noise (round, dim, lane) does not take too much memory, and which end where a
+    block of the random streams does."""
+    most = max(1, _NOISE_AT_ONCE // (4 * LANES * plan.dim * ROUNDS_PER_BLOCK)) * ROUNDS_PER_BLOCK
     while done < until:
-        last = min(until, (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK)
-        yield done, last
+        last = min(until, done // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK + most)
+        yield range(done, last)
         done = last
-
-
-def _lanes(first: int, end: int, num_chains: int) -> UInts:
-    """Data set and chain of every lane of the block that begins with chain number ``first``."""
-    rows = np.minimum(np.arange(first, first + LANES), end - 1)
-    return np.stack([rows // num_chains, rows % num_chains], axis=1).astype(np.uint32)
 
 
 def _entropy(seed: int) -> UInts:

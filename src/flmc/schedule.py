@@ -46,13 +46,19 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
     first = block * ROUNDS_PER_BLOCK
     rounds = slice(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
     length = rounds.stop - first
-    shape = (length, plan.num_devices, plan.dim)
-    law = plan.uplink.fading
-    if law.constant:
+    law, constant = plan.uplink.fading, plan.uplink.fading.constant
+    shape = (1 if constant else length, plan.num_devices, plan.dim)
+    if constant:
         fading = law.draw_checked(generator(seed, Purpose.FADING), *shape)[None]
     else:
         fading = np.stack([law.draw_checked(generator(seed, Purpose.FADING, e, 0, block), *shape) for e in experiments])
     active = None if plan.active is None else plan.active[rounds]
-    cap = np.broadcast_to(plan.gain if len(plan.gain) == 1 else plan.gain[rounds], (length, plan.dim))
+    cap = plan.gain if len(plan.gain) == 1 else plan.gain[rounds]
     gain = realised_gain(plan.uplink, cap, fading, active)
-    return Schedule(plan.step_sizes[rounds], gain, fading, active, plan.num_active[rounds])
+    return Schedule(
+        plan.step_sizes[rounds],
+        np.broadcast_to(gain, (len(gain), length, plan.dim)),
+        np.broadcast_to(fading, (len(fading), length, *shape[1:])),
+        active,
+        plan.num_active[rounds],
+    )

@@ -1,0 +1,218 @@
+"""Eight lanes in one value, in compiled code: a vector of floats, of words or of truth values.
+
+The compiler makes vector instructions of plain loops only where it can prove much about them, and not for eight
+passes. These values leave it no choice: an operation on them *is* an instruction for eight lanes (two of four, or half
+of sixteen, where the processor has such). Rules are those of IEEE single precision, but that a product and a sum may be
+fused; a comparison with NaN is false.
+
+The cache of compiled code does not notice changes of this file: whoever changes it must touch :mod:`flmc.kernel`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.core.typing.templates import AbstractTemplate, Signature, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+WIDTH = 8
+_FLAGS = ("contract",)
+
+
+class Vector(types.Type):
+    """The type of eight numbers."""
+
+    def __init__(self, name: str, element: ir.Type) -> None:
+        self.code = ir.VectorType(element, WIDTH)
+        super().__init__(f"{name} of {WIDTH} lanes")
+
+
+FLOATS = Vector("floats", ir.FloatType())
+WORDS = Vector("words", ir.IntType(32))
+TRUTHS = Vector("truths", ir.IntType(1))
+_IN_ARRAYS = {types.float32: FLOATS, types.uint32: WORDS}
+
+
+@register_model(Vector)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Vector) -> None:
+        super().__init__(manager, kind, kind.code)
+
+
+def _define(
+    operation: Callable[..., Any], operands: tuple[Vector, ...], result: Vector, emit: Callable[..., Any]
+) -> None:
+    """What an operator does with vectors: ``emit(builder, *operands)``."""
+
+    @infer_global(operation)
+    class _Typing(AbstractTemplate):
+        def generic(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Signature | None:
+            return signature(result, *operands) if args == operands else None
+
+    @lower_builtin(operation, *operands)
+    def _lowering(context: Any, builder: Any, sig: Signature, args: tuple[Any, ...]) -> Any:
+        return emit(builder, *args)
+
+
+_TWO = (FLOATS, FLOATS)
+_define(operator.add, _TWO, FLOATS, lambda builder, a, b: builder.fadd(a, b, flags=_FLAGS))
+_define(operator.sub, _TWO, FLOATS, lambda builder, a, b: builder.fsub(a, b, flags=_FLAGS))
+_define(operator.mul, _TWO, FLOATS, lambda builder, a, b: builder.fmul(a, b, flags=_FLAGS))
+_define(operator.truediv, _TWO, FLOATS, lambda builder, a, b: builder.fdiv(a, b, flags=_FLAGS))
+_define(operator.neg, (FLOATS,), FLOATS, lambda builder, a: builder.fneg(a))
+_define(operator.lt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered("<", a, b))
+_define(operator.gt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered(">", a, b))
+_define(operator.add, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.add(a, b))
+_define(operator.xor, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.xor(a, b))
+_define(operator.or_, (TRUTHS, TRUTHS), TRUTHS, lambda builder, a, b: builder.or_(a, b))
+
+
+def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), _IN_ARRAYS[kind.dtype].code.as_pointer())
+
+
+def _instruction(function: Callable[..., Any]) -> Any:
+    """Of the types of its arguments: the type of its result, and what it emits."""
+    return intrinsic(function)
+
+
+@_instruction
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """Eight neighbours of a flat array. Nobody checks that they are there."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(_place(context, builder, sig.args[0], *args), align=4)
+
+    return _IN_ARRAYS[array.dtype](array, types.uint64), emit
+
+
+@_instruction
+def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Put eight values beside each other into a flat array. Nobody checks that there is room."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[2], _place(context, builder, sig.args[0], *args[:2]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64, _IN_ARRAYS[array.dtype]), emit
+
+
+def _spread(builder: Any, kind: Vector, value: Any) -> Any:
+    empty = ir.Constant(kind.code, ir.Undefined)
+    first = builder.insert_element(empty, value, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, empty, ir.Constant(WORDS.code, [0] * WIDTH))
+
+
+@_instruction
+def spread(typing: Any, value: Any) -> Any:
+    """The same float in every lane."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _spread(builder, FLOATS, args[0])
+
+    return FLOATS(types.float32), emit
+
+
+@_instruction
+def choose(typing: Any, truth: Any, yes: Any, no: Any) -> Any:
+    """Lane by lane, ``yes`` where it is true, else ``no``."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return yes(TRUTHS, yes, yes), emit
+
+
+@_instruction
+def some(typing: Any, truth: Any) -> Any:
+    """Whether it is true in any lane."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        every = ir.IntType(WIDTH)
+        return builder.icmp_unsigned("!=", builder.bitcast(args[0], every), every(0))
+
+    return types.boolean(TRUTHS), emit
+
+
+@_instruction
+def ones(typing: Any, truth: Any) -> Any:
+    """The word 1 where it is true, else 0."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.zext(args[0], WORDS.code)
+
+    return WORDS(TRUTHS), emit
+
+
+@_instruction
+def shift(typing: Any, words: Any, by: Any) -> Any:
+    """Bits moved upwards; those beyond the end are lost. ``by`` is a constant, as in :func:`turn`."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.shl(args[0], _spread(builder, WORDS, args[1]))
+
+    return WORDS(WORDS, types.uint32), emit
+
+
+@_instruction
+def turn(typing: Any, words: Any, by: Any) -> Any:
+    """Bits moved upwards; those beyond the end come in again at the lower one."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        up, down = args[1], builder.sub(ir.IntType(32)(32), args[1])
+        return builder.or_(
+            builder.shl(args[0], _spread(builder, WORDS, up)), builder.lshr(args[0], _spread(builder, WORDS, down))
+        )
+
+    return WORDS(WORDS, types.uint32), emit
+
+
+@_instruction
+def signed(typing: Any, words: Any) -> Any:
+    """Words, read as signed numbers, as floats."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.sitofp(args[0], FLOATS.code)
+
+    return FLOATS(WORDS), emit
+
+
+@_instruction
+def whole(typing: Any, floats: Any) -> Any:
+    """Floats without their fractions, as words."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fptosi(args[0], WORDS.code)
+
+    return WORDS(FLOATS), emit
+
+
+@_instruction
+def pick(typing: Any, table: Any, index: Any) -> Any:
+    """Entries of an array of floats, each lane its own. Nobody checks that they are there."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        result = ir.Constant(FLOATS.code, ir.Undefined)
+        for lane in map(ir.IntType(32), range(WIDTH)):
+            number = builder.zext(builder.extract_element(args[1], lane), ir.IntType(64))
+            result = builder.insert_element(result, builder.load(builder.gep(data, [number])), lane)
+        return result
+
+    return FLOATS(table, WORDS), emit
+
+
+@_instruction
+def root(typing: Any, floats: Any) -> Any:
+    """The square root."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = ir.FunctionType(FLOATS.code, [FLOATS.code])
+        return builder.call(get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{WIDTH}f32"), args)
+
+    return FLOATS(FLOATS), emit

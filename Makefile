@@ -37,11 +37,11 @@ $(BIN)/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv --constraint constraints.txt
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[$(EXTRAS)]' --constraint constraints.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS)]' --constraint constraints.txt
 	touch $@
 
 $(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[$(EXTRAS),test]' --constraint constraints.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS),test]' --constraint constraints.txt
 	touch $@ $(VENV)/.installed
 
 clean:

@@ -135,11 +135,11 @@ def test_search_on_a_small_table() -> None:
     table.keys = lambda: [key for key in search.ErrorTable.keys(table) if key[2:] == (1.0, "entry")]  # type: ignore[method-assign]
     table.fill()
     printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
-    figures = search.figures_of(table, printed)
+    figures = search.Figures(table).of(printed)
     assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
     grid = table.gains["digital"]
     key = ("digital", 0.05, 1.0, "entry")
-    np.testing.assert_allclose(table.errors(key, float(grid[1])), np.exp(table._tables[key][1]))
+    np.testing.assert_allclose(table.errors(key, grid[1:2])[0], np.exp(table._tables[key][1]))
 
 
 def test_norm_clipping() -> None:

@@ -106,7 +106,21 @@ def draw_curves(
         }
         axes.plot(x, y, label=name, **style)
         axes.fill_between(x, np.maximum(y - se, 1e-300), y + se, color=style["color"], alpha=0.25, linewidth=0)
+    _make_logarithmic(axes)
+
+
+def _make_logarithmic(axes: Axes) -> None:
+    """Labels in plain numbers; at 2 and 5 too where there are few powers of ten."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(FuncFormatter(_label_of_minor_tick) if high < 30 * low else NullFormatter())
+
+
+def _label_of_minor_tick(value: float, _: int | None) -> str:
+    return f"{value:g}" if f"{value:e}"[0] in "25" else ""
 
 
 def draw_mse(
@@ -152,7 +166,7 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
             styles = SCHEME_STYLES if number != "4" else None
             figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
             # All these pictures have the same shape: margins once and for all, for finding them takes half of the time.
-            figure.subplots_adjust(left=0.125, right=0.985, bottom=0.165, top=0.9, wspace=0.36)
+            figure.subplots_adjust(left=0.125, right=0.975, bottom=0.165, top=0.9, wspace=0.36)
             draw_mse(left, rows, curves, study.trace, styles=styles)
             draw_variance_ratio(right, rows, curves, styles=styles)
             for axes in (left, right):

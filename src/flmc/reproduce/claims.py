@@ -38,21 +38,23 @@ class Verdict:
     holds: bool
 
 
-def paired(first: Array, second: Array) -> tuple[float, float, float]:
-    """Ratio of mean errors with its 99 % interval, from the paired differences: experiments are pairs."""
-    difference, scale = first - second, float(second.mean())
-    half = _Z * float(difference.std(ddof=1)) / math.sqrt(len(difference)) / scale
-    ratio = float(first.mean()) / scale
-    return ratio, ratio - half, ratio + half
+def paired(first: Array, second: Array) -> Array:
+    """Ratio of mean errors (..., experiment) with the ends of its 99 % interval, (..., 3), from the paired differences:
+    experiments are pairs."""
+    difference, scale = first - second, second.mean(axis=-1)
+    half = _Z * difference.std(axis=-1, ddof=1) / math.sqrt(difference.shape[-1]) / scale
+    ratio = first.mean(axis=-1) / scale
+    return np.stack([ratio, ratio - half, ratio + half], axis=-1)
 
 
-def wins_throughout(ours: Array, theirs: Array) -> tuple[bool, tuple[float, float, float]]:
+def wins_throughout(ours: Array, theirs: Array) -> tuple[bool, Array]:
     """Whether ours is smaller at every point (point, experiment), and the ratio that speaks most against it."""
-    ratios = [paired(a, b) for a, b in zip(ours, theirs, strict=True)]
-    return all(high < 1 for _, _, high in ratios), max(ratios, key=lambda ratio: ratio[2])
+    ratios = paired(ours, theirs)
+    worst = ratios[np.argmax(ratios[:, 2])]
+    return bool(worst[2] < 1), worst
 
 
-def _interval(values: tuple[float, float, float]) -> str:
+def _interval(values: Array) -> str:
     middle, low, high = values
     return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
 
@@ -68,13 +70,10 @@ def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
 
 def saturation(x: Array, errors: Array) -> tuple[float, str]:
     """Smallest x from which the mean error falls no further, by more than 1 % and significantly, up to the last x."""
-    last = errors[-1]
-    for index in range(len(x)):
-        ratio, low, _ = paired(errors[index], last)
-        if ratio < 1 + _NEGLIGIBLE or low < 1:
-            low_x, high_x = _bootstrap_saturation(x, errors)
-            return float(x[index]), f"{x[index]:g} [{low_x:g}, {high_x:g}]"
-    raise AssertionError("the last point does not differ from itself")
+    ratio, low, _ = paired(errors, errors[-1:]).T
+    found = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]  # the last point does not differ from itself
+    low_x, high_x = _bootstrap_saturation(x, errors)
+    return float(found), f"{found:g} [{low_x:g}, {high_x:g}]"
 
 
 def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
@@ -191,9 +190,8 @@ def larger_slopes_later(figures: Figures) -> Verdict:
 
 def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
     """Smallest x from which ours is smaller at every point; None if it never is."""
-    ahead = [paired(a, b)[2] < 1 for a, b in zip(ours, theirs, strict=True)]
-    behind = [i for i, value in enumerate(ahead) if not value]
-    first = behind[-1] + 1 if behind else 0
+    behind = np.flatnonzero(paired(ours, theirs)[:, 2] >= 1)
+    first = behind[-1] + 1 if len(behind) else 0
     return float(x[first]) if first < len(x) else None
 
 

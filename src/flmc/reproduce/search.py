@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -148,12 +148,12 @@ class ErrorTable:
         planned = plan(self.model, uplink, Limits(langevin="off"), step_size=step, gain=gain, forecast=False)
         return simulate(planned, self.model, self.seed, engine=self.engine)[1].moments.mean_square
 
-    def errors(self, key: tuple[str, float, float, str], gain: float) -> Array:
-        """Interpolated in logarithms, experiment by experiment."""
+    def errors(self, key: tuple[str, float, float, str], gain: Array) -> Array:
+        """Interpolated in logarithms, experiment by experiment, (gain, experiment)."""
         gains, table = np.log(self.gains[key[0]]), self._tables[key]
-        place = float(np.clip(np.interp(math.log(gain), gains, np.arange(len(gains))), 0, len(gains) - 1))
-        low = min(int(place), len(gains) - 2)
-        share = place - low
+        place = np.interp(np.log(gain), gains, np.arange(len(gains)))
+        low = np.minimum(place.astype(int), len(gains) - 2)
+        share = (place - low)[:, None]
         return np.asarray(np.exp((1 - share) * table[low] + share * table[low + 1]))
 
 
@@ -173,31 +173,52 @@ class Found:
         )
 
 
-def figures_of(table: ErrorTable, combination: Combination) -> dict[str, dict[str, tuple[Array, Array]]]:
-    """The three figures under a combination."""
+Curve = tuple[Array, Array]
 
-    def curve(scheme: str, slope: float, points: list[tuple[float, float, float]]) -> tuple[Array, Array]:
-        factor = combination.digital_step if scheme == "digital" else combination.analog_step
-        key = (scheme, slope if scheme == "digital" else 0.0, factor, combination.clipping)
-        errors = [table.errors(key, gain_of(combination, scheme, slope, snr, eps)) for _, snr, eps in points]
-        return np.array([x for x, _, _ in points]), np.stack(errors)
 
-    snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
-    epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
-    slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
-    return {
-        "2": {scheme: curve(scheme, 0.05, snr) for scheme in ("digital", "analog")},
-        "3": {scheme: curve(scheme, 0.05, epsilons) for scheme in ("digital", "analog")},
-        "4": {f"a = {a:g}": curve("digital", a, slopes) for a in readings.SLOPES},
-    }
+class Figures:
+    """The three figures under a combination, from a table; a curve is computed once for all combinations that do not
+    differ in what its scheme depends on."""
+
+    def __init__(self, table: ErrorTable) -> None:
+        self._table = table
+        self._curves: dict[object, Curve] = {}
+
+    def of(self, combination: Combination) -> dict[str, dict[str, Curve]]:
+        """By number and name of the curve."""
+        snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
+        epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
+        slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
+        both = ("digital", "analog")
+        return {
+            "2": {scheme: self._curve("2", combination, scheme, 0.05, snr) for scheme in both},
+            "3": {scheme: self._curve("3", combination, scheme, 0.05, epsilons) for scheme in both},
+            "4": {f"a = {a:g}": self._curve("4", combination, "digital", a, slopes) for a in readings.SLOPES},
+        }
+
+    def _curve(
+        self, figure: str, combination: Combination, scheme: str, slope: float, points: list[tuple[float, float, float]]
+    ) -> Curve:
+        digital = scheme == "digital"
+        own = replace(combination, **({"half": "", "analog_step": 0.0} if digital else {"digital_step": 0.0}))
+        if (figure, slope, own) not in self._curves:
+            factor = own.digital_step if digital else own.analog_step
+            key = (scheme, slope if digital else 0.0, factor, own.clipping)
+            gains = [gain_of(combination, scheme, slope, snr, epsilon) for _, snr, epsilon in points]
+            self._curves[figure, slope, own] = (
+                np.array([x for x, _, _ in points]),
+                self._table.errors(key, np.array(gains)),
+            )
+        return self._curves[figure, slope, own]
 
 
 def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
     """Judge every combination; those with most claims first, fewest changes first among them."""
     found = []
     everything = list(combinations())
+    figures = Figures(table)
     for index, combination in enumerate(everything):
-        verdicts = judge(figures_of(table, combination))
+        verdicts = judge(figures.of(combination))
         found.append(Found(combination, tuple(name for name in CLAIMS if verdicts[name].holds)))
         if progress is not None:
             progress((index + 1) / len(everything))

@@ -46,6 +46,7 @@ def test_public_names_are_frozen() -> None:
         "replace",
         "resume",
         "run",
+        "spent",
     ]
     for name in flmc.__all__:
         assert getattr(flmc, name) is not None

@@ -166,7 +166,7 @@ def test_one_example_costs_less_than_a_device() -> None:
     assert analog.mu == pytest.approx(8e-3 * math.sqrt(950))
 
 
-@settings(max_examples=full(12, 2))
+@settings(max_examples=full(12, 1))
 @given(
     a=st.floats(0.005, 0.05),
     c=st.floats(1.0, 20.0),
@@ -220,9 +220,8 @@ def test_what_example_privacy_needs() -> None:
     with pytest.raises(InvalidSetting, match="needs privacy 'tight'"):
         delta_of(event_of(EXAMPLE, [(1.0, 5)], "example"), 1.0, "tail", 20)
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(1, num_experiments=1))
-    plan = flmc.plan(model, EXAMPLE, num_rounds=4, num_burn_in=1, forecast=False)
     with pytest.raises(InvalidSetting, match="example_clip needs examples"):
-        flmc.run(plan, model)
+        flmc.plan(model, EXAMPLE, num_rounds=4, num_burn_in=1, forecast=False)
     # A whole device moves no further than twice the clip.
     wide = flmc.Digital(clip=30.0, example_clip=40.0)
     assert event_of(wide, [(1.0, 5)], "example") == event_of(wide, [(1.0, 5)])
@@ -354,12 +353,56 @@ def test_ledger_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["ledger", str(tmp_path)]) == 2
 
 
+def test_a_damaged_ledger_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert main(["run", "--rounds", "40", "--burn-in", "10", "--chains", "2", "--json", "--out", str(out)]) == 0
+    capsys.readouterr()
+    whole = (out / "ledger.txt").read_bytes()
+    for damaged, message in (
+        (whole.replace(b'"round":3,', b'"round":7,'), "damaged behind round 2"),
+        (b"\n".join(whole.split(b"\n")[:11]) + b"\n", "ends with round 11"),
+    ):
+        (out / "ledger.txt").write_bytes(damaged)
+        assert main(["ledger", str(out)]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_what_a_run_from_python_has_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The dimension is the model's, whatever the settings' default."""
+    own = flmc.Model.from_gradient(
+        lambda theta: np.repeat(theta[:, None], 4, axis=1), prior=flmc.Normal(0, 1), dim=12, num_devices=4,
+        smoothness=9.0, convexity=1.0,
+    )  # fmt: skip
+    plan = flmc.plan(own, flmc.Digital(), num_rounds=20, num_burn_in=10)
+    flmc.run(plan, own, out=tmp_path / "run")
+    assert plan.run_cost is not None
+    found = flmc.spent(flmc.load(tmp_path / "run"), plan)
+    assert found.points[-1][1] == pytest.approx(plan.run_cost.epsilon, rel=1e-9)
+    assert main(["ledger", str(tmp_path / "run")]) == 2
+    assert "flmc.spent(flmc.load(DIR), plan)" in capsys.readouterr().err
+
+
+def test_the_ledger_of_a_model_of_the_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "twelve.py").write_text(
+        "import flmc, numpy as np\n"
+        "model = flmc.Model.from_gradient(lambda t: np.repeat(t[:, None], 4, axis=1), prior=flmc.Normal(0, 1), dim=12,"
+        " num_devices=4, smoothness=9.0, convexity=1.0)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    asked = ["--model", "twelve:model", "--rounds", "20", "--burn-in", "10", "--chains", "2", "--json"]
+    assert main(["run", *asked, "--out", "run"]) == 0
+    stated = json.loads(capsys.readouterr().out)["plan"]["privacy"]["run"]["epsilon"]
+    assert main(["ledger", "run", "--json"]) == 0
+    assert max(json.loads(capsys.readouterr().out)["devices"]) == pytest.approx(stated, rel=1e-9)
+
+
 def test_each_device_has_spent_its_own() -> None:
-    from flmc.config import merge
     from flmc.spent import spent_curve
 
     entries = [json.dumps({"round": r + 1, "gain": [0.2], "silent": [0] if r % 2 else []}) for r in range(20)]
-    curve = spent_curve(entries, flmc.Digital(), 3, merge({}, {}))
+    curve = spent_curve(entries, flmc.Digital(), flmc.Limits(), 3, 5)
     assert curve.transmitted == [10, 20, 20]
     assert curve.devices[0] == pytest.approx(epsilon_of(event_of(flmc.Digital(), [(0.2, 50)]), 1e-5))
     assert curve.devices[1] == curve.devices[2] == curve.points[-1][1] > curve.devices[0]

@@ -16,6 +16,11 @@ def test_normal_distribution_function(x: float) -> None:
     assert float(ndtr(np.array(x))) == pytest.approx(float(scipy.special.ndtr(x)), rel=1e-13)
 
 
+def test_large_arrays() -> None:
+    x = np.linspace(-35, 35, 100_001)
+    np.testing.assert_allclose(ndtr(x), [float(ndtr(value)) for value in x], rtol=1e-13)
+
+
 @given(st.floats(-1e4, 10))
 def test_its_logarithm(x: float) -> None:
     assert log_ndtr(x) == pytest.approx(float(scipy.special.log_ndtr(x)), rel=1e-11, abs=1e-300)

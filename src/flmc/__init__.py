@@ -12,6 +12,7 @@ from flmc.planning import plan
 from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
 from flmc.record import Record, load
 from flmc.run import Comparison, Result, compare, resume, run
+from flmc.spent import spent
 from flmc.uplink import Analog, Digital, Ideal, Uplink, replace
 from flmc.version import VERSION
 
@@ -49,4 +50,5 @@ __all__ = [
     "replace",
     "resume",
     "run",
+    "spent",
 ]

@@ -49,7 +49,13 @@ class Problem:
 
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
     """Build what the settings describe; a model that was built before may be used again."""
-    limits = Limits(
+    model = make_model(settings) if model is None else model
+    return Problem(model, make_uplink(settings), make_limits(settings))
+
+
+def make_limits(settings: Settings) -> Limits:
+    """What limits the gain besides power."""
+    return Limits(
         epsilon=settings.epsilon,
         delta=settings.delta,
         privacy=settings.privacy,
@@ -59,7 +65,6 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
         allocation=settings.allocation,
         langevin=settings.langevin,
     )
-    return Problem(make_model(settings) if model is None else model, make_uplink(settings), limits)
 
 
 def make_model(settings: Settings) -> Model:
@@ -114,7 +119,14 @@ def _example_shrink(settings: Settings) -> float:
     if settings.example_clip is None:
         _refuse(settings, ("example_shrink",), "is for example_clip")
         return 1.0
-    return shrink_factor(settings.example_clip) if settings.example_shrink == "auto" else settings.example_shrink
+    if settings.example_shrink != "auto":
+        return settings.example_shrink
+    if settings.model != "linear":
+        raise InvalidSetting(
+            "example_shrink 'auto' is for linear regression: give a number in (0, 1] for your own model, what clipping"
+            " examples leaves of its gradients"
+        )
+    return shrink_factor(settings.example_clip)
 
 
 def _refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:

@@ -1,15 +1,17 @@
 r"""An attack on our own uplink: an empirical lower bound on epsilon, beside the accountant's upper bound.
 
-Two worst-case neighbours, many times: in one world a device's gradients are at the clip, with signs that alternate over
-rounds (so that noise which repeats would cancel), in the other they are the opposite. They go through the real code:
-clip, quantise, superposition with other devices, noise. The adversary knows the other devices' symbols and everything
-that is public, and adds up the logarithms of the likelihood ratios. Her threshold is chosen on one part of the trials;
-on the rest, the rates of right and false alarms have Clopper-Pearson bounds, and
+Two worst-case neighbours, many times: in one world a device's gradients are at the clip, with signs that change over
+rounds and entries without any period (so that random numbers which repeat would show), in the other they are the
+opposite. They go through the package's own clipping, quantisation, channel inversion and superposition, with random
+numbers of the audit's own: the compiled engine and the streams of a run are not attacked. The adversary knows the other
+devices' symbols and everything that is public, and adds up the logarithms of the likelihood ratios. Her threshold is
+chosen on one part of the trials; on the rest, the rates of right and false alarms have Clopper-Pearson bounds, and
 
 .. math:: \epsilon \ge \ln\frac{\text{TPR}_{\text{low}} - \delta}{\text{FPR}_{\text{high}}}
 
 holds with the stated confidence for any (epsilon, delta)-private mechanism, in either direction. Above the
-accountant's bound it proves that something is broken; below, it proves nothing."""
+accountant's bound it proves that something is broken; below, it proves nothing. Even of two worlds that can be told
+apart for certain, so many trials prove no more than an epsilon of about the logarithm of their number."""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ from flmc.channel import invert_channel, superpose_received
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.plan import Plan
+from flmc.power import finite_cap
 from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import event_of
 from flmc.table import format_pairs, format_up
@@ -50,7 +53,12 @@ class Scene:
     @classmethod
     def of_plan(cls, plan: Plan, num_rounds: int) -> Scene:
         """The plan's loudest cap, over some rounds."""
-        return cls(plan.uplink, float(plan.gain.max()), plan.dim, plan.num_devices, num_rounds)
+        if plan.limits.neighbouring != "device":
+            raise InvalidSetting(
+                f"the audit attacks whole devices, and the plan's neighbouring is {plan.limits.neighbouring!r}; make"
+                " one with 'device'"
+            )
+        return cls(plan.uplink, float(finite_cap(plan.uplink, plan.gain).max()), plan.dim, plan.num_devices, num_rounds)
 
 
 def transmit(scene: Scene, gradient: Array, trials: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -76,9 +84,15 @@ Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array
 
 
 def canary(scene: Scene) -> Array:
-    """The attacked device's gradients (round, entry) in one world; the other has the opposite."""
-    signs = np.where(np.arange(scene.num_rounds) % 2 == 0, 1.0, -1.0)
-    return np.asarray(scene.uplink.clip * signs[:, None] * np.ones(scene.dim))
+    """The attacked device's gradients (round, entry) in one world; the other has the opposite. Their signs are Thue and
+    Morse's over rounds and over entries, which repeat nowhere for long."""
+    by_round, by_entry = (_thue_morse(count) for count in (scene.num_rounds, scene.dim))
+    return np.asarray(scene.uplink.clip * by_round[:, None] * by_entry)
+
+
+def _thue_morse(count: int) -> Array:
+    """+1 for numbers whose binary digits have an even sum, else -1."""
+    return np.array([(-1.0) ** number.bit_count() for number in range(count)])
 
 
 def log_ratio(scene: Scene, own: Array, gradient: Array) -> Array:
@@ -98,7 +112,8 @@ def _log(value: float) -> float:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the attack found; ``lower`` holds with ``confidence``, ``upper`` is the accountant's."""
+    """What the attack found; ``lower`` holds with ``confidence``, ``upper`` is the accountant's, and ``most`` is the
+    largest lower bound that so many trials could have given."""
 
     num_rounds: int
     delta: float
@@ -106,6 +121,7 @@ class Audit:
     lower: float
     upper: float
     confidence: float
+    most: float
 
     @property
     def broken(self) -> bool:
@@ -118,7 +134,12 @@ class Audit:
         return {**vars(self), "upper": upper, "broken": self.broken}
 
     def __str__(self) -> str:
-        verdict = "REFUTED: the mechanism leaks more than it states" if self.broken else "not refuted"
+        if self.broken:
+            verdict = "REFUTED: the mechanism leaks more than it states"
+        elif self.most <= self.upper:
+            verdict = f"cannot decide: {self.trials} trials can refute an epsilon below {self.most:.3g} only"
+        else:
+            verdict = "not refuted"
         return format_pairs(
             f"audit over {self.num_rounds} rounds, delta {self.delta:g}, {self.trials} trials in each world",
             [
@@ -143,6 +164,7 @@ def audit(
     checks.between("delta", delta, 0.0, 1.0)
     if checks.at_least("trials", trials, 1) < 1000:
         raise InvalidSetting(f"trials must be at least 1000 for any bound worth its name, got {trials}")
+    checks.fits("the trials", 16.0 * trials)
     sent = [(scene.gain, scene.dim * scene.num_rounds)]
     upper = epsilon_of(event_of(scene.uplink, sent), delta)
     gradient = canary(scene)
@@ -160,7 +182,8 @@ def audit(
             progress(done / trials)
     first, second = (np.concatenate(parts) for parts in statistics)
     lower = lower_bound(first, second, delta, confidence)
-    return Audit(scene.num_rounds, delta, trials, lower, upper, confidence)
+    apart = lower_bound(np.ones(trials), np.zeros(trials), delta, confidence)
+    return Audit(scene.num_rounds, delta, trials, lower, upper, confidence, apart)
 
 
 def lower_bound(first: Array, second: Array, delta: float, confidence: float = CONFIDENCE) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,23 @@ def number(name: str, value: Any) -> float:
     return result
 
 
-def positive(name: str, value: Any) -> float:
-    """A finite number above zero."""
+def positive(name: str, value: Any, *, extreme: float = math.inf) -> float:
+    """A finite number above zero; neither above ``extreme`` nor below its inverse, if given."""
     result = number(name, value)
     if result <= 0:
         raise InvalidSetting(f"{name} must be positive, got {value!r}")
+    if not 1 / extreme <= result <= extreme:
+        raise InvalidSetting(f"{name} must lie between {1 / extreme:g} and {extreme:g}, got {value!r}")
     return result
+
+
+def fits(what: str, num_bytes: float) -> None:
+    """Refuse what this machine's memory cannot hold, before it is tried."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if num_bytes > memory:
+        raise InvalidSetting(
+            f"{what} would take {num_bytes / 1e9:.3g} GB of memory, and this machine has {memory / 1e9:.3g}; use less"
+        )
 
 
 def at_least(name: str, value: Any, lowest: int) -> int:

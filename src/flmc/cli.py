@@ -18,7 +18,7 @@ import typer
 
 import flmc
 from flmc import checks
-from flmc.assemble import Problem, assemble, make_uplink
+from flmc.assemble import Problem, assemble, make_limits, make_uplink
 from flmc.config import Settings, merge
 from flmc.errors import FlmcError, Interrupted, InvalidSetting, RunFailed
 from flmc.options import with_settings
@@ -26,7 +26,7 @@ from flmc.plan import Plan
 from flmc.record import check_new, clean_up, describe, is_finished, load
 from flmc.run import Result, resume, run
 from flmc.signals import interrupting_at_sigterm, stopping_at_signals
-from flmc.spent import spent_curve
+from flmc.spent import check_ledger, spent_curve
 from flmc.sweep import Grid, on_dask, on_this_machine, sweep
 from flmc.table import format_pairs
 
@@ -189,14 +189,22 @@ def ledger_command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="what `flmc run --out` made")],
     json_: Json = False,
 ) -> None:
-    """What a recorded run has spent: epsilon against round, for the device that transmitted most, and a picture."""
+    """What a recorded run has spent: epsilon against round, for the device that spent most, and a picture."""
     from flmc.figures import draw_ledger_file
 
     record = load(directory)
-    if not record.ledger or record.asked.get("settings") is None:
-        raise InvalidSetting(f"{str(directory)!r} holds no ledger of a run that `flmc run` made")
-    settings = merge({}, record.asked["settings"])
-    curve = spent_curve(record.ledger, make_uplink(settings), record.asked["plan"]["num_devices"], settings)
+    check_ledger(record)
+    if not record.ledger:
+        raise InvalidSetting(f"{str(directory)!r} holds no ledger")
+    if record.asked.get("settings") is None:
+        raise InvalidSetting(
+            f"{str(directory)!r} was made from Python, with a plan that is known there only: use"
+            " flmc.spent(flmc.load(DIR), plan)"
+        )
+    settings, planned = merge({}, record.asked["settings"]), record.asked["plan"]
+    curve = spent_curve(
+        record.ledger, make_uplink(settings), make_limits(settings), planned["num_devices"], planned["dim"]
+    )
     if json_:
         _print_json(
             {
@@ -204,6 +212,7 @@ def ledger_command(
                 "curve": curve.points,
                 "transmitted": curve.transmitted,
                 "devices": curve.devices,
+                "budget": curve.budget,
             }
         )
         return

@@ -47,6 +47,7 @@ def draw_linear(
     ``theta`` defaults to the paper's ground truth, repeated or cut to ``dim`` entries. Samples are dealt to devices
     evenly, or as ``device_sizes`` says. With ``num_experiments`` the arrays get a leading axis; data set number e is
     the same whatever their number."""
+    checks.fits("the examples", 8.0 * num_samples * (dim + 1) * (num_experiments or 1))
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.positive("noise_variance", noise_variance)
     if num_experiments is None:
@@ -73,6 +74,10 @@ def draw_linear_statistics(
     With kind `examples` they are those of the very data sets that :func:`draw_linear` draws; with `sufficient` they are
     drawn directly, which is faster and exact in law, but gives other data sets.
     """
+    if kind == "examples":
+        checks.fits("the examples of one data set", 8.0 * num_samples * (dim + 1))
+    checks.fits("the statistics of one data set", 8.0 * num_devices * dim**2)
+    checks.fits("the posteriors of all data sets", 16.0 * num_experiments * dim**2)
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.one_of("kind", kind, KINDS)
     checks.positive("noise_variance", noise_variance)

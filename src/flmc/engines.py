@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from flmc import engine
+from flmc import checks, engine
 from flmc.chains import AS_USUAL, Chains, How, stretch_of
 from flmc.errors import InvalidSetting
 from flmc.model import Model
@@ -102,6 +102,9 @@ def simulate(
 ) -> tuple[str, Chains]:
     """Run to the end or ``last_round``, or until ``stop`` says so, in stretches of half a second or ``most_rounds``:
     the name of the engine and where the chains stand."""
+    kept = plan.num_rounds - plan.num_burn_in if keep_draws else 0
+    each = 8.0 * plan.dim * (2 + kept) + 8.0 * plan.dim**2
+    checks.fits("the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains)
     chosen = choose(engine, plan, model)
     chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
     if keeper is not None:

@@ -49,7 +49,7 @@ class ConstantFading(Fading):
     constant = True
 
     def __post_init__(self) -> None:
-        checks.positive("fading", self.gain)
+        checks.positive("fading", self.gain, extreme=1e30)
 
     def draw(self, rng: np.random.Generator, num_rounds: int, num_devices: int, dim: int) -> Array:
         """One number."""
@@ -85,7 +85,7 @@ class RayleighFading(Fading):
     scale: float = 0.04
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
+        checks.positive("fading scale", self.scale, extreme=1e30)
 
     def draw(self, rng: np.random.Generator, num_rounds: int, num_devices: int, dim: int) -> Array:
         """The root of an exponential variable."""

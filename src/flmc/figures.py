@@ -266,7 +266,12 @@ def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
     axes.plot(rounds, epsilon, color=COLOURS[0], marker="o", markersize=3)
     axes.set_xlabel("round")
     axes.set_ylabel(f"epsilon spent, at delta = {curve.run_delta:g}")
+    if curve.budget is not None:
+        axes.axhline(curve.budget, color="0.4", linestyle=":", linewidth=1, label="budget of the run")
+        axes.legend(fontsize=7, frameon=False)
     axes.set_ylim(bottom=0)
+    axes.locator_params(axis="x", integer=True)
+    axes.set_title(f"neighbouring: {curve.neighbouring.partition(' ')[0]}", fontsize=9)
     return _write_png(figure, out / "ledger.png")
 
 

@@ -143,9 +143,12 @@ class Log:
                 os.fsync(stream.fileno())
 
     @staticmethod
-    def read(path: Path) -> list[str]:
-        """The whole entries of a log that somebody else may be writing."""
-        return _read_entries(path)[0]
+    def read(path: Path) -> tuple[list[str], bool]:
+        """The whole entries of a log that somebody else may be writing; and whether it is damaged: what follows them is
+        more than an entry that is not yet whole."""
+        entries, whole = _read_entries(path)
+        rest = path.read_bytes()[whole:] if path.exists() else b""
+        return entries, b"\n" in rest
 
     def append(self, texts: Sequence[str]) -> None:
         """Add entries, and return when they are on the disk. If that fails, the file is as before."""

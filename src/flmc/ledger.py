@@ -11,6 +11,7 @@ import json
 from flmc.errors import InvalidSetting
 from flmc.files import Log
 from flmc.plan import Plan
+from flmc.power import finite_cap
 
 
 def entries(plan: Plan, first: int, until: int) -> list[str]:
@@ -23,7 +24,7 @@ def entries(plan: Plan, first: int, until: int) -> list[str]:
 
 def _what(plan: Plan, index: int) -> str:
     """Gain of every entry (one where they are equal), and who was silent; without the opening brace."""
-    gain = plan.gain[0 if len(plan.gain) == 1 else index]
+    gain = finite_cap(plan.uplink, plan.gain[0 if len(plan.gain) == 1 else index])
     silent = [] if plan.active is None else [k for k, on in enumerate(plan.active[index]) if not on]
     return json.dumps({"gain": [float(value) for value in gain], "silent": silent}, separators=(",", ":"))[1:]
 

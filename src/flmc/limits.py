@@ -34,7 +34,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
-            checks.positive("epsilon", self.epsilon)
+            checks.positive("epsilon", self.epsilon, extreme=1e15)
         checks.between("delta", self.delta, 0.0, 1.0)
         checks.between("run_delta", self.run_delta, 0.0, 1.0)
         checks.one_of("privacy", self.privacy, ("tight", "tail", "paper", "off"))

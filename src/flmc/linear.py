@@ -9,6 +9,7 @@ import numpy as np
 
 from flmc import checks
 from flmc.checks import Array
+from flmc.clip import clip
 from flmc.errors import InvalidSetting
 from flmc.model import Gaussian, Model, Normal, Quadratic
 
@@ -189,9 +190,11 @@ class LinearGaussian(Model):
         for e in range(len(theta)):
             for k, (end, size) in enumerate(zip(ends, examples.device_sizes, strict=True)):
                 u, v = features[e, end - size : end], targets[e, end - size : end]
-                residual = (theta[e] @ u.T - v) / self._variance
-                for i in range(self.dim):
-                    local[e, :, k, i] = np.clip(residual * u[:, i], -example_clip, example_clip).sum(axis=1)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    residual = (theta[e] @ u.T - v) / self._variance
+                    for i in range(self.dim):
+                        # Every example by itself: one that is not a number must not silence the others.
+                        local[e, :, k, i] = clip(residual * u[:, i], example_clip).sum(axis=1)
         return local + prior[:, :, None]
 
     @property

@@ -95,7 +95,8 @@ class Model(ABC):
 
     def clipped_gradient(self, theta: Array, example_clip: float, experiments: slice = slice(None)) -> Array:
         """The same with the gradient entries of every example clipped at ``example_clip`` before they are summed; the
-        prior's share is public and is not clipped."""
+        prior's share is public and is not clipped. An entry that is not a number counts as 0 for its example alone:
+        else one example could silence a whole device, which is more than it may change."""
         raise InvalidSetting(
             f"example_clip needs the gradients of single examples, which {type(self).__name__} does not give"
         )

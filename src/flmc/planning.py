@@ -18,7 +18,7 @@ from flmc.model import Model
 from flmc.plan import Plan
 from flmc.power import draw_planned_fading, planned_power_limit, power_scale, realised_gain
 from flmc.prediction import Prediction, predict
-from flmc.privacy.account import epsilon_of
+from flmc.privacy.account import epsilon_of, nothing_allowed
 from flmc.privacy.event import count_gains, event_of
 from flmc.spending import privacy_limited_gain
 from flmc.temperature import auto_burn_in_factor, auto_step_size, calibrated_gain, paper_gain, rounds_needed
@@ -26,6 +26,9 @@ from flmc.uplink import Ideal, Uplink
 
 PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
 """The paper's step sizes, section IV; the ideal sampler takes the analog one."""
+
+
+_MOST_TRIALS = 100
 
 
 def plan(
@@ -62,6 +65,7 @@ def plan(
         checks.at_least("num_rounds", num_rounds, 1),
         checks.at_least("num_burn_in", num_burn_in, 0),
     )
+    checks.fits("a plan of so many rounds", 64.0 * num_rounds)
     if num_burn_in >= num_rounds:
         raise InvalidSetting(f"num_burn_in must be below num_rounds = {num_rounds}, got {num_burn_in}")
     checks.one_of("start", start, ("prior", "zero"))
@@ -69,20 +73,23 @@ def plan(
     if num_fast > num_burn_in:
         raise InvalidSetting(f"num_fast must not exceed num_burn_in = {num_burn_in}, got {num_fast}")
 
+    if uplink.example_clip is not None:
+        model.clipped_gradient(np.zeros((1, 1, model.dim)), uplink.example_clip, slice(0, 1))  # or say why it cannot
     curvature = _Curvature.of(model, public_smoothness, public_convexity)
     task = _Task(model, uplink, limits, curvature, num_rounds, _check_active(active, num_rounds, model.num_devices))
     distance = _distance(model, start)
     power, privacy = task.power_limit(), task.privacy_limit()
-    step, computed = task.step_size(step_size, min(power, privacy))
+    given = None if gain is None else task.check_gain(gain)
+    step, computed = task.step_size(step_size, min(power, privacy) if given is None else float(given.max()))
     factor = task.burn_in_factor(burn_in_step_factor, step if computed else None, num_fast, distance)
     langevin = task.langevin_limit(step, factor, num_fast)
     gain_limits = GainLimits(power, float(np.median(langevin[-(num_rounds - num_burn_in) :])), privacy)
-    if gain is None and limits.allocation == "adaptive":
+    if given is not None:
+        cap = given
+    elif limits.allocation == "adaptive":
         cap = task.adaptive_gain(step, factor, num_fast, num_burn_in, np.minimum(langevin, power), privacy)
-    elif gain is None:
-        cap = np.minimum(langevin, min(privacy, power) if uplink.fading.constant else privacy)
     else:
-        cap = task.check_gain(gain)
+        cap = np.minimum(langevin, min(privacy, power) if uplink.fading.constant else privacy)
     if not np.isfinite(np.minimum(cap, power)).all():
         raise InvalidSetting("nothing limits the gain, neither power nor Langevin noise nor privacy: give a gain")
     decided = Plan(
@@ -101,7 +108,7 @@ def plan(
         gain_limits=gain_limits,
         planned_gain=task.planned_gain(cap, num_burn_in),
         binding="given" if gain is not None else gain_limits.binding,
-        data_dependent=computed and not curvature.public,
+        data_dependent=(computed or (gain is None and limits.allocation == "adaptive")) and not curvature.public,
     )
     needed = task.burn_in_needed(decided, distance, automatic=computed and burn_in_step_factor == "auto")
     decided = replace(decided, rounds_needed=needed)
@@ -121,7 +128,7 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
     heat, needed = decided.temperature, decided.rounds_needed
     if heat is None:
         return replace(decided, warnings=("the link has no slope: temperature and rounds needed are unknown",))
-    warnings: list[str] = []
+    warnings = _over_budget(decided)
     prediction = None
     if needed is None:
         warnings.append("whether the burn-in is long enough cannot be judged without the convexity of the model")
@@ -140,11 +147,47 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
         warnings.append("devices come and go: what the absent would have said is noise that the temperature leaves out")
     elif isinstance(model, LinearGaussian) and decided.uplink.example_clip is not None:
         warnings.append(_shift_in_words(model, decided.uplink.example_clip))
+        unclipped = replace(decided.uplink, example_clip=None, example_shrink=1.0)
+        warnings += _judge_roughly(predict(model, unclipped, decided.step_size, _noise_of(decided)))
     elif isinstance(model, LinearGaussian):
-        noise = decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0)
-        prediction = predict(model, decided.uplink, decided.step_size, noise)
+        prediction = predict(model, decided.uplink, decided.step_size, _noise_of(decided))
         warnings += _judge(prediction, heat)
     return replace(decided, prediction=prediction, warnings=tuple(warnings))
+
+
+def _noise_of(decided: Plan) -> Array:
+    """Mean variance of the received sum's noise, in units of the gain, by entry."""
+    return np.asarray(decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0))
+
+
+def _over_budget(decided: Plan) -> list[str]:
+    """What a gain that was given spends too much."""
+    limits = decided.limits
+    if decided.binding != "given" or limits.epsilon is None or limits.privacy == "off":
+        return []
+    if limits.scope == "round":
+        once = decided.round_cost
+        if once is None or once.epsilon <= limits.epsilon * (1 + 1e-9):
+            return []
+        return [f"the given gain spends epsilon {once.epsilon:.4g} in a round, and the budget is {limits.epsilon:g}"]
+    if decided.affordable_rounds >= decided.num_rounds:
+        return []
+    return [
+        f"the given gain has spent the run's budget of epsilon {limits.epsilon:g} after {decided.affordable_rounds} of"
+        f" {decided.num_rounds} rounds: a run stops there"
+    ]
+
+
+def _judge_roughly(prediction: Prediction | None) -> list[str]:
+    """Warnings where examples are clipped too, which the prediction does not know of."""
+    share = 1.0 if prediction is None else prediction.clipped_fraction
+    if prediction is None or share <= 0.02:
+        return []
+    return [
+        f"about {100 * share:.2g} % of a device's gradient entries will be clipped, beside its examples: the samples"
+        f" are wider than the temperature says, {prediction.variance_ratio:.3g} times the posterior's variance if"
+        " examples were not clipped; use a larger clip or a smaller slope parameter"
+    ]
 
 
 def _shift_in_words(model: LinearGaussian, example_clip: float) -> str:
@@ -290,11 +333,13 @@ class _Task:
                     safe = max(safe, scale)
                     if epsilon > 0.99 * budget:
                         break
-                scale *= (0.997 * budget / epsilon) ** 0.9
-            while not safe:  # not yet within the budget: down until it is
+                scale *= min(4.0, (0.997 * budget / epsilon) ** 0.9) if epsilon > 0 else 4.0
+            for _ in range(_MOST_TRIALS):  # not yet within the budget: down until it is
+                if safe:
+                    return safe
                 scale *= 0.7
                 safe = scale if spent(gains, scale) <= budget else 0.0
-            return safe
+            raise nothing_allowed(budget, delta)
 
         return allocate(weights, limit, static_gain, allowed_scale)[:, None]
 

@@ -9,7 +9,8 @@ from flmc.randomness import Purpose, generator
 from flmc.uplink import Uplink
 
 _PLANNED_ROUNDS = 1024
-_AS_MUCH_AS_POWER_ALLOWS = 1e9
+_LOUDEST = 1e9
+"""Standard deviations of the noise: stands for an infinite gain."""
 
 
 def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None = None) -> Array:
@@ -30,10 +31,16 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
     return power_scale(uplink, np.ones(fading.shape[-1]), fading, active)
 
 
+def finite_cap(uplink: Uplink, cap: Array) -> Array:
+    """The cap of a gain with a large number in place of infinity: what is transmitted, accounted and recorded where
+    nothing but power limits the gain."""
+    return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
+
+
 def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | None = None) -> Array:
     """What a round really uses, (..., dim): the cap, scaled down as far as power demands; an infinite cap means all
     that power allows."""
-    finite = np.where(np.isinf(cap), _AS_MUCH_AS_POWER_ALLOWS, cap)
+    finite = finite_cap(uplink, cap)
     return np.asarray(finite * np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None])
 
 

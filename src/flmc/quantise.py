@@ -26,7 +26,23 @@ class Link(ABC):
     """Probability of a +1 bit. Your own link is a class with one method, ``probability``."""
 
     proven: ClassVar[bool] = False
-    """Whether the link is known to be monotone everywhere, not only on the grid of the check."""
+    """Whether the link is known to be monotone everywhere, not only on the grid of the check. A subclass with a
+    probability of its own does not inherit it."""
+
+    def __init_subclass__(cls) -> None:
+        if "probability" in vars(cls) and "proven" not in vars(cls):
+            cls.proven = False
+
+    @property
+    def within_extremes(self) -> bool:
+        """Whether devices use no probability beyond those at the clip, because nobody has changed how they are
+        held."""
+        kind = type(self)
+        return (
+            kind.bounded_probability is Link.bounded_probability
+            and kind.extremes is Link.extremes
+            and kind.mean is Link.mean
+        )
 
     @abstractmethod
     def probability(self, g: Array) -> Array:

@@ -140,11 +140,13 @@ class Record:
 
     directory: Path
     schema_version: int
-    asked: dict[str, Any]
+    asked: dict[str, Any] = field(repr=False)
     """``run.json``; empty for version 1."""
-    result: dict[str, Any] | None
+    result: dict[str, Any] | None = field(repr=False)
     """``result.json``, once finished."""
-    ledger: list[str]
+    ledger: list[str] = field(repr=False)
+    ledger_damaged: bool = False
+    """Whether the ledger has entries that cannot be read, behind the last one that can."""
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -158,8 +160,8 @@ def load(directory: str | Path) -> Record:
     asked = describe(directory)
     finished = directory / "result.json"
     result = read_json(finished) if finished.exists() else None
-    entries = Log.read(directory / "ledger.txt")
-    return Record(directory, asked["schema_version"], asked if "seed" in asked else {}, result, entries)
+    entries, damaged = Log.read(directory / "ledger.txt")
+    return Record(directory, asked["schema_version"], asked if "seed" in asked else {}, result, entries, damaged)
 
 
 @dataclass
@@ -283,7 +285,7 @@ class Keeper:
     def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
         """The result; what only served to go on is removed."""
         with _writing(self.directory):
-            if self._log.entries and Log.read(self._log.path) != self._log.entries:
+            if self._log.entries and Log.read(self._log.path)[0] != self._log.entries:
                 raise RunFailed(f"{str(self._log.path)!r} was changed by somebody else while the run went on")
             write_arrays(self.directory / "draws.npz", arrays)
             write_json(self.directory / "result.json", document)

@@ -167,9 +167,18 @@ def _facts(plan: Plan, with_run: bool) -> Table:
         )
     needed = "unknown (no convexity given)" if plan.rounds_needed is None else f"about {plan.rounds_needed}"
     table.add_row("rounds", f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in; needed for burn-in: {needed}")
+    if plan.limits.allocation == "adaptive":
+        table.add_row("allocation", _allocation_in_words(plan))
     for name, text in privacy_in_words(plan, with_run):
         table.add_row(name, text)
     return table
+
+
+def _allocation_in_words(plan: Plan) -> str:
+    low, high = float(plan.gain.min()), float(plan.gain.max())
+    if high <= low * (1 + 1e-9):
+        return "adaptive, but all rounds have the same gain: other limits leave nothing to allot"
+    return f"adaptive: gains from {format_number(low)} to {format_number(high)}, the loudest where noise matters most"
 
 
 def temperature_in_words(temperature: float | None, sure: bool = True) -> str:
@@ -202,7 +211,8 @@ def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]
             f"one round, delta {limits.delta:g}" if limits.scope == "round" else f"the run, delta {limits.run_delta:g}"
         )
         rows.append(("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
-    rows.append(("privacy, one round", f"{once} ({limits.criterion}: {criteria[limits.criterion]})"))
+    covered = "; nothing beyond what this delta allows anyway" if once.epsilon == 0 else ""
+    rows.append(("privacy, one round", f"{once} ({limits.criterion}: {criteria[limits.criterion]}){covered}"))
     if with_run and plan.run_cost is not None:
         rows.append(("privacy, whole run", f"{plan.run_cost}, over {exposure.num_rounds} rounds of one chain (tight)"))
         if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):

@@ -8,6 +8,7 @@ import numpy as np
 
 from flmc.checks import Array
 from flmc.limits import Limits
+from flmc.power import finite_cap
 from flmc.privacy.account import allowed_gain, epsilon_of, is_coarse
 from flmc.privacy.event import Event, count_gains, event_of
 from flmc.table import format_up
@@ -17,7 +18,8 @@ NEIGHBOURING = {
     "device": "device (all data of one device are replaced)",
     "example": "example (one example of one device is replaced)",
 }
-_LARGEST_GAIN = 1e9
+_MOST_SORTED = 50_000_000
+"""Gains (round, entry, device) up to which devices that come and go are compared one by one."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +52,29 @@ def exposure_of(
     """The privacy events of a plan; None for the ideal uplink, which has no privacy to speak of.
 
     ``gain`` is the cap, (1 or round, 1 or dim). In a round the largest cap of every entry counts. Over the run, if
-    devices come and go, the device that transmits most often; with gains that change over rounds, a device that is
-    there in all of them."""
+    devices come and go, the device that transmits most often; with gains that change over rounds, a device whose
+    loudest gain, second loudest and so on are the largest among all devices."""
     if isinstance(uplink, Ideal):
         return None
-    caps = np.broadcast_to(np.minimum(gain, _LARGEST_GAIN), (len(gain), dim))
+    caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
     often = num_rounds if active is None else int(active.sum(axis=0).max())
     worst_round = event_of(uplink, count_gains(caps.max(axis=0)), neighbouring)
     if len(caps) == 1:
         run = event_of(uplink, [(value, count * often) for value, count in count_gains(caps)], neighbouring)
-    else:
+    elif active is None or caps.size * active.shape[1] > _MOST_SORTED:
         run, often = event_of(uplink, count_gains(caps), neighbouring), num_rounds
+    else:
+        run = event_of(uplink, count_gains(_loudest_of_each_rank(caps, active)), neighbouring)
     return Exposure(worst_round, run, often)
+
+
+def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
+    """Gains that no device's exceed, when both are sorted: more is known from a louder transmission."""
+    found = np.zeros(caps.size)
+    for talks in np.unique(active.T > 0, axis=0):
+        sent = np.sort(caps[talks].ravel())[::-1]
+        np.maximum(found[: len(sent)], sent, out=found[: len(sent)])
+    return found
 
 
 def privacy_limited_gain(uplink: Uplink, limits: Limits, num_devices: int, dim: int, num_transmitting: int) -> float:

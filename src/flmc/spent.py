@@ -1,4 +1,4 @@
-"""What a ledger says was spent: epsilon against round, for the device that transmitted most."""
+"""What a ledger says was spent: epsilon against round, for the device that spent most."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.checks import Array
-from flmc.config import Settings
+from flmc.errors import RunFailed
+from flmc.limits import Limits
+from flmc.plan import Plan
 from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import count_gains, event_of
+from flmc.record import Record
 from flmc.spending import NEIGHBOURING
 from flmc.table import format_grid, format_up
 from flmc.uplink import Ideal, Uplink
@@ -30,32 +33,55 @@ class SpentCurve:
     """Epsilon that each device has spent in all."""
     run_delta: float
     neighbouring: str
+    budget: float | None = None
+    """Epsilon that the run may spend, if it has a budget."""
 
     def __str__(self) -> str:
-        head = (
-            f"spent by the device that transmitted most, at delta {self.run_delta:g}; neighbouring: {self.neighbouring}"
-        )
+        head = f"spent by the device that spent most, at delta {self.run_delta:g}; neighbouring: {self.neighbouring}"
         rows = [[str(r), format_up(epsilon)] for r, epsilon in self.points]
         few, most = min(self.transmitted), max(self.transmitted)
         least, largest = format_up(min(self.devices)), format_up(max(self.devices))
         devices = (
             f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds and spent {least} to {largest}"
         )
-        return f"{head}\n{format_grid(['round', 'epsilon'], rows)}\n{devices}"
+        budget = "" if self.budget is None else f"; the run's budget is {self.budget:g}"
+        return f"{head}\n{format_grid(['round', 'epsilon'], rows)}\n{devices}{budget}"
 
 
-def spent_curve(entries: Sequence[str], uplink: Uplink, num_devices: int, settings: Settings) -> SpentCurve:
+def spent(record: Record, plan: Plan) -> SpentCurve:
+    """What a recorded run has spent, under the plan that it was made with."""
+    check_ledger(record)
+    return spent_curve(record.ledger, plan.uplink, plan.limits, plan.num_devices, plan.dim)
+
+
+def check_ledger(record: Record) -> None:
+    """Refuse a ledger that tells of less than was spent."""
+    rounds = len(record.ledger)
+    if record.ledger_damaged:
+        raise RunFailed(
+            f"the ledger in {str(record.directory)!r} is damaged behind round {rounds}: more was spent than can be"
+            " read; `flmc resume` writes it anew"
+        )
+    planned = record.asked.get("plan", {}).get("num_rounds", 0)
+    if record.result is not None and rounds < planned:
+        raise RunFailed(
+            f"the ledger in {str(record.directory)!r} ends with round {rounds}, and the run has finished all {planned}:"
+            " something has been cut off"
+        )
+
+
+def spent_curve(entries: Sequence[str], uplink: Uplink, limits: Limits, num_devices: int, dim: int) -> SpentCurve:
     """From the entries of a ledger, at the caps that they state; always `tight`, an upper bound."""
     rounds = [json.loads(entry) for entry in entries]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
-    gains = np.empty((len(rounds), settings.dim))
+    gains = np.empty((len(rounds), dim))
     for index, each in enumerate(rounds):
         talks[index, each["silent"]] = False
         gains[index] = each["gain"]
-    device = int(talks.sum(axis=0).argmax())
-    neighbouring, delta = settings.neighbouring, settings.run_delta
+    neighbouring, delta = limits.neighbouring, limits.run_delta
+    budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
-    def spent(used: Array) -> float:
+    def cost(used: Array) -> float:
         return (
             math.inf
             if isinstance(uplink, Ideal)
@@ -64,9 +90,10 @@ def spent_curve(entries: Sequence[str], uplink: Uplink, num_devices: int, settin
 
     # Devices that were there in the same rounds have spent the same.
     patterns, group = np.unique(talks.T, axis=0, return_inverse=True)
-    each = [spent(gains[pattern]) for pattern in patterns]
-    places = np.unique(np.linspace(1, len(rounds), _POINTS).astype(int))
-    points = [(int(last), spent(gains[:last][talks[:last, device]])) for last in places]
-    transmitted = [int(count) for count in talks.sum(axis=0)]
+    each = [cost(gains[pattern]) for pattern in patterns]
     by_device = [each[index] for index in np.ravel(group)]
-    return SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring])
+    device = int(np.argmax(by_device))
+    places = np.unique(np.linspace(min(1, len(rounds)), len(rounds), _POINTS).astype(int))
+    points = [(int(last), cost(gains[:last][talks[:last, device]])) for last in places]
+    transmitted = [int(count) for count in talks.sum(axis=0)]
+    return SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)

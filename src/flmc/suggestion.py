@@ -20,7 +20,7 @@ RELATIVE_STEP = 0.05
 _EXAMPLE_CLIP = 4.0
 _KEPT = 60
 _FAST_FACTOR = 8.0
-_FAST_ROUNDS = 40
+_FEWEST_BURN_IN = 100
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def suggest(settings: Settings) -> Suggestion:
         raise InvalidSetting(
             f"suggestions are for the digital scheme with a sigmoid, got {settings.scheme}, {settings.link}"
         )
+    if settings.model != "linear":
+        raise InvalidSetting(f"suggestions are for linear regression, got the model {settings.model!r}")
     examples, devices = settings.samples, settings.devices
     share = 0.3 if settings.scope == "run" else 0.6
     spread = math.sqrt(examples / devices)  # of a device's gradient entry near the mode
@@ -59,10 +61,14 @@ def suggest(settings: Settings) -> Suggestion:
     shrink = shrink_factor(_EXAMPLE_CLIP) if by_example else 1.0
     step = RELATIVE_STEP / (examples * slope * shrink)
     uplink = Digital(link=Sigmoid(2 * slope), clip=clip, example_shrink=shrink)
-    # A start at zero is a prior's standard deviation away, and fast steps are free for privacy.
+    # Of the Gram matrix of standard normal features, with a margin (Marchenko and Pastur).
+    ratio = math.sqrt(settings.dim / examples)
+    smoothness, convexity = max(1.3, 1.1 * (1 + ratio) ** 2), min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2))
+    # Fast steps are free for privacy; the start is zero, two standard deviations of the prior away.
     fast = min(_FAST_FACTOR, 0.5 / RELATIVE_STEP)
-    needed = rounds_needed(uplink, step, fast, _FAST_ROUNDS, devices, 1.5, float(examples))
-    burn_in = max(_FAST_ROUNDS + int(4.5 / RELATIVE_STEP), min(needed, 400))
+    burn_in = _FEWEST_BURN_IN
+    for _ in range(20):  # half of it is fast, so it decides how much of it is needed
+        burn_in = max(burn_in, rounds_needed(uplink, step, fast, burn_in // 2, devices, 2.0, convexity * examples))
     chosen: dict[str, Any] = {
         "slope_parameter": 2 * slope,
         "clip": clip,
@@ -71,13 +77,17 @@ def suggest(settings: Settings) -> Suggestion:
         "burn_in": burn_in,
         "burn_in_step_factor": fast,
         "start": "zero",
-        "public_smoothness": 1.3 * examples,
-        "public_convexity": 0.7 * examples,
+        "public_smoothness": smoothness * examples,
+        "public_convexity": convexity * examples,
     }
+    given = sorted(settings.model_fields_set & ({*chosen, "example_clip"} if by_example else chosen.keys()))
+    if given:
+        raise InvalidSetting(f"--suggest chooses {', '.join(given)}: leave out what it is to choose")
     reasons = [
         (
             "slope parameter",
-            f"{2 * slope:.4g}: quantisation makes {100 * share:.0f} % of the Langevin noise, so the gain stays small",
+            f"{2 * slope:.4g}: quantisation makes {100 * share / shrink**2:.0f} % of the Langevin noise, so the gain"
+            " stays small",
         ),
         (
             "clip",

@@ -53,8 +53,8 @@ class Uplink(ABC):
             checks.positive("example_clip", self.example_clip)
         if not 0 < checks.number("example_shrink", self.example_shrink) <= 1:
             raise InvalidSetting(f"example_shrink must lie in (0, 1], got {self.example_shrink!r}")
-        checks.number("snr_db", self.snr_db)
-        checks.positive("noise_power", self.noise_power)
+        checks.between("snr_db", self.snr_db, -300.0, 400.0)
+        checks.positive("noise_power", self.noise_power, extreme=1e30)
         if not isinstance(self.fading, Fading):
             raise InvalidSetting(f"fading must be a flmc.Fading, for example ConstantFading(0.04); got {self.fading!r}")
 

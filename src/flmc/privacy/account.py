@@ -87,6 +87,21 @@ def allowed_gain(
             f"delta must be at least {_SMALLEST_TAIL:g} for privacy {criterion!r}, got {delta:g}; use 'tight'"
         )
 
+    found = _solve_gain(unit, epsilon, delta, criterion, num_devices)
+    if found == 0:
+        raise nothing_allowed(epsilon, delta)
+    return found
+
+
+def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
+    """What is said where not even the smallest gain is known to keep a budget."""
+    return InvalidSetting(
+        f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small delta is lost in the"
+        " rounding of the accountant; use a larger delta (1e-12 or more) or a larger epsilon"
+    )
+
+
+def _solve_gain(unit: Event, epsilon: float, delta: float, criterion: str, num_devices: int | None) -> float:
     def spent(gain: float) -> float:
         if math.isinf(gain):
             return _delta_without_noise(unit, epsilon, criterion, num_devices)
@@ -140,19 +155,17 @@ def composed_loss(event: BitEvent | MovingBitEvent) -> ComposedLoss:
 
 def is_coarse(event: Event) -> bool:
     """Whether the grid of the composition had to be coarsened, which makes the bound looser than usual."""
-    if not isinstance(event, BitEvent) or event.deterministic or event.silent:
+    if isinstance(event, GaussianEvent) or event.deterministic or event.silent:
         return False
+    if isinstance(event, MovingBitEvent):
+        return _grid_of_moving(event)[2]
     return choose_step(_pairs(event), **({} if event.symmetric else {"per_spread": 20}))[1]
 
 
 def _composed_moving_loss(event: MovingBitEvent) -> ComposedLoss:
     """The same where one example moves the entry: the profile is that of the worst place, for every epsilon."""
-    x = np.linspace(-event.clip, event.clip - event.shift, 201)
-    high, low = event.link.probability(np.minimum(x + event.shift, event.clip)), event.link.probability(x)
-    widest = int(np.argmax(high - low))
+    (high, low), step, coarsened = _grid_of_moving(event)
     sent = [(gain / math.sqrt(event.noise_power), count) for gain, count in event.transmissions if count and gain > 0]
-    pairs = [(BitPair(float(high[widest]), float(low[widest]), amplitude), count) for amplitude, count in sent]
-    step, coarsened = choose_step(pairs, per_spread=12)
     bound = event.largest_loss / event.num_transmissions
     parts = []
     for amplitude, count in sent:
@@ -161,8 +174,18 @@ def _composed_moving_loss(event: MovingBitEvent) -> ComposedLoss:
         def profile(epsilon: Array, amplitude: float = amplitude) -> Array:
             return worst_profile(event.link, event.clip, event.shift, amplitude, epsilon)
 
-        parts.append((LossGrid.of_profile(profile, -reach, reach, step), count))
+        parts.append((LossGrid.of_profile(profile, -reach, reach, step, bound), count))
     return replace(compose(parts), coarsened=coarsened)
+
+
+def _grid_of_moving(event: MovingBitEvent) -> tuple[tuple[Array, Array], float, bool]:
+    """Probabilities at some places, with and without the example; and the step of the grid, and whether it is coarse,
+    by the place where they differ most."""
+    x = np.linspace(-event.clip, event.clip - event.shift, 201)
+    high, low = event.link.probability(np.minimum(x + event.shift, event.clip)), event.link.probability(x)
+    widest = int(np.argmax(high - low))
+    at_worst = BitEvent(float(high[widest]), float(low[widest]), event.noise_power, event.transmissions)
+    return (high, low), *choose_step(_pairs(at_worst), per_spread=12)
 
 
 def _loss_within_reach(high: Array, low: Array, amplitude: float) -> float:
@@ -186,7 +209,8 @@ def _dominating_grid(pair: BitPair, step: float) -> LossGrid:
         return np.maximum(pair.delta(epsilon), other.delta(epsilon))
 
     ranges = (pair.loss_range, other.loss_range)
-    return LossGrid.of_profile(profile, min(low for low, _ in ranges), max(high for _, high in ranges), step)
+    bound = max(pair.bound, other.bound)
+    return LossGrid.of_profile(profile, min(low for low, _ in ranges), max(high for _, high in ranges), step, bound)
 
 
 def _pairs(event: BitEvent) -> list[tuple[BitPair, int]]:

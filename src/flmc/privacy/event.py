@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -96,15 +96,18 @@ class MovingBitEvent(_Sent):
 
     @property
     def largest_loss(self) -> float:
-        """Bound at any signal-to-noise ratio, over a fine grid of places and rounded up."""
+        """Bound at any signal-to-noise ratio, over a fine grid of places and rounded up. For an odd link bits of +1
+        say it all: those of -1 are the same at the opposite place, where probabilities near 1 are not rounded."""
         step = self.shift / 64
         x = np.linspace(-self.clip, self.clip - self.shift, 4096)
         step = max(step, x[1] - x[0])
         high = self.link.probability(np.minimum(x + self.shift + step, self.clip))
         low = self.link.probability(x)
-        with np.errstate(divide="ignore"):
-            ratios = np.maximum(np.log(high) - np.log(low), np.log1p(-low) - np.log1p(-high))
-        return float(np.max(ratios)) * self.num_transmissions
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.log(high) - np.log(low)
+            if np.max(np.abs(low + self.link.probability(-x) - 1.0)) > SYMMETRY_TOLERANCE:
+                ratios = np.maximum(ratios, np.log1p(-low) - np.log1p(-high))
+        return float(np.max(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf))) * self.num_transmissions
 
     @property
     def mu(self) -> float:
@@ -135,6 +138,7 @@ class GaussianEvent(_Sent):
 
 
 Event = BitEvent | MovingBitEvent | GaussianEvent
+AnyKind = TypeVar("AnyKind", bound=Uplink)
 
 
 def _mu(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
@@ -147,16 +151,25 @@ def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]], neighbo
     sent = tuple(transmissions)
     if neighbouring == "example":
         return _event_of_example(uplink, sent)
-    # A subclass that transmits something else has no proof, whatever it is called.
-    if isinstance(uplink, Digital) and type(uplink).symbols is Digital.symbols:
+    if _transmits_as(uplink, Digital):
         high, low = uplink.link.extremes(uplink.clip)
         return BitEvent(high, low, uplink.noise_power, sent)
-    if isinstance(uplink, Analog) and type(uplink).symbols is Analog.symbols:
+    if _transmits_as(uplink, Analog):
         return GaussianEvent(2.0 * uplink.clip, uplink.noise_power, sent)
     raise InvalidSetting(
         f"no privacy guarantee is known for the {uplink.scheme} uplink ({type(uplink).__name__}): its worst-case"
         " pair is not proven; use digital or analog, or switch privacy off"
     )
+
+
+def _transmits_as(uplink: Uplink, kind: type[AnyKind]) -> TypeGuard[AnyKind]:
+    """Whether an uplink does what the proof for this kind is about: a subclass that clips, quantises or transmits in
+    its own way has none, whatever it is called."""
+    if not isinstance(uplink, kind) or type(uplink).symbols is not kind.symbols:
+        return False
+    if type(uplink).clipped is not Uplink.clipped:
+        return False
+    return not isinstance(uplink, Digital) or uplink.link.within_extremes
 
 
 def _event_of_example(uplink: Uplink, sent: Transmissions) -> Event:
@@ -165,14 +178,15 @@ def _event_of_example(uplink: Uplink, sent: Transmissions) -> Event:
         raise InvalidSetting(
             "neighbouring 'example' needs example_clip, the bound of one example's gradient entries; got none"
         )
-    if uplink.example_clip >= uplink.clip:  # a whole device moves no further
+    # A whole device moves no further; and projecting onto a ball moves single entries further than examples did.
+    if uplink.example_clip >= uplink.clip or uplink.clips_norm:
         return event_of(uplink, sent)
     shift = 2.0 * uplink.example_clip
-    if isinstance(uplink, Digital) and type(uplink).symbols is Digital.symbols:
+    if _transmits_as(uplink, Digital):
         if not uplink.link.proven or isinstance(uplink.link, Sign):
             return event_of(uplink, sent)  # nothing is known between the ends, or a step reveals all the same
         return MovingBitEvent(uplink.link, uplink.clip, shift, uplink.noise_power, sent)
-    if isinstance(uplink, Analog) and type(uplink).symbols is Analog.symbols:
+    if _transmits_as(uplink, Analog):
         return GaussianEvent(shift, uplink.noise_power, sent)
     return event_of(uplink, sent)
 

@@ -36,6 +36,8 @@ class LossGrid:
     infinite: float
     bound: float = math.inf
     """Largest loss there is: what is counted at infinity has at most this."""
+    far_log_moment: Callable[[float], float] | None = None
+    """Upper bound of ln E[exp(s loss)] of what is counted at infinity, if more is known than the largest loss."""
 
     @property
     def losses(self) -> Array:
@@ -57,10 +59,16 @@ class LossGrid:
         mass[1:] += upper
         mass[:-1] += between_p - upper
         mass[0] += 1.0 - p[0]  # beyond the reach of the noise below: counted at a larger loss than it has
-        return cls(step, first, mass, float(p[-1]), pair.bound)
+        last_edge = float(edges[-1])
+        start = float(pair.threshold(edges[-1:])[0])
+        return cls(
+            step, first, mass, float(p[-1]), pair.bound, lambda s: s * last_edge + pair.log_moment_beyond(start, s)
+        )
 
     @classmethod
-    def of_profile(cls, profile: Callable[[Array], Array], low: float, high: float, step: float) -> LossGrid:
+    def of_profile(
+        cls, profile: Callable[[Array], Array], low: float, high: float, step: float, bound: float = math.inf
+    ) -> LossGrid:
         r"""Connect the dots from a profile :math:`\delta(\epsilon)` alone: with :math:`x_j = e^{l_j}` the mass of Q at
         :math:`l_j` is the change of the polygon's slope there, and P has :math:`x_j` times that."""
         low, high = max(low, -600.0), min(high, 600.0)  # mass beyond counts as infinite, or as larger than it is
@@ -70,7 +78,7 @@ class LossGrid:
         slopes = np.concatenate([[(delta[0] - 1.0) / x[0]], np.diff(delta) / np.diff(x), [0.0]])
         mass = x * np.maximum(np.diff(slopes), 0.0)
         missing = 1.0 - mass.sum() - delta[-1]  # rounding: what is missing is counted as the largest loss
-        return cls(step, first, mass, float(delta[-1] + max(missing, 0.0)))
+        return cls(step, first, mass, float(delta[-1] + max(missing, 0.0)), bound)
 
     def full_cumulant(self, s: float) -> float:
         """The same with what lies at infinity."""
@@ -78,7 +86,10 @@ class LossGrid:
             return self.cumulant(s)
         if math.isinf(self.bound):
             return math.inf
-        return float(np.logaddexp(self.cumulant(s), math.log(self.infinite) + s * self.bound))
+        far = math.log(self.infinite) + s * self.bound
+        if self.far_log_moment is not None:
+            far = min(far, self.far_log_moment(s))
+        return float(np.logaddexp(self.cumulant(s), far))
 
     def cumulant(self, s: float) -> float:
         """ln E[exp(s loss)] of the finite part."""
@@ -136,7 +147,10 @@ class ComposedLoss:
         rest = np.logaddexp.accumulate(weighted[::-1])[::-1]
         before = np.concatenate([[0.0], losses[:-1]])
         at_start = over - np.exp(before + rest)  # delta at the left end of each cell
-        cell = int(np.flatnonzero(at_start > target)[-1])
+        over_target = np.flatnonzero(at_start > target)
+        if not over_target.size:  # but for rounding, delta(0) is the target
+            return float(losses[0])
+        cell = int(over_target[-1])
         exact = math.log(over[cell] - target) - rest[cell]
         return float(min(max(exact, before[cell]), losses[cell]))
 

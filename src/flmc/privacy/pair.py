@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.checks import Array
-from flmc.special import ndtr
+from flmc.special import log_ndtr, ndtr
 
 REACH = 10.0
 """Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
@@ -75,6 +75,13 @@ class BitPair:
         """Hockey-stick divergence of one entry, exact."""
         p, q = self.survival(self.threshold(epsilon))
         return np.asarray(np.maximum(p - np.exp(epsilon) * q, 0.0))
+
+    def log_moment_beyond(self, start: float, s: float) -> float:
+        """Upper bound of ln E[exp(s (loss - loss at start)); W > start] under P, for s > 0: beyond any point the loss
+        rises by at most 2 A for each unit of w, and W is at most A + z."""
+        slope = 2.0 * self.amplitude * s
+        margin = start - self.amplitude
+        return slope * (slope / 2 - margin) + log_ndtr(slope - margin)
 
     @property
     def bound(self) -> float:

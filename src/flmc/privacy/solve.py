@@ -10,6 +10,10 @@ _BRACKET = 0.4
 """Steps of the search for a bracket, in logarithms: small, because far above the answer delta is costly to compute."""
 
 
+_LOWEST = 25.0
+"""How far below the first guess a gain is looked for, in logarithms."""
+
+
 def largest_argument(excess: Callable[[float], float], low: float, high: float, tolerance: float = 1e-12) -> float:
     """Largest x in [low, high] with excess(x) <= 0 for an increasing function, from below: excess(result) <= 0 always.
 
@@ -44,7 +48,8 @@ def largest_argument(excess: Callable[[float], float], low: float, high: float, 
 def largest_gain(
     delta_of: Callable[[float], float], target: float, scale: float, bracket: float = _BRACKET, tolerance: float = 1e-9
 ) -> float:
-    """Largest gain whose delta is at most ``target``, from below; infinite if every gain is allowed.
+    """Largest gain whose delta is at most ``target``, from below; infinite if every gain is allowed, 0 if none is
+    found.
 
     ``delta_of`` increases with the gain; ``scale`` is a gain of about the right size; ``bracket`` and ``tolerance`` are
     in logarithms. The search is on logarithms,
@@ -59,8 +64,8 @@ def largest_gain(
     start = low = high = math.log(scale)
     while excess(low) > 0:
         low, high = low - bracket, low
-        if low < start - 25:
-            return math.exp(low)  # nothing is certified to be small enough: practically no gain
+        if low < start - _LOWEST:
+            return 0.0
     while high < start + 60 and excess(high) <= 0:
         low, high = high, high + bracket
     gain = math.exp(largest_argument(excess, low, high, tolerance=tolerance))

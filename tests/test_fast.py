@@ -60,9 +60,9 @@ LINKS = [
 @given(seed=st.integers(0, 2**200), key=st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
 def test_lanes_are_seeded_like_numpy(seed: int, key: tuple[int, ...]) -> None:
     state = np.zeros(4 * LANES, np.uint32)
-    kernel.seed_lane(fast._entropy(seed), np.array(key, np.uint32), state, 7)
+    kernel.seed_lane(fast._entropy(seed), np.array(key, np.uint32), state, 5)
     expected = np.random.SeedSequence(seed, spawn_key=key).generate_state(4)
-    np.testing.assert_array_equal(state.reshape(4, LANES)[:, 7], expected)
+    np.testing.assert_array_equal(state.reshape(4, LANES)[:, 5], expected)
 
 
 def plain_xoshiro(state: list[int], count: int) -> list[int]:
@@ -89,7 +89,7 @@ def test_words_are_those_of_xoshiro() -> None:
     start = state.reshape(4, LANES).copy()
     words = np.zeros(50 * LANES, np.uint32)
     kernel.fill_words(state, words, np.uint64(50))
-    for lane in (0, 1, 33, LANES - 1):
+    for lane in (0, 1, 3, LANES - 1):
         expected = plain_xoshiro([int(word) for word in start[:, lane]], 50)
         np.testing.assert_array_equal(words.reshape(50, LANES)[:, lane], expected)
 
@@ -99,10 +99,10 @@ def test_normals() -> None:
     state = np.random.default_rng(2).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
     words, normals = np.zeros(count * LANES, np.uint32), np.zeros(count * LANES, np.float32)
     kernel.fill_normals(state, words, normals, np.uint64(count))
-    pairs = words.reshape(-1, 2, LANES).astype(np.float64)
-    radius = np.sqrt(-2 * np.log((pairs[:, 0] + 0.5) / 2**32))
-    signed = words.reshape(-1, 2, LANES)[:, 1].view(np.int32) * np.pi / 2**31
-    expected = np.stack([radius * np.cos(signed), radius * np.sin(signed)], axis=1)
+    first, second = words.reshape(2, -1)
+    radius = np.sqrt(-2 * np.log((first.astype(np.float64) + 0.5) / 2**32))
+    signed = second.view(np.int32) * np.pi / 2**31
+    expected = np.concatenate([radius * np.cos(signed), radius * np.sin(signed)])
     # Single precision: 6e-8 of up to 6.8, a few times; near u = 1 the radius, below 0.002, is coarse.
     np.testing.assert_allclose(normals.reshape(expected.shape), expected, atol=4e-4)
     assert np.quantile(np.abs(normals.reshape(expected.shape) - expected), 0.999) < 3e-6

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import QUICK
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -54,6 +56,10 @@ def test_commands(command: str, tmp_path: Path) -> None:
             assert f"{binaries}/python -m pytest" in shown
             assert "mypy" in shown
             assert "ruff check" in shown
+            return
+        if QUICK:  # its command has a quick test of its own
+            shown = subprocess.run([*arguments, "-n", target], capture_output=True, text=True, check=True).stdout
+            assert f"{binaries}/flmc reproduce" in shown
             return
         done = subprocess.run([*arguments, target], capture_output=True, text=True, timeout=600)
     else:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from flmc.checks import Array
 from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
 
-NUM_TERMS = 8
-"""Coefficients of the odd polynomial, highest first: degree 15."""
+NUM_TERMS = (5, 8)
+"""Coefficients of the odd polynomial, highest first: degree 9 or 15. Their number is known to the compiler, and every
+further one would be compiled by itself."""
 WORD_SCALE = 2.0**31
 
 TOLERANCE = 1.5e-6
@@ -41,7 +42,7 @@ def _fit_once(link: Link, clip: float) -> Curve | None:
 def _fit(link: Link, clip: float) -> Curve | None:
     if type(link) is Sign:
         # So steep that anything but 0 saturates.
-        return _rounded(np.array([_STEEP]))
+        return _rounded(np.array([_STEEP]), NUM_TERMS[0])
 
     def mean(t: Array) -> Array:
         return 2.0 * link.bounded_probability(clip * t, clip) - 1.0
@@ -50,9 +51,10 @@ def _fit(link: Link, clip: float) -> Curve | None:
     wanted = mean(between.astype(np.float64))
     # A weak link must keep its shape too.
     tolerance = TOLERANCE * min(1.0, 10 * float(np.abs(wanted).max()))
-    terms = _rounded(_odd_polynomial(mean))
-    if np.abs(_polynomial(terms, between) / WORD_SCALE - wanted).max() <= tolerance:
-        return terms
+    for count in NUM_TERMS:
+        terms = _rounded(_odd_polynomial(mean, count), count)
+        if np.abs(_polynomial(terms, between) / WORD_SCALE - wanted).max() <= tolerance:
+            return terms
     nodes = 2**8
     while nodes <= _MOST_NODES:
         table = np.asarray(WORD_SCALE * mean(np.linspace(-1.0, 1.0, nodes + 1)), np.float32)
@@ -81,15 +83,15 @@ def _interpolated(table: npt.NDArray[np.float32], t: npt.NDArray[np.float32]) ->
     return np.asarray(table[node] + (place - node.astype(np.float32)) * (table[node + 1] - table[node]), np.float64)
 
 
-def _odd_polynomial(mean: Callable[[Array], Array]) -> Array:
+def _odd_polynomial(mean: Callable[[Array], Array], num_terms: int) -> Array:
     """Coefficients of g, g^3, ... from Chebyshev interpolation, which is nearly the best."""
-    degree = 2 * NUM_TERMS - 1
+    degree = 2 * num_terms - 1
     points = np.polynomial.chebyshev.chebpts1(degree + 1)
     series = np.polynomial.chebyshev.chebfit(points, mean(points), degree)
     return np.asarray(np.polynomial.chebyshev.cheb2poly(series)[1::2], np.float64)
 
 
-def _rounded(coefficients: Array) -> tuple[np.float32, ...]:
-    padded = np.zeros(NUM_TERMS)
+def _rounded(coefficients: Array, num_terms: int) -> tuple[np.float32, ...]:
+    padded = np.zeros(num_terms)
     padded[: len(coefficients)] = coefficients
     return tuple(np.float32(value) for value in WORD_SCALE * padded[::-1])

@@ -1,7 +1,7 @@
 """The numba engine: quadratic models from their sufficient statistics, many chains in each vector instruction.
 
-Chains are dealt to blocks of lanes in order; the lanes that are left over in the last block repeat its last chain and
-are ignored. A block owns its streams and its rows of every result, so neither threads nor the order of blocks matters.
+Chains are dealt to blocks of lanes in order; the lanes that are left over in the last block repeat its last chain. A
+chain owns its streams and its rows of every result, so neither threads nor the order of blocks matters.
 A chain's position is its deviation from the posterior mean, in single precision."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flmc.chains import AS_USUAL, Chains, How, centre_of, fail, part_of
 from flmc.checks import Array
 from flmc.curve import Curve, fit
 from flmc.errors import InvalidSetting, RunFailed
-from flmc.kernel import LANES
+from flmc.kernel import CHAINS_AT_ONCE, LANES
 from flmc.model import Model, Normal, Quadratic
 from flmc.plan import Plan
 from flmc.randomness import ROUNDS_PER_BLOCK
@@ -38,7 +38,7 @@ _MOST_BLOCK = 64_000_000
 _DATA_AT_ONCE = 64_000_000
 """Bytes of local costs that are held in double precision at a time."""
 _NOISE_AT_ONCE = 16_000_000
-"""Bytes of the noise of a block of lanes where every lane has its own."""
+"""Bytes of the noise of some chains where every chain has its own."""
 
 UInts = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
@@ -70,7 +70,7 @@ def _home(model: Model, name: str) -> type:
 
 
 def worthwhile(plan: Plan) -> bool:
-    """Whether 64 lanes of the data fit into a reasonable place; else the numpy engine is as fast, and smaller."""
+    """Whether the lanes' data fit into a reasonable place; else the numpy engine is as fast, and smaller."""
     return 4 * LANES * plan.num_devices * plan.dim**2 <= _MOST_BLOCK
 
 
@@ -111,7 +111,7 @@ def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how
 
 class _Rounds(NamedTuple):
     """Some rounds: the factor of the sum of symbols (round), the factor of the standard normals (round, dim, 1 or
-    lane), and who transmits (round, device)."""
+    chain; flat), and who transmits (round, device)."""
 
     pull: Floats
     noise: Floats
@@ -162,26 +162,27 @@ class _Group:
 
     @property
     def firsts(self) -> range:
-        """The first chain of every block of lanes, counted through all data sets."""
-        return range(self.experiments.start * self.num_chains, self.experiments.stop * self.num_chains, LANES)
+        """The first chain of every call, counted through all data sets."""
+        first, end = self.experiments.start * self.num_chains, self.experiments.stop * self.num_chains
+        return range(first, end, CHAINS_AT_ONCE)
 
     def advance(self, first: int) -> int:
-        """Advance one block of lanes; returns the number of clipped entries."""
+        """Advance some chains; returns the number of clipped entries."""
         uplink, dim = self.plan.uplink, self.plan.dim
-        end = min(first + LANES, self.experiments.stop * self.num_chains)
-        rows = np.minimum(np.arange(first, first + LANES), end - 1) // self.num_chains
-        square = kernel.square_for(dim)
-        data = kernel.load_block(
-            *self.costs, self.centre, rows - self.experiments.start, self.unit, np.uint64(len(square))
-        )
+        end = min(first + CHAINS_AT_ONCE, self.experiments.stop * self.num_chains)
         chains, moments = self.chains, self.chains.moments
         draws = np.empty((0, 1, dim)) if chains.draws is None else chains.draws.reshape(-1, *chains.draws.shape[2:])
+        square = kernel.square_for(dim)
+        wide = -(-dim // len(square)) * len(square)
+        at = kernel.Layout.of(self.plan.num_devices, wide, len(square))
         num_clipped, lost, block = kernel.advance(
             chains.position.reshape(-1, dim), moments.sums.reshape(-1, dim), moments.products.reshape(-1, dim * dim),
-            draws, (first, end, self.num_chains, self.experiments.start), data, self.centre, _entropy(self.seed),
-            self.link, (0,) if uplink.clips_norm else None, square,
+            draws, (first, end, self.num_chains, self.experiments.start), *self.costs, self.centre, self.unit,
+            _entropy(self.seed), self.link, (0,) if uplink.clips_norm else None, square,
             np.float32(1 if np.isfinite(uplink.clip) else np.inf),
-            (self.rounds.start, self.rounds.stop, self.plan.num_burn_in), *(self.shared or self._draw_rounds(rows)),
+            (self.rounds.start, self.rounds.stop, self.plan.num_burn_in),
+            *(self.shared or self._draw_rounds(self._data_sets(first, end))),
+            np.zeros(at.end, np.float32), kernel.Layout(*map(np.uint64, at)),
         )  # fmt: skip
         if lost >= 0:
             within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
@@ -189,8 +190,12 @@ class _Group:
             fail(lost // self.num_chains, lost % self.num_chains, f"within rounds {seen.start + 1} to {seen.stop}")
         return int(num_clipped)
 
+    def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:
+        """Of these chains, and the last again until there are whole blocks of lanes."""
+        return np.minimum(np.arange(first, first - (first - end) // LANES * LANES), end - 1) // self.num_chains
+
     def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> _Rounds:
-        """For the data sets ``rows``, one for each lane."""
+        """For the data sets ``rows``, one for each chain."""
         plan, num_devices = self.plan, self.plan.num_devices
         experiments = range(int(rows[0]), int(rows[-1]) + 1)
         pull, noise, active = [], [], []
@@ -205,15 +210,15 @@ class _Group:
         part = slice(begin, begin + len(self.rounds))
         return _Rounds(
             np.concatenate(pull)[part].astype(np.float32),
-            np.ascontiguousarray(np.concatenate(noise)[part], np.float32),
+            np.concatenate(noise)[part].astype(np.float32).ravel(),
             np.concatenate(active)[part] > 0,
         )
 
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
-    """The rounds to go, in parts whose noise (round, dim, lane) does not take too much memory, and which end where a
+    """The rounds to go, in parts whose noise (round, dim, chain) does not take too much memory, and which end where a
     block of the random streams does."""
-    most = max(1, _NOISE_AT_ONCE // (4 * LANES * plan.dim * ROUNDS_PER_BLOCK)) * ROUNDS_PER_BLOCK
+    most = max(1, _NOISE_AT_ONCE // (4 * CHAINS_AT_ONCE * plan.dim * ROUNDS_PER_BLOCK)) * ROUNDS_PER_BLOCK
     while done < until:
         last = min(until, done // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK + most)
         yield range(done, last)

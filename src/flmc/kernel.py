@@ -2,9 +2,8 @@
 
 *Lane*: one chain of one data set. Chains do not talk to each other, so the same instruction can serve many of them: a
 *block* is ``LANES`` chains, and every number that belongs to a chain is stored ``LANES`` times in a row, chain after
-chain. Most loops run over lanes in the order of memory, and the compiler makes vector instructions of them. Where that
-is not enough, a *strip* of eight lanes is one value, see :mod:`flmc.vectors`. A block's data are read from cache in
-every round; 64 lanes of the paper's experiment are 150 kB.
+chain. Eight such numbers are one value, see :mod:`flmc.vectors`. A block runs all its rounds before the next one
+begins: 8 lanes of the paper's experiment are 20 kB, which the first-level cache holds.
 
 *Word*: 32 random bits, from one xoshiro128++ generator per lane and purpose, seeded like every stream of this package.
 
@@ -32,8 +31,9 @@ file."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numba.extending
@@ -43,7 +43,9 @@ from flmc.curve import WORD_SCALE
 from flmc.randomness import ROUNDS_PER_BLOCK, Purpose
 from flmc.vectors import WIDTH, choose, load, ones, pick, root, shift, signed, some, spread, store, turn, whole
 
-LANES = 64
+LANES = WIDTH
+CHAINS_AT_ONCE = 64
+"""Chains of one call: a few blocks, because a call costs as much as some rounds."""
 _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 8
 _ROUNDS_OF_NORMALS = 8
 """Normals are made for so many rounds at once, an even number, because Box-Muller makes pairs."""
@@ -51,7 +53,7 @@ _NEAR = 64.0
 """Clips. Taking the excess of every entry from the sum of all then costs a rounding of 1e-5 clips at most."""
 _FAR = np.float32(np.inf)
 
-_L, _STRIP, _ROUNDS = np.uint64(LANES), np.uint64(WIDTH), np.uint64(ROUNDS_PER_BLOCK)
+_L, _ROUNDS = np.uint64(LANES), np.uint64(ROUNDS_PER_BLOCK)
 _0, _1, _2, _3, _4 = (np.uint64(i) for i in range(5))
 _QUANTISER, _CHANNEL, _INIT = (np.uint32(int(p)) for p in (Purpose.QUANTISER, Purpose.CHANNEL, Purpose.INIT))
 _AHEAD = np.uint64(_ROUNDS_OF_NORMALS)
@@ -111,26 +113,20 @@ def seed_lane(entropy, key, state, lane):  # type: ignore[no-untyped-def]
 @_compiled
 def fill_words(state, words, count):  # type: ignore[no-untyped-def]
     """``count`` words for every lane, xoshiro128++."""
-    for strip in range(_0, _L, _STRIP):
-        a, b, c, d = (
-            load(state, strip),
-            load(state, _L + strip),
-            load(state, _2 * _L + strip),
-            load(state, _3 * _L + strip),
-        )
-        for t in range(count):
-            store(words, t * _L + strip, turn(a + d, u32(7)) + a)
-            shifted = shift(b, u32(9))
-            c = c ^ a
-            d = d ^ b
-            b = b ^ c
-            a = a ^ d
-            c = c ^ shifted
-            d = turn(d, u32(11))
-        store(state, strip, a)
-        store(state, _L + strip, b)
-        store(state, _2 * _L + strip, c)
-        store(state, _3 * _L + strip, d)
+    a, b, c, d = load(state, _0), load(state, _L), load(state, _2 * _L), load(state, _3 * _L)
+    for t in range(count):
+        store(words, t * _L, turn(a + d, u32(7)) + a)
+        shifted = shift(b, u32(9))
+        c = c ^ a
+        d = d ^ b
+        b = b ^ c
+        a = a ^ d
+        c = c ^ shifted
+        d = turn(d, u32(11))
+    store(state, _0, a)
+    store(state, _L, b)
+    store(state, _2 * _L, c)
+    store(state, _3 * _L, d)
 
 
 @_compiled
@@ -157,17 +153,17 @@ def _sine(t):  # type: ignore[no-untyped-def]
 
 @_compiled
 def fill_normals(state, words, normals, count):  # type: ignore[no-untyped-def]
-    """``count`` (even) standard normals for every lane, by Box and Muller from two words each pair."""
+    """``count`` (even) standard normals for every lane, by Box and Muller: the first half of as many words makes radii,
+    the second half angles."""
     fill_words(state, words, count)
-    for pair in range(count // _2):
-        first = _2 * pair * _L
-        for lane in range(_L):
-            radius = f32(np.sqrt(f32(-2) * _log(words[first + lane])))
-            angle = f32(np.int32(words[first + _L + lane])) * f32(1 / WORD_SCALE)  # in units of pi, in [-1, 1]
-            size = abs(angle)
-            folded = f32(0.5) - abs(size - f32(0.5))
-            normals[first + lane] = radius * _sine(f32(0.5) - size)
-            normals[first + _L + lane] = radius * (_sine(folded) if angle > f32(0) else -_sine(folded))
+    half = count // _2 * _L
+    for n in range(half):
+        radius = f32(np.sqrt(f32(-2) * _log(words[n])))
+        angle = f32(np.int32(words[half + n])) * f32(1 / WORD_SCALE)  # in units of pi, in [-1, 1]
+        size = abs(angle)
+        folded = f32(0.5) - abs(size - f32(0.5))
+        normals[n] = radius * _sine(f32(0.5) - size)
+        normals[half + n] = radius * (_sine(folded) if angle > f32(0) else -_sine(folded))
 
 
 @_compiled
@@ -180,7 +176,7 @@ def draw_alone(state, words, normals, words_each, normals_each, blocks, rounds):
             fill_words(state, words, words_each)
 
 
-# From a gradient to a symbol, for a strip of lanes --------------------------------------------------------------------
+# From a gradient to a symbol, for a block of lanes --------------------------------------------------------------------
 
 
 @_part
@@ -242,76 +238,94 @@ def _symbol(g, words, w, link, most, distance):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _add_moments(x, dim, sums, products):  # type: ignore[no-untyped-def]
+def _add_moments(space, x, dim, sums, products):  # type: ignore[no-untyped-def]
+    for n in range(dim * _L):
+        sums[n] += f64(space[x + n])
     for i in range(dim):
-        for lane in range(_L):
-            sums[i * _L + lane] += f64(x[i * _L + lane])
         for j in range(i, dim):
             for lane in range(_L):
-                products[(i * dim + j) * _L + lane] += f64(x[i * _L + lane]) * f64(x[j * _L + lane])
+                products[(i * dim + j) * _L + lane] += f64(space[x + i * _L + lane]) * f64(space[x + j * _L + lane])
+
+
+class Layout(NamedTuple):
+    """Where the floats of a block begin in its *space*, the one array that holds them all: because an array that is
+    handed to a function costs more than a number.
+
+    ``x`` (wide) and what is ``received`` (wide); H_k of all devices (``local``: device, wide, wide) and their
+    gradients at the centre (``gradient``: device, wide), with ``room`` for the rows of another square, in which those
+    of larger dimensions are added up; the sums of both over devices (``total``, ``total_gradient``); and what
+    :func:`_load_block` says of ``reach`` (device) and ``horizon`` (1). ``wide`` is dim, rounded up to whole squares;
+    each number has a place for every lane."""
+
+    x: int
+    received: int
+    total_gradient: int
+    total: int
+    horizon: int
+    reach: int
+    gradient: int
+    room: int
+    local: int
+    end: int
+
+    @classmethod
+    def of(cls, devices: int, wide: int, width: int) -> Layout:
+        """One after the other, the most used first."""
+        sizes = (wide, wide, wide, wide * wide, 1, devices, devices * wide, width, devices * wide * wide)
+        return cls(*(LANES * place for place in itertools.accumulate(sizes, initial=0)))
 
 
 @_compiled
-def load_block(hessian, offset, centre, rows, unit, width):  # type: ignore[no-untyped-def]
-    """The data of a block, lane after lane, in units of ``unit``: H_k and the gradient at the centre of every device,
-    both padded with zeros to whole squares of ``width``; and the same for the sum over devices. The gradients have room
-    for another square's rows, in which those of larger dimensions are added up. ``rows`` names the data set of each
-    lane.
+def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: ignore[no-untyped-def]
+    """The data of a block, lane after lane, in units of ``unit``; what pads a matrix stays zero. ``rows`` names the
+    data set of each lane.
 
-    ``reach`` (device, lane) is the squared distance from the centre up to which none of a device's entries can exceed
-    1, because |g_i| <= |g_i(centre)| + ||H_i|| ||x||, with a margin for rounding; ``horizon`` (lane) the same for
-    ``_NEAR`` and all devices."""
+    ``reach`` (device) is the squared distance from the centre up to which none of a device's entries can exceed 1,
+    because |g_i| <= |g_i(centre)| + ||H_i|| ||x||, with a margin for rounding; ``horizon`` the same for ``_NEAR`` and
+    all devices."""
     devices, dim = np.uint64(hessian.shape[1]), np.uint64(hessian.shape[2])
-    wide = (dim + width - _1) // width * width
-    local, at_centre = np.zeros(devices * wide * wide * _L, f32), np.zeros((devices * wide + width) * _L, f32)
-    total, total_at_centre = np.zeros(wide * wide * _L, f32), np.zeros(wide * _L, f32)
-    reach, horizon = np.full(devices * _L, np.inf, f32), np.full(_L, np.inf, f32)
-    gradient, norm = np.empty(_L), np.empty(_L)
-    sum_, sum_at_centre = np.zeros(dim * dim * _L), np.zeros(dim * _L)
+    gradient, local, total, total_gradient = at.gradient, at.local, at.total, at.total_gradient
+    sums = np.empty(dim + _1)
     factor, certain = 1 / unit, 1 - 1e-6 * (f64(dim) + 8)
-    for k in range(devices):
+    for lane in range(_L):
+        e = rows[lane]
+        horizon, reach = at.horizon + lane, at.reach + lane
+        space[horizon] = _FAR
+        for k in range(devices):
+            space[reach + k * _L] = _FAR
         for i in range(dim):
-            for lane in range(_L):
-                gradient[lane], norm[lane] = -offset[rows[lane], k, i], 1e-300
+            sums[:] = 0.0
+            for k in range(devices):
+                at_centre, norm = -offset[e, k, i], 1e-300
+                for j in range(dim):
+                    h = hessian[e, k, i, j]
+                    at_centre += h * centre[e, j]
+                    norm += h * h
+                    sums[j] += h
+                    space[local + ((k * wide + i) * wide + j) * _L + lane] = f32(h * factor)
+                space[gradient + (k * wide + i) * _L + lane] = f32(at_centre * factor)
+                sums[dim] += at_centre
+                left, more = max(0.0, certain * unit - abs(at_centre)), max(0.0, _NEAR * unit - abs(at_centre))
+                space[reach + k * _L] = min(space[reach + k * _L], f32(certain * left * left / norm))
+                space[horizon] = min(space[horizon], f32(more * more / norm))
             for j in range(dim):
-                for lane in range(_L):
-                    h = hessian[rows[lane], k, i, j]
-                    gradient[lane] += h * centre[rows[lane], j]
-                    norm[lane] += h * h
-                    sum_[(i * dim + j) * _L + lane] += h
-                    local[((k * wide + i) * wide + j) * _L + lane] = f32(h * factor)
-            for lane in range(_L):
-                size = abs(gradient[lane])
-                at_centre[(k * wide + i) * _L + lane] = f32(gradient[lane] * factor)
-                sum_at_centre[i * _L + lane] += gradient[lane]
-                left, more = max(0.0, certain * unit - size), max(0.0, _NEAR * unit - size)
-                reach[k * _L + lane] = min(reach[k * _L + lane], f32(certain * left * left / norm[lane]))
-                horizon[lane] = min(horizon[lane], f32(more * more / norm[lane]))
-    for i in range(dim):
-        for lane in range(_L):
-            total_at_centre[i * _L + lane] = f32(sum_at_centre[i * _L + lane] * factor)
-        for j in range(dim):
-            for lane in range(_L):
-                total[(i * wide + j) * _L + lane] = f32(sum_[(i * dim + j) * _L + lane] * factor)
-    return local, at_centre, total, total_at_centre, reach, horizon
+                space[total + (i * wide + j) * _L + lane] = f32(sums[j] * factor)
+            space[total_gradient + i * _L + lane] = f32(sums[dim] * factor)
 
 
 @_part
-def _lanes_of(first, end, num_chains):  # type: ignore[no-untyped-def]
-    """Data set and chain of every lane, for the chains from ``first`` on; lanes beyond ``end`` repeat the last."""
-    lanes = np.empty((LANES, 2), u32)
+def _rows_of(first, end, rows):  # type: ignore[no-untyped-def]
+    """The chain of every lane, from ``first`` on; lanes beyond ``end`` repeat the last."""
     for lane in range(LANES):
-        row = min(first + lane, end - 1)
-        lanes[lane, 0], lanes[lane, 1] = row // num_chains, row % num_chains
-    return lanes
+        rows[lane] = min(first + lane, end - 1)
 
 
 @_part
-def _seed(entropy, lanes, purpose, block, state):  # type: ignore[no-untyped-def]
-    """Start the generators of all lanes for a block of rounds."""
+def _seed(entropy, rows, num_chains, purpose, block, state):  # type: ignore[no-untyped-def]
+    """Start the generators of all lanes for a block of rounds: by data set and chain."""
     key = np.empty(4, u32)
     for lane in range(LANES):
-        key[0], key[1], key[2], key[3] = purpose, lanes[lane, 0], lanes[lane, 1], block
+        key[0], key[1], key[2], key[3] = purpose, u32(rows[lane] // num_chains), u32(rows[lane] % num_chains), block
         seed_lane(entropy, key, state, lane)
 
 
@@ -321,37 +335,36 @@ def draw_starts(entropy, num_chains, starts):  # type: ignore[no-untyped-def]
     dim = np.uint64(starts.shape[1])
     count = (dim + _1) // _2 * _2
     state, words, normals = np.empty(4 * LANES, u32), np.empty(count * _L, u32), np.empty(count * _L, f32)
+    rows = np.empty(LANES, np.int64)
     for first in range(0, len(starts), LANES):
-        _seed(entropy, _lanes_of(first, len(starts), num_chains), _INIT, u32(0), state)
+        _rows_of(first, len(starts), rows)
+        _seed(entropy, rows, num_chains, _INIT, u32(0), state)
         fill_normals(state, words, normals, count)
-        for lane in range(min(LANES, len(starts) - first)):
-            for i in range(dim):
-                starts[first + lane, i] = normals[i * _L + np.uint64(lane)]
+        _collect(starts, rows, normals)
 
 
 @_part
-def _deal(rows, first, end, block):  # type: ignore[no-untyped-def]
-    """Rows ``first`` to ``end``, a chain each, to lanes; lanes that are left over repeat the last."""
+def _deal(source, rows, block):  # type: ignore[no-untyped-def]
+    """Rows of an array, a chain each, to the lanes of a block."""
     for lane in range(LANES):
-        row = min(first + lane, end - 1)
-        for i in range(rows.shape[1]):
-            block[i * LANES + lane] = rows[row, i]
+        for i in range(source.shape[1]):
+            block[i * LANES + lane] = source[rows[lane], i]
 
 
 @_part
-def _collect(rows, first, end, block):  # type: ignore[no-untyped-def]
-    """And back."""
-    for lane in range(end - first):
-        for i in range(rows.shape[1]):
-            rows[first + lane, i] = block[i * LANES + lane]
-
-
-@_part
-def _lost_lane(x):  # type: ignore[no-untyped-def]
-    """The first lane with a number that is not finite, or -1."""
+def _collect(target, rows, block):  # type: ignore[no-untyped-def]
+    """And back; lanes that repeat a chain have computed the same."""
     for lane in range(LANES):
-        for i in range(lane, len(x), LANES):
-            if not np.isfinite(x[i]):
+        for i in range(target.shape[1]):
+            target[rows[lane], i] = block[i * LANES + lane]
+
+
+@_part
+def _lost_lane(space, dim):  # type: ignore[no-untyped-def]
+    """The first lane whose position is not finite, or -1."""
+    for lane in range(LANES):
+        for i in range(dim):
+            if not np.isfinite(space[i * LANES + lane]):
                 return lane
     return -1
 
@@ -360,19 +373,19 @@ def _lost_lane(x):  # type: ignore[no-untyped-def]
 
 
 @_part
-def _entry(matrix, m, x, first, gradient, g, square):  # type: ignore[no-untyped-def]
-    """A gradient entry of a strip of lanes: what is known of it at ``g``, and the row of a square at ``m`` times x."""
-    value = load(gradient, g)
+def _entry(space, m, x, g, square):  # type: ignore[no-untyped-def]
+    """A gradient entry: what is known of it at ``g``, and the row of a square at ``m`` times ``x``."""
+    value = load(space, g)
     for j in range(np.uint64(len(square))):
-        value = value + load(matrix, m + j * _L) * load(x, first + j * _L)
+        value = value + load(space, m + j * _L) * load(space, x + j * _L)
     return value
 
 
 @_part
-def _add_product(matrix, m, wide, x, first, gradient, g, square):  # type: ignore[no-untyped-def]
+def _add_product(space, m, wide, x, g, square):  # type: ignore[no-untyped-def]
     """Add one square times x to the gradient entries of its rows, which begin at ``g``; the square begins at ``m``."""
     for i in range(np.uint64(len(square))):
-        store(gradient, g + i * _L, _entry(matrix, m + i * wide * _L, x, first, gradient, g + i * _L, square))
+        store(space, g + i * _L, _entry(space, m + i * wide * _L, x, g + i * _L, square))
 
 
 def shrink(*where: Any) -> Any:
@@ -382,94 +395,76 @@ def shrink(*where: Any) -> Any:
 
 
 @_part
-def _norm_factor(matrix, m, wide, x, first, gradient, g, square):  # type: ignore[no-untyped-def]
+def _norm_factor(space, m, wide, x, g, square):  # type: ignore[no-untyped-def]
     total = spread(f32(0))
     for i in range(np.uint64(len(square))):
-        entry = _entry(matrix, m + i * wide * _L, x, first, gradient, g + i * _L, square)
+        entry = _entry(space, m + i * wide * _L, x, g + i * _L, square)
         total = total + entry * entry
     one = spread(f32(1))
     return one / choose(total > one, root(total), one)
 
 
 @numba.extending.overload(shrink)
-def _shrink(matrix, m, wide, x, first, gradient, g, square, norm):  # type: ignore[no-untyped-def]
+def _shrink(space, m, wide, x, g, square, norm):  # type: ignore[no-untyped-def]
     if isinstance(norm, numba.types.NoneType):
-        return lambda matrix, m, wide, x, first, gradient, g, square, norm: spread(f32(1))
-    return lambda matrix, m, wide, x, first, gradient, g, square, norm: _norm_factor(
-        matrix, m, wide, x, first, gradient, g, square
-    )
+        return lambda space, m, wide, x, g, square, norm: spread(f32(1))
+    return lambda space, m, wide, x, g, square, norm: _norm_factor(space, m, wide, x, g, square)
 
 
 @_part
-def _may_clip(distance, reach, k):  # type: ignore[no-untyped-def]
-    """Whether an entry of the device may exceed the clip in any lane."""
-    found = load(distance, _0) > load(reach, k * _L)
-    for strip in range(_STRIP, _L, _STRIP):
-        found = found | (load(distance, strip) > load(reach, k * _L + strip))
-    return some(found)
-
-
-@_compiled
-def _add_symbols(  # type: ignore[no-untyped-def]
-    local, gradient, x, words, active, near, distance, reach, link, norm, square, most, received, num_clipped
-):
-    """Add the symbols of the active devices to what is received, strip by strip. If the sum began with all gradients,
-    a device is passed over where none of its entries can exceed the clip."""
-    devices, width, wide = np.uint64(len(active)), np.uint64(len(square)), np.uint64(len(x)) // _L
-    limit, rest = spread(most), wide - width
-    for k in range(devices):
-        if not active[k] or (near and not _may_clip(distance, reach, k)):
-            continue
-        for strip in range(_0, _L, _STRIP):
-            away = load(distance, strip)
-            if near and not some(away > load(reach, k * _L + strip)):
-                continue
-            for i in range(_0, wide, width):
-                row = k * wide + i
-                g = row * _L + strip
-                if wide > width:
-                    room = devices * wide * _L + strip
-                    for p in range(_0, width * _L, _L):
-                        store(gradient, room + p, load(gradient, g + p))
-                    g = room
-                    for j in range(_0, rest, width):
-                        m = (row * wide + j) * _L + strip
-                        _add_product(local, m, wide, x, j * _L + strip, gradient, g, square)
-                m = (row * wide + rest) * _L + strip
-                last = rest * _L + strip
-                factor = shrink(local, m, wide, x, last, gradient, g, square, norm)
-                count = load(num_clipped, strip)
-                for p in range(width):
-                    entry = _entry(local, m + p * wide * _L, x, last, gradient, g + p * _L, square)
-                    count = count + ones((entry > limit) | (entry < -limit))
-                    added = symbol(entry * factor, words, (row + p) * _L + strip, link, limit, away)
-                    place = (i + p) * _L + strip
-                    store(received, place, load(received, place) + added)
-                store(num_clipped, strip, count)
-
-
-@_compiled
-def _begin_sum(total, total_gradient, x, dim, wide, square, horizon, distance, received):  # type: ignore[no-untyped-def]
+def _begin_sum(space, at, wide, square):  # type: ignore[no-untyped-def]
     """What is received begins with the gradient of the sum of all costs in lanes that are near, with 0 in the others;
-    ``distance`` becomes the squared distance from the centre, or infinity."""
+    returns the squared distance from the centre, or infinity."""
     width = np.uint64(len(square))
-    for lane in range(_L):
-        distance[lane] = f32(0)
-    for i in range(dim):
-        for lane in range(_L):
-            distance[lane] += x[i * _L + lane] * x[i * _L + lane]
-    for lane in range(_L):
-        distance[lane] = distance[lane] if distance[lane] < horizon[lane] else _FAR
-    for i in range(wide * _L):
-        received[i] = total_gradient[i]
-    for strip in range(_0, _L, _STRIP):
+    distance = spread(f32(0))
+    for i in range(_0, wide * _L, _L):
+        distance = distance + load(space, at.x + i) * load(space, at.x + i)
+        store(space, at.received + i, load(space, at.total_gradient + i))
+    distance = choose(distance < load(space, at.horizon), distance, spread(_FAR))
+    for i in range(_0, wide, width):
+        for j in range(_0, wide, width):
+            m = at.total + (i * wide + j) * _L
+            _add_product(space, m, wide, at.x + j * _L, at.received + i * _L, square)
+    for i in range(_0, wide * _L, _L):
+        kept = choose(distance < spread(_FAR), load(space, at.received + i), spread(f32(0)))
+        store(space, at.received + i, kept)
+    return distance
+
+
+@_compiled
+def _receive(space, at, wide, words, active, t, near, link, norm, square, most, count):  # type: ignore[no-untyped-def]
+    """Add up the symbols of the devices that are active in round ``t``. If ``near``, sums may begin with all gradients,
+    and a device is passed over where none of its entries can exceed the clip. Returns ``count``, the number of clipped
+    entries of every lane, with those of this round."""
+    devices, width = np.uint64(active.shape[1]), np.uint64(len(square))
+    limit, rest = spread(most), wide - width
+    away = spread(_FAR)
+    if near:
+        away = _begin_sum(space, at, wide, square)
+    else:
+        for i in range(_0, wide * _L, _L):
+            store(space, at.received + i, spread(f32(0)))
+    for k in range(devices):
+        if not active[t, k] or (near and not some(away > load(space, at.reach + k * _L))):
+            continue
         for i in range(_0, wide, width):
-            for j in range(_0, wide, width):
-                m = (i * wide + j) * _L + strip
-                _add_product(total, m, wide, x, j * _L + strip, received, i * _L + strip, square)
-    for i in range(wide):
-        for lane in range(_L):
-            received[i * _L + lane] = received[i * _L + lane] if distance[lane] < _FAR else f32(0)
+            row = k * wide + i
+            g = at.gradient + row * _L
+            if wide > width:
+                for p in range(_0, width * _L, _L):
+                    store(space, at.room + p, load(space, g + p))
+                g = at.room
+                for j in range(_0, rest, width):
+                    _add_product(space, at.local + (row * wide + j) * _L, wide, at.x + j * _L, g, square)
+            m, x = at.local + (row * wide + rest) * _L, at.x + rest * _L
+            factor = shrink(space, m, wide, x, g, square, norm)
+            for p in range(width):
+                entry = _entry(space, m + p * wide * _L, x, g + p * _L, square)
+                count = count + ones(_clip(entry, limit) != entry)
+                added = symbol(entry * factor, words, (row + p) * _L, link, limit, away)
+                place = at.received + (i + p) * _L
+                store(space, place, load(space, place) + added)
+    return count
 
 
 @_compiled
@@ -479,8 +474,10 @@ def advance(  # type: ignore[no-untyped-def]
     products,
     draws,
     chains,
-    data,
+    hessian,
+    offset,
     centre,
+    unit,
     entropy,
     link,
     norm,
@@ -490,15 +487,18 @@ def advance(  # type: ignore[no-untyped-def]
     pull,
     noise,
     active,
+    space,
+    at,
 ):
-    """Some rounds of one block of lanes.
+    """Some rounds of some chains, a block of lanes after the other.
 
     ``position``, ``sums`` (chain, dim) and ``products`` (chain, dim times dim) of all data sets are changed in place,
     and ``draws`` (chain, kept round, dim) written if it is not empty, for the ``chains`` = (first, end, chains of a
-    data set, first data set in ``centre``). ``rounds`` = (first, end, burn-in).
+    data set, first data set in ``hessian``, ``offset`` and ``centre``). ``unit`` is the clip, ``rounds`` = (first, end,
+    burn-in). ``space`` is an array of zeros, laid out as ``at`` says.
 
-    x <- x - pull (sum of symbols) - noise z, with ``pull`` (round), ``noise`` (round, dim, lane or 1), ``active``
-    (round, device), which begin with the first round.
+    x <- x - pull (sum of symbols) - noise z, with ``pull`` (round), ``noise`` (round, dim, chain or 1;
+    flat, chains in whole blocks), ``active`` (round, device), which begin with the first round and the first chain.
 
     The types of three arguments are constants for the compiler. ``link`` says what a symbol is: coefficients of a
     polynomial, a table, or None for the clipped gradient itself. ``norm`` is a tuple to clip norms instead of entries,
@@ -510,77 +510,75 @@ def advance(  # type: ignore[no-untyped-def]
 
     A lane's numbers do not depend on its neighbours: a device that is looked at for their sake adds exactly zero.
     """
-    local, gradient, total, total_gradient, reach, horizon = data
-    first, end, num_chains, base = chains
+    first_chain, end, num_chains, base = chains
     begin, until, num_burn_in = np.uint64(rounds[0]), np.uint64(rounds[1]), np.uint64(rounds[2])
     devices, dim, width = np.uint64(active.shape[1]), np.uint64(position.shape[1]), np.uint64(len(square))
     wide = (dim + width - _1) // width * width
-    lanes = _lanes_of(first, end, num_chains)
-    x, sum_, product = np.zeros(wide * _L, f32), np.empty(dim * _L), np.empty(dim * dim * _L)
-    _deal(position, first, end, x)
-    _deal(sums, first, end, sum_)
-    _deal(products, first, end, product)
+    sum_, product = np.empty(dim * _L), np.empty(dim * dim * _L)
+    rows, data_sets = np.empty(LANES, np.int64), np.empty(LANES, np.int64)
     channel, quantiser = np.empty(4 * LANES, u32), np.empty(4 * LANES, u32)
-    words = np.empty(max(devices, _AHEAD) * wide * _L, u32)
-    normals = np.empty(_AHEAD * dim * _L, f32)
-    received, distance = np.empty(wide * _L, f32), np.empty(LANES, f32)
-    num_clipped = np.zeros(LANES, u32)
+    words, normals = np.empty(max(devices, _AHEAD) * wide * _L, u32), np.empty(_AHEAD * dim * _L, f32)
     all_active = np.array([who.all() for who in active])
-    for r in range(begin // _ROUNDS * _ROUNDS, until):
-        if r % _ROUNDS == _0:
-            _seed(entropy, lanes, _CHANNEL, u32(r // _ROUNDS), channel)
+    columns = np.uint64(len(noise)) // (np.uint64(len(pull)) * dim)
+    nothing = ones(spread(f32(0)) != spread(f32(0)))
+    num_clipped = np.int64(0)
+    for first in range(first_chain, end, LANES):
+        _rows_of(first, end, rows)
+        for lane in range(LANES):
+            data_sets[lane] = rows[lane] // num_chains - base
+        _load_block(hessian, offset, centre, data_sets, unit, wide, space, at)
+        _deal(position, rows, space)
+        _deal(sums, rows, sum_)
+        _deal(products, rows, product)
+        count = nothing
+        for r in range(begin // _ROUNDS * _ROUNDS, until):
+            if r % _ROUNDS == _0:
+                _seed(entropy, rows, num_chains, _CHANNEL, u32(r // _ROUNDS), channel)
+                if link is not None:
+                    _seed(entropy, rows, num_chains, _QUANTISER, u32(r // _ROUNDS), quantiser)
+            if r % _AHEAD == _0:
+                fill_normals(channel, words, normals, _AHEAD * dim)
             if link is not None:
-                _seed(entropy, lanes, _QUANTISER, u32(r // _ROUNDS), quantiser)
-        if r % _AHEAD == _0:
-            fill_normals(channel, words, normals, _AHEAD * dim)
-        if link is not None:
-            fill_words(quantiser, words, devices * wide)
-        if r < begin:  # going on inside a block of the streams: these numbers were used before
-            continue
-        t = r - begin
-        if r == num_burn_in:
-            for lane in range(_L):
-                num_clipped[lane] = u32(0)
-        near = link is None and norm is None and all_active[t]
-        if near:
-            _begin_sum(total, total_gradient, x, dim, wide, square, horizon, distance, received)
-        else:
-            for i in range(wide * _L):
-                received[i] = f32(0)
-            for lane in range(_L):
-                distance[lane] = _FAR
-        _add_symbols(
-            local, gradient, x, words, active[t], near, distance, reach, link, norm, square, most, received, num_clipped
-        )
+                fill_words(quantiser, words, devices * wide)
+            if r < begin:  # going on inside a block of the streams: these numbers were used before
+                continue
+            t = r - begin
+            if r == num_burn_in:
+                count = nothing
+            near = link is None and norm is None and all_active[t]
+            count = _receive(space, at, wide, words, active, t, near, link, norm, square, most, count)
+            factor = spread(pull[t])
+            for i in range(dim):
+                z = (r % _AHEAD * dim + i) * _L
+                if columns > _1:
+                    deviation = load(noise, (t * dim + i) * columns + np.uint64(first - first_chain))
+                else:
+                    deviation = spread(noise[t * dim + i])
+                step = factor * load(space, at.received + i * _L) + deviation * load(normals, z)
+                store(space, at.x + i * _L, load(space, at.x + i * _L) - step)
+            if r >= num_burn_in:
+                _add_moments(space, at.x, dim, sum_, product)
+                if len(draws):
+                    for lane in range(LANES):
+                        for i in range(dim):
+                            value = centre[data_sets[lane], i] + f64(space[i * _L + np.uint64(lane)])
+                            draws[rows[lane], r - num_burn_in, i] = value
+            if (r + _1) % _ROUNDS == _0 or r + _1 == until:
+                lost = _lost_lane(space, position.shape[1])
+                if lost >= 0:
+                    return np.int64(0), rows[lost], np.int64(r // _ROUNDS)
         for i in range(dim):
-            z = (r % _AHEAD * dim + i) * _L
-            scale = noise[t, i, 0]
-            if noise.shape[2] > 1:
-                scale = f32(1)
+            for j in range(i):
                 for lane in range(_L):
-                    normals[z + lane] *= noise[t, i, lane]
-            for lane in range(_L):
-                x[i * _L + lane] -= pull[t] * received[i * _L + lane] + scale * normals[z + lane]
-        if r >= num_burn_in:
-            _add_moments(x, dim, sum_, product)
-            if len(draws):
-                for lane in range(end - first):
-                    e = np.int64(lanes[lane, 0]) - base
-                    for i in range(dim):
-                        deviation = f64(x[i * _L + np.uint64(lane)])
-                        draws[first + lane, r - num_burn_in, i] = centre[e, i] + deviation
-        if (r + _1) % _ROUNDS == _0 or r + _1 == until:
-            lost = _lost_lane(x)
-            if lost >= 0:
-                return np.uint64(0), min(first + lost, end - 1), np.int64(r // _ROUNDS)
-    for i in range(dim):
-        for j in range(i):
-            for lane in range(_L):
-                product[(i * dim + j) * _L + lane] = product[(j * dim + i) * _L + lane]
-    _collect(position, first, end, x)
-    _collect(sums, first, end, sum_)
-    _collect(products, first, end, product)
-    return (np.sum(num_clipped[: end - first]) if until > num_burn_in else np.uint64(0)), -1, 0
+                    product[(i * dim + j) * _L + lane] = product[(j * dim + i) * _L + lane]
+        _collect(position, rows, space)
+        _collect(sums, rows, sum_)
+        _collect(products, rows, product)
+        if until > num_burn_in:
+            store(words, _0, count)
+            for lane in range(min(LANES, end - first)):
+                num_clipped += np.int64(words[lane])
+    return num_clipped, -1, 0
 
 
 def square_for(dim: int) -> tuple[int, ...]:

@@ -65,6 +65,7 @@ _define(operator.mul, _TWO, FLOATS, lambda builder, a, b: builder.fmul(a, b, fla
 _define(operator.truediv, _TWO, FLOATS, lambda builder, a, b: builder.fdiv(a, b, flags=_FLAGS))
 _define(operator.neg, (FLOATS,), FLOATS, lambda builder, a: builder.fneg(a))
 _define(operator.lt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered("<", a, b))
+_define(operator.ne, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_unordered("!=", a, b))
 _define(operator.gt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered(">", a, b))
 _define(operator.add, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.add(a, b))
 _define(operator.xor, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.xor(a, b))

@@ -120,7 +120,7 @@ def thresholds(g: npt.NDArray[np.float32], curve: Curve) -> Array:
     @numba.njit
     def evaluate(values, curve, results):  # type: ignore[no-untyped-def]
         for place in range(0, len(values), vectors.WIDTH):
-            vectors.store(results, place, part(vectors.load(values, place), curve))
+            vectors.store(results.ctypes.data, place, part(vectors.load(values.ctypes.data, place), curve))
 
     padded = np.concatenate([g, np.zeros(-len(g) % vectors.WIDTH)]).astype(np.float32)
     results = np.empty_like(padded)

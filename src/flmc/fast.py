@@ -49,8 +49,6 @@ def obstacle(plan: Plan, model: Model) -> str | None:
     kind = type(plan.uplink)
     if kind.symbols not in (Digital.symbols, Analog.symbols, Ideal.symbols) or kind.clipped is not Uplink.clipped:
         return f"{kind.__name__} has symbols of its own"
-    if plan.uplink.clips_norm and plan.dim > len(kernel.square_for(plan.dim)):
-        return "it clips norms of few entries only"
     if _home(model, "gradient") is not _home(model, "quadratic"):
         return f"{type(model).__name__} has a gradient of its own, or local costs that are not quadratic"
     if plan.uplink.example_clip is not None:
@@ -101,11 +99,10 @@ def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how
     with _announced(), ThreadPoolExecutor(how.threads or os.cpu_count() or 1) as pool:
         for index, (rounds, experiments) in enumerate(product(spans, groups)):
             group = _Group.load(chains, plan, model, seed, experiments, rounds)
-            tasks = [pool.submit(group.advance, first) for first in group.firsts]
             report = part_of(how.progress, index, len(spans) * len(groups))
-            for done, task in enumerate(tasks):
-                chains.num_clipped += task.result()
-                report((done + 1) / len(tasks))
+            for done, num_clipped in enumerate(pool.map(group.advance, group.firsts)):
+                chains.num_clipped += num_clipped
+                report((done + 1) / len(group.firsts))
     chains.round = until
 
 
@@ -172,17 +169,16 @@ class _Group:
         end = min(first + CHAINS_AT_ONCE, self.experiments.stop * self.num_chains)
         chains, moments = self.chains, self.chains.moments
         draws = np.empty((0, 1, dim)) if chains.draws is None else chains.draws.reshape(-1, *chains.draws.shape[2:])
-        square = kernel.square_for(dim)
-        wide = -(-dim // len(square)) * len(square)
-        at = kernel.Layout.of(self.plan.num_devices, wide, len(square))
+        columns = kernel.columns_for(dim)
+        at = kernel.Layout.of(self.plan.num_devices, dim, -(-dim // len(columns)) * len(columns))
         num_clipped, lost, block = kernel.advance(
             chains.position.reshape(-1, dim), moments.sums.reshape(-1, dim), moments.products.reshape(-1, dim * dim),
             draws, (first, end, self.num_chains, self.experiments.start), *self.costs, self.centre, self.unit,
-            _entropy(self.seed), self.link, (0,) if uplink.clips_norm else None, square,
-            np.float32(1 if np.isfinite(uplink.clip) else np.inf),
+            _entropy(self.seed), self.link, (0,) if uplink.clips_norm else None, columns,
+            (0,) if dim > len(columns) else None, np.float32(1 if np.isfinite(uplink.clip) else np.inf),
             (self.rounds.start, self.rounds.stop, self.plan.num_burn_in),
             *(self.shared or self._draw_rounds(self._data_sets(first, end))),
-            np.zeros(at.end, np.float32), kernel.Layout(*map(np.uint64, at)),
+            np.zeros(at.end, np.float32), kernel.Layout._make(map(np.uint64, at)),
         )  # fmt: skip
         if lost >= 0:
             within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)

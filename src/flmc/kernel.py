@@ -41,7 +41,22 @@ import numpy as np
 
 from flmc.curve import WORD_SCALE
 from flmc.randomness import ROUNDS_PER_BLOCK, Purpose
-from flmc.vectors import WIDTH, choose, load, ones, pick, root, shift, signed, some, spread, store, turn, whole
+from flmc.vectors import (
+    WIDTH,
+    choose,
+    load,
+    load_words,
+    ones,
+    pick,
+    root,
+    shift,
+    signed,
+    some,
+    spread,
+    store,
+    turn,
+    whole,
+)
 
 LANES = WIDTH
 CHAINS_AT_ONCE = 64
@@ -113,9 +128,11 @@ def seed_lane(entropy, key, state, lane):  # type: ignore[no-untyped-def]
 @_compiled
 def fill_words(state, words, count):  # type: ignore[no-untyped-def]
     """``count`` words for every lane, xoshiro128++."""
-    a, b, c, d = load(state, _0), load(state, _L), load(state, _2 * _L), load(state, _3 * _L)
+    memory, target = state.ctypes.data, words.ctypes.data
+    a, b = load_words(memory, _0), load_words(memory, _L)
+    c, d = load_words(memory, _2 * _L), load_words(memory, _3 * _L)
     for t in range(count):
-        store(words, t * _L, turn(a + d, u32(7)) + a)
+        store(target, t * _L, turn(a + d, u32(7)) + a)
         shifted = shift(b, u32(9))
         c = c ^ a
         d = d ^ b
@@ -123,10 +140,10 @@ def fill_words(state, words, count):  # type: ignore[no-untyped-def]
         a = a ^ d
         c = c ^ shifted
         d = turn(d, u32(11))
-    store(state, _0, a)
-    store(state, _L, b)
-    store(state, _2 * _L, c)
-    store(state, _3 * _L, d)
+    store(memory, _0, a)
+    store(memory, _L, b)
+    store(memory, _2 * _L, c)
+    store(memory, _3 * _L, d)
 
 
 @_compiled
@@ -196,7 +213,7 @@ def _interpolated(g, table):  # type: ignore[no-untyped-def]
     place = g * half + half
     last = spread(f32(len(table) - 2))
     node = whole(choose(place < last, place, last))
-    low, high = pick(table, node), pick(table[1:], node)
+    low, high = pick(table.ctypes.data, node), pick(table.ctypes.data + _4, node)
     return low + (place - signed(node)) * (high - low)
 
 
@@ -228,9 +245,9 @@ def symbol(*what: Any) -> Any:
 @numba.extending.overload(symbol)
 def _symbol(g, words, w, link, most, distance):  # type: ignore[no-untyped-def]
     if isinstance(link, numba.types.UniTuple):
-        return lambda g, words, w, link, most, distance: _bit(load(words, w), _polynomial(_clip(g, most), link))
+        return lambda g, words, w, link, most, distance: _bit(load_words(words, w), _polynomial(_clip(g, most), link))
     if isinstance(link, numba.types.Array):
-        return lambda g, words, w, link, most, distance: _bit(load(words, w), _interpolated(_clip(g, most), link))
+        return lambda g, words, w, link, most, distance: _bit(load_words(words, w), _interpolated(_clip(g, most), link))
     return lambda g, words, w, link, most, distance: choose(distance < spread(_FAR), _excess(g, most), _clip(g, most))
 
 
@@ -251,11 +268,10 @@ class Layout(NamedTuple):
     """Where the floats of a block begin in its *space*, the one array that holds them all: because an array that is
     handed to a function costs more than a number.
 
-    ``x`` (wide) and what is ``received`` (wide); H_k of all devices (``local``: device, wide, wide) and their
-    gradients at the centre (``gradient``: device, wide), with ``room`` for the rows of another square, in which those
-    of larger dimensions are added up; the sums of both over devices (``total``, ``total_gradient``); and what
-    :func:`_load_block` says of ``reach`` (device) and ``horizon`` (1). ``wide`` is dim, rounded up to whole squares;
-    each number has a place for every lane."""
+    ``x`` (wide) and what is ``received`` (dim); H_k of all devices (``local``: device, dim, wide) and their gradients
+    at the centre (``gradient``: device, dim); the sums of both over devices (``total``, ``total_gradient``); what
+    :func:`_load_block` says of ``reach`` (device) and ``horizon`` (1); and by which ``factor`` (device) norms are
+    clipped. ``wide`` is dim, rounded up with zeros; each number has a place for every lane."""
 
     x: int
     received: int
@@ -263,15 +279,15 @@ class Layout(NamedTuple):
     total: int
     horizon: int
     reach: int
+    factor: int
     gradient: int
-    room: int
     local: int
     end: int
 
     @classmethod
-    def of(cls, devices: int, wide: int, width: int) -> Layout:
+    def of(cls, devices: int, dim: int, wide: int) -> Layout:
         """One after the other, the most used first."""
-        sizes = (wide, wide, wide, wide * wide, 1, devices, devices * wide, width, devices * wide * wide)
+        sizes = (wide, dim, dim, dim * wide, 1, devices, devices, devices * dim, devices * dim * wide)
         return cls(*(LANES * place for place in itertools.accumulate(sizes, initial=0)))
 
 
@@ -302,8 +318,8 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
                     at_centre += h * centre[e, j]
                     norm += h * h
                     sums[j] += h
-                    space[local + ((k * wide + i) * wide + j) * _L + lane] = f32(h * factor)
-                space[gradient + (k * wide + i) * _L + lane] = f32(at_centre * factor)
+                    space[local + ((k * dim + i) * wide + j) * _L + lane] = f32(h * factor)
+                space[gradient + (k * dim + i) * _L + lane] = f32(at_centre * factor)
                 sums[dim] += at_centre
                 left, more = max(0.0, certain * unit - abs(at_centre)), max(0.0, _NEAR * unit - abs(at_centre))
                 space[reach + k * _L] = min(space[reach + k * _L], f32(certain * left * left / norm))
@@ -373,97 +389,101 @@ def _lost_lane(space, dim):  # type: ignore[no-untyped-def]
 
 
 @_part
-def _entry(space, m, x, g, square):  # type: ignore[no-untyped-def]
-    """A gradient entry: what is known of it at ``g``, and the row of a square at ``m`` times ``x``."""
-    value = load(space, g)
-    for j in range(np.uint64(len(square))):
-        value = value + load(space, m + j * _L) * load(space, x + j * _L)
-    return value
+def _add_product(value, space, m, x, columns):  # type: ignore[no-untyped-def]
+    """Add some columns of the matrix row at ``m``, times ``x``, to a value. Two sums, so that a product need not wait
+    for the one before."""
+    other = spread(f32(0))
+    for j in range(np.uint64(len(columns))):
+        product = load(space, m + j * _L) * load(space, x + j * _L)
+        if j % _2 == _0:
+            value = value + product
+        else:
+            other = other + product
+    return value + other
 
 
-@_part
-def _add_product(space, m, wide, x, g, square):  # type: ignore[no-untyped-def]
-    """Add one square times x to the gradient entries of its rows, which begin at ``g``; the square begins at ``m``."""
-    for i in range(np.uint64(len(square))):
-        store(space, g + i * _L, _entry(space, m + i * wide * _L, x, g + i * _L, square))
-
-
-def shrink(*where: Any) -> Any:
-    """1, or with ``norm`` a tuple (not None) what brings the norm of a device's gradient, which is a single square,
-    down to the clip."""
+def entry(*where: Any) -> Any:
+    """A gradient entry: what it is at the centre, at ``g``, and the row of a matrix at ``m`` times x. ``more`` is None
+    if ``columns`` are all there are."""
     raise NotImplementedError("this exists in compiled code only")
 
 
-@_part
-def _norm_factor(space, m, wide, x, g, square):  # type: ignore[no-untyped-def]
-    total = spread(f32(0))
-    for i in range(np.uint64(len(square))):
-        entry = _entry(space, m + i * wide * _L, x, g + i * _L, square)
-        total = total + entry * entry
-    one = spread(f32(1))
-    return one / choose(total > one, root(total), one)
+@numba.extending.overload(entry)
+def _entry(space, g, m, x, wide, columns, more):  # type: ignore[no-untyped-def]
+    if isinstance(more, numba.types.NoneType):
+        return lambda space, g, m, x, wide, columns, more: _add_product(load(space, g), space, m, x, columns)
+
+    def summed(space, g, m, x, wide, columns, more):  # type: ignore[no-untyped-def]
+        value = load(space, g)
+        for j in range(_0, wide * _L, np.uint64(len(columns)) * _L):
+            value = _add_product(value, space, m + j, x + j, columns)
+        return value
+
+    return summed
 
 
-@numba.extending.overload(shrink)
-def _shrink(space, m, wide, x, g, square, norm):  # type: ignore[no-untyped-def]
+def norm_factor(*where: Any) -> Any:
+    """1; or with ``norm`` a tuple (not None), what brings the norm of device k's gradient down to the clip."""
+    raise NotImplementedError("this exists in compiled code only")
+
+
+@numba.extending.overload(norm_factor)
+def _norm_factor(space, at, k, dim, wide, columns, more, norm):  # type: ignore[no-untyped-def]
     if isinstance(norm, numba.types.NoneType):
-        return lambda space, m, wide, x, g, square, norm: spread(f32(1))
-    return lambda space, m, wide, x, g, square, norm: _norm_factor(space, m, wide, x, g, square)
+        return lambda space, at, k, dim, wide, columns, more, norm: spread(f32(1))
+
+    def factor(space, at, k, dim, wide, columns, more, norm):  # type: ignore[no-untyped-def]
+        total, one = spread(f32(0)), spread(f32(1))
+        for i in range(dim):
+            g = at.gradient + (k * dim + i) * _L
+            value = entry(space, g, at.local + (k * dim + i) * wide * _L, at.x, wide, columns, more)
+            total = total + value * value
+        return one / choose(total > one, root(total), one)
+
+    return factor
 
 
 @_part
-def _begin_sum(space, at, wide, square):  # type: ignore[no-untyped-def]
-    """What is received begins with the gradient of the sum of all costs in lanes that are near, with 0 in the others;
-    returns the squared distance from the centre, or infinity."""
-    width = np.uint64(len(square))
+def _distance(space, at, wide):  # type: ignore[no-untyped-def]
+    """Squared distance from the centre, infinite in lanes that are not near."""
     distance = spread(f32(0))
     for i in range(_0, wide * _L, _L):
         distance = distance + load(space, at.x + i) * load(space, at.x + i)
-        store(space, at.received + i, load(space, at.total_gradient + i))
-    distance = choose(distance < load(space, at.horizon), distance, spread(_FAR))
-    for i in range(_0, wide, width):
-        for j in range(_0, wide, width):
-            m = at.total + (i * wide + j) * _L
-            _add_product(space, m, wide, at.x + j * _L, at.received + i * _L, square)
-    for i in range(_0, wide * _L, _L):
-        kept = choose(distance < spread(_FAR), load(space, at.received + i), spread(f32(0)))
-        store(space, at.received + i, kept)
-    return distance
+    return choose(distance < load(space, at.horizon), distance, spread(_FAR))
 
 
 @_compiled
-def _receive(space, at, wide, words, active, t, near, link, norm, square, most, count):  # type: ignore[no-untyped-def]
+def _receive(  # type: ignore[no-untyped-def]
+    space, at, dim, wide, words, active, t, near, looked, link, norm, columns, more, most, count
+):
     """Add up the symbols of the devices that are active in round ``t``. If ``near``, sums may begin with all gradients,
     and a device is passed over where none of its entries can exceed the clip. Returns ``count``, the number of clipped
-    entries of every lane, with those of this round."""
-    devices, width = np.uint64(active.shape[1]), np.uint64(len(square))
-    limit, rest = spread(most), wide - width
-    away = spread(_FAR)
-    if near:
-        away = _begin_sum(space, at, wide, square)
-    else:
-        for i in range(_0, wide * _L, _L):
-            store(space, at.received + i, spread(f32(0)))
-    for k in range(devices):
-        if not active[t, k] or (near and not some(away > load(space, at.reach + k * _L))):
-            continue
-        for i in range(_0, wide, width):
-            row = k * wide + i
-            g = at.gradient + row * _L
-            if wide > width:
-                for p in range(_0, width * _L, _L):
-                    store(space, at.room + p, load(space, g + p))
-                g = at.room
-                for j in range(_0, rest, width):
-                    _add_product(space, at.local + (row * wide + j) * _L, wide, at.x + j * _L, g, square)
-            m, x = at.local + (row * wide + rest) * _L, at.x + rest * _L
-            factor = shrink(space, m, wide, x, g, square, norm)
-            for p in range(width):
-                entry = _entry(space, m + p * wide * _L, x, g + p * _L, square)
-                count = count + ones(_clip(entry, limit) != entry)
-                added = symbol(entry * factor, words, (row + p) * _L, link, limit, away)
-                place = at.received + (i + p) * _L
-                store(space, place, load(space, place) + added)
+    entries of every lane, with those of this round; ``looked`` (device) is for the devices that are looked at."""
+    limit, far = spread(most), spread(_FAR)
+    away = _distance(space, at, wide) if near else far
+    num_looked = _0
+    for k in range(np.uint64(active.shape[1])):
+        if active[t, k] and (not near or some(away > load(space, at.reach + k * _L))):
+            looked[num_looked] = k
+            num_looked += _1
+            if norm is not None:
+                factor = norm_factor(space, at, k, dim, wide, columns, more, norm)
+                store(space, at.factor + k * _L, factor)
+    for i in range(dim):
+        total = spread(f32(0))
+        if near:
+            row = at.total + i * wide * _L
+            total = entry(space, at.total_gradient + i * _L, row, at.x, wide, columns, more)
+            total = choose(away < far, total, spread(f32(0)))
+        for n in range(num_looked):  # nothing is stored in here, so that x stays in registers
+            row = looked[n] * dim + i
+            m = at.local + row * wide * _L
+            value = entry(space, at.gradient + row * _L, m, at.x, wide, columns, more)
+            count = count + ones(_clip(value, limit) != value)
+            if norm is not None:
+                value = value * load(space, at.factor + looked[n] * _L)
+            total = total + symbol(value, words, row * _L, link, limit, away)
+        store(space, at.received + i * _L, total)
     return count
 
 
@@ -481,7 +501,8 @@ def advance(  # type: ignore[no-untyped-def]
     entropy,
     link,
     norm,
-    square,
+    columns,
+    more,
     most,
     rounds,
     pull,
@@ -500,10 +521,11 @@ def advance(  # type: ignore[no-untyped-def]
     x <- x - pull (sum of symbols) - noise z, with ``pull`` (round), ``noise`` (round, dim, chain or 1;
     flat, chains in whole blocks), ``active`` (round, device), which begin with the first round and the first chain.
 
-    The types of three arguments are constants for the compiler. ``link`` says what a symbol is: coefficients of a
+    The types of four arguments are constants for the compiler. ``link`` says what a symbol is: coefficients of a
     polynomial, a table, or None for the clipped gradient itself. ``norm`` is a tuple to clip norms instead of entries,
-    or None. ``square`` is a tuple whose length is the number of rows and columns that are taken at a time: loops over
-    them are written out. ``most`` is 1, or infinity where nothing is clipped.
+    or None. ``columns`` is a tuple whose length is the number of columns of a matrix that are taken at a time: a loop
+    over them is written out; ``more`` is a tuple if there are more, else None. ``most`` is 1, or infinity where nothing
+    is clipped.
 
     Returns the number of clipped gradient entries in kept rounds, and, if a chain has left the range of numbers, its
     row and the block of rounds, else -1.
@@ -512,14 +534,17 @@ def advance(  # type: ignore[no-untyped-def]
     """
     first_chain, end, num_chains, base = chains
     begin, until, num_burn_in = np.uint64(rounds[0]), np.uint64(rounds[1]), np.uint64(rounds[2])
-    devices, dim, width = np.uint64(active.shape[1]), np.uint64(position.shape[1]), np.uint64(len(square))
+    devices, dim, width = np.uint64(active.shape[1]), np.uint64(position.shape[1]), np.uint64(len(columns))
     wide = (dim + width - _1) // width * width
+    looked = np.empty(devices, np.uint64)
     sum_, product = np.empty(dim * _L), np.empty(dim * dim * _L)
     rows, data_sets = np.empty(LANES, np.int64), np.empty(LANES, np.int64)
     channel, quantiser = np.empty(4 * LANES, u32), np.empty(4 * LANES, u32)
-    words, normals = np.empty(max(devices, _AHEAD) * wide * _L, u32), np.empty(_AHEAD * dim * _L, f32)
+    words, normals = np.empty(max(devices, _AHEAD) * dim * _L, u32), np.empty(_AHEAD * dim * _L, f32)
     all_active = np.array([who.all() for who in active])
-    columns = np.uint64(len(noise)) // (np.uint64(len(pull)) * dim)
+    num_noises = np.uint64(len(noise)) // (np.uint64(len(pull)) * dim)
+    # Addresses, as long as the arrays are used below.
+    memory, word, normal, noises = space.ctypes.data, words.ctypes.data, normals.ctypes.data, noise.ctypes.data
     nothing = ones(spread(f32(0)) != spread(f32(0)))
     num_clipped = np.int64(0)
     for first in range(first_chain, end, LANES):
@@ -539,23 +564,25 @@ def advance(  # type: ignore[no-untyped-def]
             if r % _AHEAD == _0:
                 fill_normals(channel, words, normals, _AHEAD * dim)
             if link is not None:
-                fill_words(quantiser, words, devices * wide)
+                fill_words(quantiser, words, devices * dim)
             if r < begin:  # going on inside a block of the streams: these numbers were used before
                 continue
             t = r - begin
             if r == num_burn_in:
                 count = nothing
             near = link is None and norm is None and all_active[t]
-            count = _receive(space, at, wide, words, active, t, near, link, norm, square, most, count)
+            count = _receive(
+                memory, at, dim, wide, word, active, t, near, looked, link, norm, columns, more, most, count
+            )
             factor = spread(pull[t])
             for i in range(dim):
                 z = (r % _AHEAD * dim + i) * _L
-                if columns > _1:
-                    deviation = load(noise, (t * dim + i) * columns + np.uint64(first - first_chain))
+                if num_noises > _1:
+                    deviation = load(noises, (t * dim + i) * num_noises + np.uint64(first - first_chain))
                 else:
                     deviation = spread(noise[t * dim + i])
-                step = factor * load(space, at.received + i * _L) + deviation * load(normals, z)
-                store(space, at.x + i * _L, load(space, at.x + i * _L) - step)
+                step = factor * load(memory, at.received + i * _L) + deviation * load(normal, z)
+                store(memory, at.x + i * _L, load(memory, at.x + i * _L) - step)
             if r >= num_burn_in:
                 _add_moments(space, at.x, dim, sum_, product)
                 if len(draws):
@@ -575,15 +602,16 @@ def advance(  # type: ignore[no-untyped-def]
         _collect(sums, rows, sum_)
         _collect(products, rows, product)
         if until > num_burn_in:
-            store(words, _0, count)
+            store(word, _0, count)
             for lane in range(min(LANES, end - first)):
                 num_clipped += np.int64(words[lane])
     return num_clipped, -1, 0
 
 
-def square_for(dim: int) -> tuple[int, ...]:
-    """A tuple as long as the side of a square: all columns where they are few, else what leaves least to pad."""
+def columns_for(dim: int) -> tuple[int, ...]:
+    """A tuple as long as the columns that are taken at a time: all where they are few, else what leaves least to
+    pad."""
     if dim <= _MOST_COLUMNS:
         return (0,) * dim
-    sides = range(_MOST_COLUMNS, _FEWEST_COLUMNS - 1, -1)
-    return (0,) * min(sides, key=lambda side: -(-dim // side) * side)
+    widths = range(_MOST_COLUMNS, _FEWEST_COLUMNS - 1, -1)
+    return (0,) * min(widths, key=lambda width: -(-dim // width) * width)

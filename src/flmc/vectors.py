@@ -34,7 +34,6 @@ class Vector(types.Type):
 FLOATS = Vector("floats", ir.FloatType())
 WORDS = Vector("words", ir.IntType(32))
 TRUTHS = Vector("truths", ir.IntType(1))
-_IN_ARRAYS = {types.float32: FLOATS, types.uint32: WORDS}
 
 
 @register_model(Vector)
@@ -72,9 +71,9 @@ _define(operator.xor, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.xor(a
 _define(operator.or_, (TRUTHS, TRUTHS), TRUTHS, lambda builder, a, b: builder.or_(a, b))
 
 
-def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), _IN_ARRAYS[kind.dtype].code.as_pointer())
+def _place(builder: Any, kind: Vector, address: Any, index: Any) -> Any:
+    start = builder.inttoptr(address, kind.code.element.as_pointer())
+    return builder.bitcast(builder.gep(start, [index]), kind.code.as_pointer())
 
 
 def _instruction(function: Callable[..., Any]) -> Any:
@@ -83,24 +82,35 @@ def _instruction(function: Callable[..., Any]) -> Any:
 
 
 @_instruction
-def load(typing: Any, array: Any, index: Any) -> Any:
-    """Eight neighbours of a flat array. Nobody checks that they are there."""
+def load(typing: Any, address: Any, index: Any) -> Any:
+    """Eight neighbouring floats of an array in memory, by the address of its first. Nobody checks that they are there,
+    or keeps the array from being freed: a number has no owner, and so it can be handed around at no cost."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load(_place(context, builder, sig.args[0], *args), align=4)
+        return builder.load(_place(builder, FLOATS, *args), align=4)
 
-    return _IN_ARRAYS[array.dtype](array, types.uint64), emit
+    return FLOATS(types.uint64, types.uint64), emit
 
 
 @_instruction
-def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Put eight values beside each other into a flat array. Nobody checks that there is room."""
+def load_words(typing: Any, address: Any, index: Any) -> Any:
+    """The same of an array of words."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store(args[2], _place(context, builder, sig.args[0], *args[:2]), align=4)
+        return builder.load(_place(builder, WORDS, *args), align=4)
+
+    return WORDS(types.uint64, types.uint64), emit
+
+
+@_instruction
+def store(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Put eight values beside each other into an array of their kind. Nobody checks that there is room."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[2], _place(builder, value, *args[:2]), align=4)
         return context.get_dummy_value()
 
-    return types.void(array, types.uint64, _IN_ARRAYS[array.dtype]), emit
+    return types.void(types.uint64, types.uint64, value), emit
 
 
 def _spread(builder: Any, kind: Vector, value: Any) -> Any:
@@ -194,18 +204,18 @@ def whole(typing: Any, floats: Any) -> Any:
 
 
 @_instruction
-def pick(typing: Any, table: Any, index: Any) -> Any:
-    """Entries of an array of floats, each lane its own. Nobody checks that they are there."""
+def pick(typing: Any, address: Any, index: Any) -> Any:
+    """Floats of an array, each lane its own. Nobody checks that they are there."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        start = builder.inttoptr(args[0], FLOATS.code.element.as_pointer())
         result = ir.Constant(FLOATS.code, ir.Undefined)
         for lane in map(ir.IntType(32), range(WIDTH)):
             number = builder.zext(builder.extract_element(args[1], lane), ir.IntType(64))
-            result = builder.insert_element(result, builder.load(builder.gep(data, [number])), lane)
+            result = builder.insert_element(result, builder.load(builder.gep(start, [number])), lane)
         return result
 
-    return FLOATS(table, WORDS), emit
+    return FLOATS(types.uint64, WORDS), emit
 
 
 @_instruction

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,15 @@ LOOP_SHARE = 500
 
 
 def draw_random_numbers(experiments: int, devices: int, dim: int, rounds: int, *, bits: bool) -> None:
-    """The limit: the words and normals of a sweep point, and nothing else."""
+    """The limit: the words and normals of a sweep point, and nothing else, by as many threads as the engine has."""
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(_draw, [(-(-experiments // threads), devices, dim, rounds, bits)] * threads):
+            pass
+
+
+def _draw(what: tuple[int, int, int, int, bool]) -> None:
+    experiments, devices, dim, rounds, bits = what
     state = np.random.default_rng(0).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
     words = np.empty(max(devices, 8) * dim * LANES, np.uint32)
     normals = np.empty(8 * dim * LANES, np.float32)

@@ -43,7 +43,7 @@ def test_low_snr_lowers_the_step(model: flmc.LinearGaussian, name: str, snr_db: 
     plan = flmc.plan(model, uplink, num_rounds=burn_in + needed // 2, num_burn_in=burn_in)
     assert plan.temperature == pytest.approx(1.0)
     assert plan.step_size < flmc.plan(model, UPLINKS[name]).step_size
-    metrics = flmc.run(plan, model, seed=11, chains=full(2000, 40), keep_draws=False).metrics
+    metrics = flmc.run(plan, model, seed=11, chains=full(2000, 200), keep_draws=False).metrics
     assert metrics is not None
     assert plan.prediction is not None
     assert plan.prediction.variance_ratio < 1.10

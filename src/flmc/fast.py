@@ -24,11 +24,11 @@ from flmc.chains import AS_USUAL, Chains, How, centre_of, fail, part_of
 from flmc.checks import Array
 from flmc.curve import Curve, fit
 from flmc.errors import InvalidSetting, RunFailed
-from flmc.kernel import CHAINS_AT_ONCE, LANES
+from flmc.kernel import LANES
 from flmc.model import Model, Normal, Quadratic
 from flmc.plan import Plan
 from flmc.randomness import ROUNDS_PER_BLOCK
-from flmc.schedule import draw_schedule
+from flmc.schedule import Schedule, constant_schedule, draw_schedule
 from flmc.uplink import Analog, Digital, Ideal, Uplink
 
 _log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ _MOST_BLOCK = 64_000_000
 """Bytes of a block of lanes up to which this engine is chosen by itself."""
 _DATA_AT_ONCE = 64_000_000
 """Bytes of local costs that are held in double precision at a time."""
+_MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
+"""Chains of one call, and into how many a thread's share is cut."""
 _NOISE_AT_ONCE = 16_000_000
 """Bytes of the noise of some chains where every chain has its own."""
 
@@ -96,9 +98,10 @@ def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how
     every = range(model.num_experiments)
     groups = [every[first : first + at_once] for first in every[::at_once]]
     spans = list(_spans(plan, chains.round, until))
-    with _announced(), ThreadPoolExecutor(how.threads or os.cpu_count() or 1) as pool:
+    threads = how.threads or os.cpu_count() or 1
+    with _announced(), ThreadPoolExecutor(threads) as pool:
         for index, (rounds, experiments) in enumerate(product(spans, groups)):
-            group = _Group.load(chains, plan, model, seed, experiments, rounds)
+            group = _Group.load(chains, plan, model, seed, experiments, rounds, threads)
             report = part_of(how.progress, index, len(spans) * len(groups))
             for done, num_clipped in enumerate(pool.map(group.advance, group.firsts)):
                 chains.num_clipped += num_clipped
@@ -108,7 +111,7 @@ def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how
 
 class _Rounds(NamedTuple):
     """Some rounds: the factor of the sum of symbols (round), the factor of the standard normals (round, dim, 1 or
-    chain; flat), and who transmits (round, device)."""
+    chain), and who transmits (round, device)."""
 
     pull: Floats
     noise: Floats
@@ -129,11 +132,15 @@ class _Group:
     unit: float
     """The clip."""
     link: Curve | None
+    at_once: int
+    """Chains of one call, whole blocks of lanes."""
     shared: _Rounds | None
     """The rounds, where the channel is the same for all."""
 
     @classmethod
-    def load(cls, chains: Chains, plan: Plan, model: Model, seed: int, experiments: range, rounds: range) -> _Group:
+    def load(
+        cls, chains: Chains, plan: Plan, model: Model, seed: int, experiments: range, rounds: range, threads: int
+    ) -> _Group:
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
         shape = (len(experiments), model.num_devices, model.dim)
@@ -142,16 +149,16 @@ class _Group:
                 "the numba engine needs a quadratic model, with a Hessian (experiment, device, dim, dim) and an offset"
                 f" (experiment, device, dim) = {shape}"
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not np.isfinite(costs.hessian.sum() + costs.offset.sum()):
-                raise RunFailed("a Hessian or offset of the model is not finite; engine = 'numpy' takes NaN for 0")
         centre = np.ascontiguousarray(centre_of(model)[rows])
         unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
-        group = cls(chains, plan, seed, experiments, rounds, costs, centre, unit, link, None)
+        # A call costs as much as some rounds; but every thread should have something to do to the end.
+        share = len(experiments) * chains.position.shape[1] // (_CALLS_PER_THREAD * threads)
+        at_once = max(1, min(share, _MOST_CHAINS) // LANES) * LANES
+        group = cls(chains, plan, seed, experiments, rounds, costs, centre, unit, link, at_once, None)
         if not plan.uplink.fading.constant:
             return group
-        return replace(group, shared=group._draw_rounds(np.zeros(1, np.intp)))
+        return replace(group, shared=group._rounds_of(constant_schedule(plan, seed, rounds), np.zeros(1, np.intp)))
 
     @property
     def num_chains(self) -> int:
@@ -161,14 +168,15 @@ class _Group:
     def firsts(self) -> range:
         """The first chain of every call, counted through all data sets."""
         first, end = self.experiments.start * self.num_chains, self.experiments.stop * self.num_chains
-        return range(first, end, CHAINS_AT_ONCE)
+        return range(first, end, self.at_once)
 
     def advance(self, first: int) -> int:
         """Advance some chains; returns the number of clipped entries."""
         uplink, dim = self.plan.uplink, self.plan.dim
-        end = min(first + CHAINS_AT_ONCE, self.experiments.stop * self.num_chains)
+        end = min(first + self.at_once, self.experiments.stop * self.num_chains)
         chains, moments = self.chains, self.chains.moments
         draws = np.empty((0, 1, dim)) if chains.draws is None else chains.draws.reshape(-1, *chains.draws.shape[2:])
+        pull, noise, active = self.shared or self._draw_rounds(self._data_sets(first, end))
         columns = kernel.columns_for(dim)
         at = kernel.Layout.of(self.plan.num_devices, dim, -(-dim // len(columns)) * len(columns))
         num_clipped, lost, block = kernel.advance(
@@ -177,9 +185,10 @@ class _Group:
             _entropy(self.seed), self.link, (0,) if uplink.clips_norm else None, columns,
             (0,) if dim > len(columns) else None, np.float32(1 if np.isfinite(uplink.clip) else np.inf),
             (self.rounds.start, self.rounds.stop, self.plan.num_burn_in),
-            *(self.shared or self._draw_rounds(self._data_sets(first, end))),
-            np.zeros(at.end, np.float32), kernel.Layout._make(map(np.uint64, at)),
+            pull, noise.ravel(), active, np.zeros(at.end, np.float32), kernel.Layout._make(map(np.uint64, at)),
         )  # fmt: skip
+        if lost < -1:
+            raise RunFailed("a Hessian or offset of the model is not finite; engine = 'numpy' takes NaN for 0")
         if lost >= 0:
             within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
             seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
@@ -190,31 +199,32 @@ class _Group:
         """Of these chains, and the last again until there are whole blocks of lanes."""
         return np.minimum(np.arange(first, first - (first - end) // LANES * LANES), end - 1) // self.num_chains
 
-    def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> _Rounds:
-        """For the data sets ``rows``, one for each chain."""
-        plan, num_devices = self.plan, self.plan.num_devices
-        experiments = range(int(rows[0]), int(rows[-1]) + 1)
-        pull, noise, active = [], [], []
-        for block in range(self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)):
-            schedule = draw_schedule(plan, self.seed, experiments, block)
-            factor = schedule.step_sizes * num_devices / schedule.num_active
-            pull.append(factor * (self.unit if self.link is None else 1.0))
-            of_experiments = factor[:, None] * np.sqrt(plan.uplink.noise_power) / schedule.gain
-            noise.append(np.moveaxis(of_experiments[rows - rows[0]], 0, 2))
-            active.append(np.ones((len(factor), num_devices)) if schedule.active is None else schedule.active)
-        begin = self.rounds.start % ROUNDS_PER_BLOCK
-        part = slice(begin, begin + len(self.rounds))
+    def _rounds_of(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> _Rounds:
+        """``rows`` names the experiment of the schedule for every chain."""
+        factor = schedule.step_sizes * self.plan.num_devices / schedule.num_active
+        noise = factor[:, None] * np.sqrt(self.plan.uplink.noise_power) / schedule.gain[rows]
+        active = np.ones((len(factor), self.plan.num_devices)) if schedule.active is None else schedule.active
         return _Rounds(
-            np.concatenate(pull)[part].astype(np.float32),
-            np.concatenate(noise)[part].astype(np.float32).ravel(),
-            np.concatenate(active)[part] > 0,
+            (factor * (self.unit if self.link is None else 1.0)).astype(np.float32),
+            np.moveaxis(noise, 0, 2).astype(np.float32),
+            active > 0,
         )
+
+    def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> _Rounds:
+        """For the data sets ``rows``, one for each chain, where the channel changes."""
+        experiments = range(int(rows[0]), int(rows[-1]) + 1)
+        blocks = range(self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK))
+        drawn = [
+            self._rounds_of(draw_schedule(self.plan, self.seed, experiments, block), rows - rows[0]) for block in blocks
+        ]
+        begin = self.rounds.start % ROUNDS_PER_BLOCK
+        return _Rounds(*(np.concatenate(parts)[begin : begin + len(self.rounds)] for parts in zip(*drawn, strict=True)))
 
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
     """The rounds to go, in parts whose noise (round, dim, chain) does not take too much memory, and which end where a
     block of the random streams does."""
-    most = max(1, _NOISE_AT_ONCE // (4 * CHAINS_AT_ONCE * plan.dim * ROUNDS_PER_BLOCK)) * ROUNDS_PER_BLOCK
+    most = max(1, _NOISE_AT_ONCE // (4 * _MOST_CHAINS * plan.dim * ROUNDS_PER_BLOCK)) * ROUNDS_PER_BLOCK
     while done < until:
         last = min(until, done // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK + most)
         yield range(done, last)

@@ -59,8 +59,6 @@ from flmc.vectors import (
 )
 
 LANES = WIDTH
-CHAINS_AT_ONCE = 64
-"""Chains of one call: a few blocks, because a call costs as much as some rounds."""
 _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 8
 _ROUNDS_OF_NORMALS = 8
 """Normals are made for so many rounds at once, an even number, because Box-Muller makes pairs."""
@@ -298,11 +296,11 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
 
     ``reach`` (device) is the squared distance from the centre up to which none of a device's entries can exceed 1,
     because |g_i| <= |g_i(centre)| + ||H_i|| ||x||, with a margin for rounding; ``horizon`` the same for ``_NEAR`` and
-    all devices."""
+    all devices. Returns a number that is finite if all data are."""
     devices, dim = np.uint64(hessian.shape[1]), np.uint64(hessian.shape[2])
     gradient, local, total, total_gradient = at.gradient, at.local, at.total, at.total_gradient
     sums = np.empty(dim + _1)
-    factor, certain = 1 / unit, 1 - 1e-6 * (f64(dim) + 8)
+    factor, certain, everything = 1 / unit, 1 - 1e-6 * (f64(dim) + 8), 0.0
     for lane in range(_L):
         e = rows[lane]
         horizon, reach = at.horizon + lane, at.reach + lane
@@ -321,12 +319,14 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
                     space[local + ((k * dim + i) * wide + j) * _L + lane] = f32(h * factor)
                 space[gradient + (k * dim + i) * _L + lane] = f32(at_centre * factor)
                 sums[dim] += at_centre
+                everything += abs(at_centre) + norm
                 left, more = max(0.0, certain * unit - abs(at_centre)), max(0.0, _NEAR * unit - abs(at_centre))
                 space[reach + k * _L] = min(space[reach + k * _L], f32(certain * left * left / norm))
                 space[horizon] = min(space[horizon], f32(more * more / norm))
             for j in range(dim):
                 space[total + (i * wide + j) * _L + lane] = f32(sums[j] * factor)
             space[total_gradient + i * _L + lane] = f32(sums[dim] * factor)
+    return everything
 
 
 @_part
@@ -373,6 +373,11 @@ def _collect(target, rows, block):  # type: ignore[no-untyped-def]
     for lane in range(LANES):
         for i in range(target.shape[1]):
             target[rows[lane], i] = block[i * LANES + lane]
+
+
+@_part
+def _finite(value):  # type: ignore[no-untyped-def]
+    return np.isfinite(value)
 
 
 @_part
@@ -528,7 +533,7 @@ def advance(  # type: ignore[no-untyped-def]
     is clipped.
 
     Returns the number of clipped gradient entries in kept rounds, and, if a chain has left the range of numbers, its
-    row and the block of rounds, else -1.
+    row and the block of rounds; else -1, or -2 if data are not finite.
 
     A lane's numbers do not depend on its neighbours: a device that is looked at for their sake adds exactly zero.
     """
@@ -551,7 +556,8 @@ def advance(  # type: ignore[no-untyped-def]
         _rows_of(first, end, rows)
         for lane in range(LANES):
             data_sets[lane] = rows[lane] // num_chains - base
-        _load_block(hessian, offset, centre, data_sets, unit, wide, space, at)
+        if not _finite(_load_block(hessian, offset, centre, data_sets, unit, wide, space, at)):
+            return np.int64(0), np.int64(-2), np.int64(0)
         _deal(position, rows, space)
         _deal(sums, rows, sum_)
         _deal(products, rows, product)
@@ -605,7 +611,7 @@ def advance(  # type: ignore[no-untyped-def]
             store(word, _0, count)
             for lane in range(min(LANES, end - first)):
                 num_clipped += np.int64(words[lane])
-    return num_clipped, -1, 0
+    return num_clipped, np.int64(-1), np.int64(0)
 
 
 def columns_for(dim: int) -> tuple[int, ...]:

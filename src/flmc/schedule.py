@@ -41,24 +41,34 @@ class Schedule:
 
 
 def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
-    """Draw the fading of each experiment (its chains share it) and take the smaller of the plan's cap and the power
-    limit of the round. Nothing here looks at data, so the gain may be public."""
+    """Draw the fading of each experiment (its chains share it) in a block of rounds."""
     first = block * ROUNDS_PER_BLOCK
-    rounds = slice(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
-    length = rounds.stop - first
-    law, constant = plan.uplink.fading, plan.uplink.fading.constant
-    shape = (1 if constant else length, plan.num_devices, plan.dim)
-    if constant:
-        fading = law.draw_checked(generator(seed, Purpose.FADING), *shape)[None]
-    else:
-        fading = np.stack([law.draw_checked(generator(seed, Purpose.FADING, e, 0, block), *shape) for e in experiments])
-    active = None if plan.active is None else plan.active[rounds]
-    cap = plan.gain if len(plan.gain) == 1 else plan.gain[rounds]
-    gain = realised_gain(plan.uplink, cap, fading, active)
+    rounds = range(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
+    if plan.uplink.fading.constant:
+        return constant_schedule(plan, seed, rounds)
+    shape = (len(rounds), plan.num_devices, plan.dim)
+    draw = plan.uplink.fading.draw_checked
+    return _schedule_of(
+        plan, np.stack([draw(generator(seed, Purpose.FADING, e, 0, block), *shape) for e in experiments]), rounds
+    )
+
+
+def constant_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
+    """Any rounds of a channel that is always the same."""
+    drawn = plan.uplink.fading.draw_checked(generator(seed, Purpose.FADING), 1, plan.num_devices, plan.dim)
+    return _schedule_of(plan, drawn[None], rounds)
+
+
+def _schedule_of(plan: Plan, fading: Array, rounds: range) -> Schedule:
+    """Take the smaller of the plan's cap and the power limit of the round. Nothing here looks at data, so the gain may
+    be public. ``fading`` is (experiment, round or 1, device, dim)."""
+    part = slice(rounds.start, rounds.stop)
+    active = None if plan.active is None else plan.active[part]
+    gain = realised_gain(plan.uplink, plan.gain if len(plan.gain) == 1 else plan.gain[part], fading, active)
     return Schedule(
-        plan.step_sizes[rounds],
-        np.broadcast_to(gain, (len(gain), length, plan.dim)),
-        np.broadcast_to(fading, (len(fading), length, *shape[1:])),
+        plan.step_sizes[part],
+        np.broadcast_to(gain, (len(gain), len(rounds), plan.dim)),
+        np.broadcast_to(fading, (len(fading), len(rounds), *fading.shape[2:])),
         active,
-        plan.num_active[rounds],
+        plan.num_active[part],
     )

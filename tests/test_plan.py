@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -277,3 +278,55 @@ def test_stationary_covariance_against_scipy() -> None:
     assert solved is not None
     np.testing.assert_allclose(solved[0], solve_discrete_lyapunov(transition, noise), rtol=1e-8)
     assert solve_stationary(2 * np.eye(6)[None], noise[None]) is None
+
+
+def test_the_shortest_ideal_run() -> None:
+    """Nothing is fast, and the ideal uplink travels at infinite speed."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    assert flmc.plan(model, flmc.Ideal(), num_rounds=1, num_burn_in=0).rounds_needed is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_rounds": 10**12}, "a plan of so many rounds would take .* GB of memory"),
+        ({"num_rounds": 10**20}, "a plan of so many rounds would take .* GB of memory"),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_once(settings: dict[str, int], message: str) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    with pytest.raises(InvalidSetting, match=message):
+        flmc.plan(model, flmc.Digital(), **settings)  # type: ignore[arg-type]
+
+
+def test_data_and_chains_that_do_not_fit_are_refused_at_once() -> None:
+    with pytest.raises(InvalidSetting, match="the examples would take"):
+        flmc.data.draw_linear(seed=1, num_samples=10**12)
+    with pytest.raises(InvalidSetting, match="the statistics of one data set would take"):
+        flmc.data.draw_linear_statistics(1, num_experiments=1, dim=10**6, num_samples=10, kind="sufficient")
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, flmc.Digital(), forecast=False)
+    with pytest.raises(InvalidSetting, match="the chains and their draws would take"):
+        flmc.run(plan, model, chains=10**10, keep_draws=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: flmc.Digital(snr_db=4000), "snr_db must lie strictly between -300 and 400"),
+        (lambda: flmc.ConstantFading(1e-200), "fading must lie between 1e-30 and 1e.30"),
+        (lambda: flmc.Limits(epsilon=1e-300), "epsilon must lie between 1e-15 and 1e.15"),
+    ],
+)
+def test_absurd_values_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        make()
+
+
+def test_a_given_gain_that_breaks_its_budget_is_said() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    loud = flmc.plan(model, flmc.Digital(), flmc.Limits(epsilon=0.5), gain=0.3)
+    assert any("spends epsilon" in text for text in loud.warnings)
+    assert loud.temperature == pytest.approx(1.0, rel=0.1)  # the step follows the gain
+    long = flmc.plan(model, flmc.Digital(), flmc.Limits(epsilon=5, scope="run"), gain=0.1)
+    assert any("a run stops there" in text for text in long.warnings)

@@ -110,7 +110,7 @@ def rounds_needed(
     :math:`e^{-\eta\kappa\mu}` a round until it is a tenth of the posterior's standard deviation, :math:`1/\sqrt\mu`;
     at least five times :math:`1/(\eta\kappa\mu)`."""
     speed = step_size * num_devices * _largest_pull(uplink)
-    covered = num_fast * fast * speed
+    covered = num_fast * fast * speed if num_fast else 0.0  # the ideal uplink's speed is infinite
     travel = distance / (fast * speed) if covered >= distance else num_fast + (distance - covered) / speed
     left = min(distance, num_devices * uplink.clip / convexity)
     times = max(5.0, np.log(10.0 * left * np.sqrt(convexity)))

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_BLOCK = 64_000_000
 """Bytes of a block of lanes up to which this engine is chosen by itself."""
-_DATA_AT_ONCE = 64_000_000
+_DATA_AT_ONCE = 32_000_000
 """Bytes of local costs that are held in double precision at a time."""
 _MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
 """Chains of one call, and into how many a thread's share is cut."""

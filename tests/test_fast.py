@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from flmc.engines import _Pace, choose, simulate
 from flmc.errors import InvalidSetting, RunFailed
 from flmc.kernel import LANES
 from flmc.model import Quadratic
+from flmc.randomness import ROUNDS_PER_BLOCK, Purpose
 
 
 class Cauchy(flmc.Link):
@@ -499,3 +501,49 @@ def test_stretches_end_with_blocks() -> None:
     slow.took(1, 3.0)
     assert slow.next_stop(5, 1000, None) == 6
     assert slow.next_stop(5, 1000, 40) == 45
+
+
+def test_what_the_kernel_was_built_on() -> None:
+    """Numba's cache notices changes of kernel.py alone: what else is compiled must be named in it."""
+    source = Path(vectors.__file__).read_bytes() + repr((WORD_SCALE, ROUNDS_PER_BLOCK, list(Purpose))).encode()
+    assert hashlib.sha256(source).hexdigest()[:16] == kernel._BUILT_ON, "put this into kernel.py"
+
+
+def test_devices_without_curvature_are_heard_by_chains_that_are_far() -> None:
+    model = Own(np.zeros((1, 3, 2)))
+    model.cost = Quadratic(
+        np.array([1000.0, 1000.0, 0.0])[None, :, None, None] * np.eye(2),
+        np.array([1e6, -1e6, 0.5])[None, :, None] * np.ones(2),
+    )
+    plan = flmc.plan(
+        model, flmc.Analog(clip=1.0, snr_db=300.0), flmc.Limits(langevin="off"), gain=1e7, step_size=1e-2,
+        forecast=False, start="zero", num_rounds=40, num_burn_in=1,
+    )  # fmt: skip
+    plain, compiled = (flmc.run(plan, model, engine=name).draws for name in ("numpy", "numba"))
+    np.testing.assert_allclose(compiled, plain, atol=1e-5)
+
+
+def test_numbers_beyond_single_precision() -> None:
+    plan = flmc.plan(Own(np.ones((1, 3, 2))), flmc.Analog(clip=1e-12), num_rounds=5, num_burn_in=1, forecast=False)
+    with pytest.raises(RunFailed, match="too large against the clip"):
+        flmc.run(plan, Own(np.ones((1, 3, 2)), scale=1e6), engine="numba")
+    flat = Own(np.ones((1, 3, 2)))
+    flat.smoothness, flat.convexity = 1e3, 1e-12
+    assert choose("auto", plan, flat).name == "numpy"
+
+
+def test_whole_numbers_as_data() -> None:
+    model = Own(np.ones((1, 3, 2)))
+    plan = quiet_plan(model, flmc.Analog(clip=1000.0, snr_db=300.0))
+    other = Own(np.ones((1, 3, 2)))
+    other.cost = Quadratic(model.cost.hessian.astype(np.uint8), model.cost.offset.astype(np.uint8))
+    first, second = (flmc.run(plan, m, engine="numba").draws for m in (model, other))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_plan_of_another_model_is_refused() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=400, num_devices=200))
+    few = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=400, num_devices=2))
+    plan = flmc.plan(few, flmc.Analog(), num_rounds=5, num_burn_in=1, forecast=False)
+    with pytest.raises(InvalidSetting, match="needs a quadratic model"):
+        simulate(plan, model, 0, engine="numba")

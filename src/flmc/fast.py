@@ -37,6 +37,8 @@ _MOST_BLOCK = 64_000_000
 """Bytes of a block of lanes up to which this engine is chosen by itself."""
 _DATA_AT_ONCE = 32_000_000
 """Bytes of local costs that are held in double precision at a time."""
+_WORST_CONDITION = 1e10
+"""Of the curvature: deviations of the widest direction then have a rounding of 1 % of the narrowest's."""
 _MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
 """Chains of one call, and into how many a thread's share is cut."""
 _NOISE_AT_ONCE = 16_000_000
@@ -59,6 +61,8 @@ def obstacle(plan: Plan, model: Model) -> str | None:
         return f"chains start from a flmc.Normal, and the prior is a {type(model.prior).__name__}"
     if model.quadratic(slice(0, 1)) is None:
         return f"local costs must be quadratic, and {type(model).__name__} gives no Hessians"
+    if model.convexity is not None and (model.smoothness or 0.0) > _WORST_CONDITION * model.convexity:
+        return "the posterior is so much wider in one direction than in another that single precision cannot resolve it"
     if isinstance(plan.uplink, Digital) and fit(plan.uplink.link, plan.uplink.clip) is None:
         return f"the link {type(plan.uplink.link).__name__} cannot be tabulated to 1e-6"
     return None
@@ -143,13 +147,14 @@ class _Group:
     ) -> _Group:
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
-        shape = (len(experiments), model.num_devices, model.dim)
-        if costs is None or costs.offset.shape != shape or costs.hessian.shape != (*shape, model.dim):
+        shape = (len(experiments), plan.num_devices, plan.dim)
+        if costs is None or costs.offset.shape != shape or costs.hessian.shape != (*shape, plan.dim):
             raise InvalidSetting(
                 "the numba engine needs a quadratic model, with a Hessian (experiment, device, dim, dim) and an offset"
                 f" (experiment, device, dim) = {shape}"
             )
-        centre = np.ascontiguousarray(centre_of(model)[rows])
+        costs = Quadratic(*(np.ascontiguousarray(array, np.float64) for array in costs))
+        centre = np.array(centre_of(model)[rows])
         unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
         # A call costs as much as some rounds; but every thread should have something to do to the end.
@@ -182,13 +187,16 @@ class _Group:
         num_clipped, lost, block = kernel.advance(
             chains.position.reshape(-1, dim), moments.sums.reshape(-1, dim), moments.products.reshape(-1, dim * dim),
             draws, (first, end, self.num_chains, self.experiments.start), *self.costs, self.centre, self.unit,
-            _entropy(self.seed), self.link, (0,) if uplink.clips_norm else None, columns,
+            _entropy(self.seed), self.link, (0,) if uplink.clips_norm and np.isfinite(uplink.clip) else None, columns,
             (0,) if dim > len(columns) else None, np.float32(1 if np.isfinite(uplink.clip) else np.inf),
             (self.rounds.start, self.rounds.stop, self.plan.num_burn_in),
             pull, noise.ravel(), active, np.zeros(at.end, np.float32), kernel.Layout._make(map(np.uint64, at)),
         )  # fmt: skip
         if lost < -1:
-            raise RunFailed("a Hessian or offset of the model is not finite; engine = 'numpy' takes NaN for 0")
+            raise RunFailed(
+                "a Hessian or offset of the model is not finite, or too large against the clip for single precision;"
+                " engine = 'numpy' takes NaN for 0"
+            )
         if lost >= 0:
             within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
             seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))

@@ -16,7 +16,7 @@ division. A float has 24 bits, so near the ends the word is rounded to a multipl
 resolution of 3e-8; rounding of psi itself adds up to about 2e-7. :mod:`flmc.curve` keeps the sum below 1e-6.
 
 *Near*: without bits, what is received is the sum of the clipped gradients, and clipping is rare. A chain is near where
-no entry exceeds 64 clips. Its sum begins with the gradient of the sum of all costs, and a device is looked at only if
+no entry exceeds some clips. Its sum begins with the gradient of the sum of all costs, and a device is looked at only if
 one of its entries may exceed the clip: then it adds what clipping changes. A chain that is far adds up the clipped
 gradients of all devices.
 
@@ -25,9 +25,8 @@ gradients of all devices.
 *Indices* are unsigned: a signed one may be negative, which in Python counts from the end, and the test for it would
 keep the loop from being vectorised.
 
-Everything compiled lies here and in :mod:`flmc.vectors`, because the cache of compiled code notices changes of this
-file only. The purposes of streams and the scale of words come from elsewhere: whoever changes those must touch this
-file."""
+Everything compiled lies here and in :mod:`flmc.vectors`. The cache of compiled code notices changes of this file's
+text only, so whoever changes the other, or a constant that comes from elsewhere, must change ``_BUILT_ON``."""
 
 from __future__ import annotations
 
@@ -62,8 +61,15 @@ LANES = WIDTH
 _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 8
 _ROUNDS_OF_NORMALS = 8
 """Normals are made for so many rounds at once, an even number, because Box-Muller makes pairs."""
-_NEAR = 64.0
-"""Clips. Taking the excess of every entry from the sum of all then costs a rounding of 1e-5 clips at most."""
+_NEAR, _FEW = 64.0, 20
+"""Clips, for so many devices; fewer for more of them. Taking the excess of every entry from the sum of all costs a
+rounding of up to 1e-4 clips then."""
+_MOST_REACH = 3e38
+"""Less than infinity, so that a chain that is far looks at every device."""
+_LARGEST = 1e15
+"""Gradients at the centre, and rows of matrices, in clips: beyond, squares leave the range of single precision."""
+_BUILT_ON = "c6a872e610583368"
+"""Of what is compiled from elsewhere: a test says what belongs here."""
 _FAR = np.float32(np.inf)
 
 _L, _ROUNDS = np.uint64(LANES), np.uint64(ROUNDS_PER_BLOCK)
@@ -295,18 +301,19 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
     data set of each lane.
 
     ``reach`` (device) is the squared distance from the centre up to which none of a device's entries can exceed 1,
-    because |g_i| <= |g_i(centre)| + ||H_i|| ||x||, with a margin for rounding; ``horizon`` the same for ``_NEAR`` and
-    all devices. Returns a number that is finite if all data are."""
+    because |g_i| <= |g_i(centre)| + ||H_i|| ||x||, with a margin for rounding; ``horizon`` the same for what is near,
+    and all devices. Returns a number that is finite if all data are, and not too large."""
     devices, dim = np.uint64(hessian.shape[1]), np.uint64(hessian.shape[2])
     gradient, local, total, total_gradient = at.gradient, at.local, at.total, at.total_gradient
     sums = np.empty(dim + _1)
     factor, certain, everything = 1 / unit, 1 - 1e-6 * (f64(dim) + 8), 0.0
+    near = min(_NEAR, max(2.0, _NEAR * _FEW / f64(devices)))
     for lane in range(_L):
         e = rows[lane]
         horizon, reach = at.horizon + lane, at.reach + lane
         space[horizon] = _FAR
         for k in range(devices):
-            space[reach + k * _L] = _FAR
+            space[reach + k * _L] = f32(_MOST_REACH)
         for i in range(dim):
             sums[:] = 0.0
             for k in range(devices):
@@ -320,8 +327,11 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
                 space[gradient + (k * dim + i) * _L + lane] = f32(at_centre * factor)
                 sums[dim] += at_centre
                 everything += abs(at_centre) + norm
-                left, more = max(0.0, certain * unit - abs(at_centre)), max(0.0, _NEAR * unit - abs(at_centre))
-                space[reach + k * _L] = min(space[reach + k * _L], f32(certain * left * left / norm))
+                if max(abs(at_centre), np.sqrt(norm)) > _LARGEST * unit:
+                    everything = np.inf
+                left, more = max(0.0, certain * unit - abs(at_centre)), max(0.0, near * unit - abs(at_centre))
+                squared = min(certain * left * left / norm, _MOST_REACH)
+                space[reach + k * _L] = min(space[reach + k * _L], f32(squared))
                 space[horizon] = min(space[horizon], f32(more * more / norm))
             for j in range(dim):
                 space[total + (i * wide + j) * _L + lane] = f32(sums[j] * factor)

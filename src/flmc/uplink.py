@@ -48,7 +48,7 @@ class Uplink(ABC):
     """Factor rho by which that shrinks the gradient, from public knowledge."""
 
     def __post_init__(self) -> None:
-        checks.positive("clip", self.clip)
+        checks.positive("clip", self.clip, extreme=1e15)
         if self.example_clip is not None:
             checks.positive("example_clip", self.example_clip)
         if not 0 < checks.number("example_shrink", self.example_shrink) <= 1:

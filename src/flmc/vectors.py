@@ -5,7 +5,7 @@ passes. These values leave it no choice: an operation on them *is* an instructio
 of sixteen, where the processor has such). Rules are those of IEEE single precision, but that a product and a sum may be
 fused; a comparison with NaN is false.
 
-The cache of compiled code does not notice changes of this file: whoever changes it must touch :mod:`flmc.kernel`."""
+The cache of compiled code does not notice changes of this file: see ``_BUILT_ON`` in :mod:`flmc.kernel`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 
 WIDTH = 8
 _FLAGS = ("contract",)
+"""Never empty: to instructions without flags Numba adds those of the function around them, and then sums could be
+reordered."""
 
 
 class Vector(types.Type):

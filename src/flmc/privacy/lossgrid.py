@@ -215,7 +215,7 @@ def _window(parts: Sequence[tuple[LossGrid, int]]) -> tuple[float, float]:
     """Where the sum lies but for ``TRUNCATED``, by Chernoff's bound: Pr(X > t) <= exp(K(s) - s t)."""
     spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
     reach = -math.log(TRUNCATED)
-    slopes = np.geomspace(0.1, 50.0, 20) / max(spread, 1e-300)
+    slopes = np.geomspace(0.1, 50.0, 12) / max(spread, 1e-300)
     bounds = []
     for sign in (-1.0, 1.0):
         limit = sum(count * (grid.losses[-1] if sign > 0 else -grid.losses[0]) for grid, count in parts)

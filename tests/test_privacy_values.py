@@ -13,7 +13,7 @@ import flmc
 from conftest import full
 from flmc.channel import superpose_received
 from flmc.checks import Array
-from flmc.privacy import gaussian
+from flmc.privacy import account, gaussian
 from flmc.privacy.account import allowed_gain, composed_loss, delta_of, epsilon_of
 from flmc.privacy.event import BitEvent, Event, GaussianEvent, event_of
 from flmc.privacy.pair import BitPair
@@ -263,3 +263,12 @@ def test_many_compositions_stay_fast_and_bounded() -> None:
     assert len(loss.mass) <= 2**22
     limit = gaussian.epsilon(1e-5, 2 * 0.4 * 0.1 * math.sqrt(500))
     assert limit < loss.epsilon(1e-5) < 1.005 * limit
+
+
+@pytest.mark.parametrize("criterion", ["tight", "tail"])
+@pytest.mark.parametrize(("p", "count", "epsilon"), [(0.8, 5, 3.0), (0.6, 10, 1.0), (0.95, 3, 2.5), (0.7, 200, 20.0)])
+def test_bits_without_noise(p: float, count: int, epsilon: float, criterion: str) -> None:
+    """The closed form is the limit of the accountants at high SNR."""
+    event = BitEvent(p, 1 - p, 1.0, ((40.0, count),))
+    limit = account._delta_of_bits(event, epsilon, criterion)
+    assert delta_of(event, epsilon, criterion) == pytest.approx(limit, rel=2e-3, abs=1e-12)

@@ -237,7 +237,24 @@ def _delta_without_noise(event: Event, epsilon: float, criterion: str, num_devic
         return 1.0
     if criterion == "paper":
         return 1.0
+    if isinstance(event, BitEvent) and event.symmetric:
+        return _delta_of_bits(event, epsilon, criterion)
     return delta_of(_scaled(event, 1e6 * math.sqrt(event.noise_power)), epsilon, criterion, num_devices)
+
+
+def _delta_of_bits(event: BitEvent, epsilon: float, criterion: str) -> float:
+    """Of symmetric bits that are received without error: of n losses of plus or minus the same size, k are positive."""
+    n, p = event.num_transmissions, event.probability
+    each = math.log(p / (1.0 - p))
+    k = np.arange(n + 1)
+    ways = math.lgamma(n + 1) - np.array([math.lgamma(i + 1) + math.lgamma(n - i + 1) for i in range(n + 1)])
+    mass = np.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
+    loss = (2 * k - n) * each
+    if criterion == "tail":
+        found = mass[np.abs(loss) > epsilon * (1 - 1e-12)].sum()
+    else:
+        found = (mass * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum()
+    return float(found) * (1 + 1e-9)  # rounded up
 
 
 def _check(event: Event, criterion: str, num_devices: int | None) -> None:

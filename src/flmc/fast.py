@@ -33,7 +33,7 @@ from flmc.uplink import Analog, Digital, Ideal, Uplink
 
 _log = logging.getLogger(__name__)
 
-_MOST_BLOCK = 64_000_000
+_MOST_BLOCK = 8_000_000
 """Bytes of a block of lanes up to which this engine is chosen by itself."""
 _DATA_AT_ONCE = 32_000_000
 """Bytes of local costs that are held in double precision at a time."""

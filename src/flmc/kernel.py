@@ -68,7 +68,7 @@ _MOST_REACH = 3e38
 """Less than infinity, so that a chain that is far looks at every device."""
 _LARGEST = 1e15
 """Gradients at the centre, and rows of matrices, in clips: beyond, squares leave the range of single precision."""
-_BUILT_ON = "c6a872e610583368"
+_BUILT_ON = "adc12a2144236629"
 """Of what is compiled from elsewhere: a test says what belongs here."""
 _FAR = np.float32(np.inf)
 
@@ -417,45 +417,27 @@ def _add_product(value, space, m, x, columns):  # type: ignore[no-untyped-def]
     return value + other
 
 
-def entry(*where: Any) -> Any:
+@_part
+def _entry(space, g, m, x, wide, columns, more):  # type: ignore[no-untyped-def]
     """A gradient entry: what it is at the centre, at ``g``, and the row of a matrix at ``m`` times x. ``more`` is None
     if ``columns`` are all there are."""
-    raise NotImplementedError("this exists in compiled code only")
+    value = load(space, g)
+    if more is None:
+        return _add_product(value, space, m, x, columns)
+    for j in range(_0, wide * _L, np.uint64(len(columns)) * _L):
+        value = _add_product(value, space, m + j, x + j, columns)
+    return value
 
 
-@numba.extending.overload(entry)
-def _entry(space, g, m, x, wide, columns, more):  # type: ignore[no-untyped-def]
-    if isinstance(more, numba.types.NoneType):
-        return lambda space, g, m, x, wide, columns, more: _add_product(load(space, g), space, m, x, columns)
-
-    def summed(space, g, m, x, wide, columns, more):  # type: ignore[no-untyped-def]
-        value = load(space, g)
-        for j in range(_0, wide * _L, np.uint64(len(columns)) * _L):
-            value = _add_product(value, space, m + j, x + j, columns)
-        return value
-
-    return summed
-
-
-def norm_factor(*where: Any) -> Any:
-    """1; or with ``norm`` a tuple (not None), what brings the norm of device k's gradient down to the clip."""
-    raise NotImplementedError("this exists in compiled code only")
-
-
-@numba.extending.overload(norm_factor)
-def _norm_factor(space, at, k, dim, wide, columns, more, norm):  # type: ignore[no-untyped-def]
-    if isinstance(norm, numba.types.NoneType):
-        return lambda space, at, k, dim, wide, columns, more, norm: spread(f32(1))
-
-    def factor(space, at, k, dim, wide, columns, more, norm):  # type: ignore[no-untyped-def]
-        total, one = spread(f32(0)), spread(f32(1))
-        for i in range(dim):
-            g = at.gradient + (k * dim + i) * _L
-            value = entry(space, g, at.local + (k * dim + i) * wide * _L, at.x, wide, columns, more)
-            total = total + value * value
-        return one / choose(total > one, root(total), one)
-
-    return factor
+@_part
+def _norm_factor(space, at, k, dim, wide, columns, more):  # type: ignore[no-untyped-def]
+    """What brings the norm of device k's gradient down to the clip."""
+    total, one = spread(f32(0)), spread(f32(1))
+    for i in range(dim):
+        row = k * dim + i
+        value = _entry(space, at.gradient + row * _L, at.local + row * wide * _L, at.x, wide, columns, more)
+        total = total + value * value
+    return one / choose(total > one, root(total), one)
 
 
 @_part
@@ -482,18 +464,17 @@ def _receive(  # type: ignore[no-untyped-def]
             looked[num_looked] = k
             num_looked += _1
             if norm is not None:
-                factor = norm_factor(space, at, k, dim, wide, columns, more, norm)
-                store(space, at.factor + k * _L, factor)
+                store(space, at.factor + k * _L, _norm_factor(space, at, k, dim, wide, columns, more))
     for i in range(dim):
         total = spread(f32(0))
         if near:
             row = at.total + i * wide * _L
-            total = entry(space, at.total_gradient + i * _L, row, at.x, wide, columns, more)
+            total = _entry(space, at.total_gradient + i * _L, row, at.x, wide, columns, more)
             total = choose(away < far, total, spread(f32(0)))
         for n in range(num_looked):  # nothing is stored in here, so that x stays in registers
             row = looked[n] * dim + i
             m = at.local + row * wide * _L
-            value = entry(space, at.gradient + row * _L, m, at.x, wide, columns, more)
+            value = _entry(space, at.gradient + row * _L, m, at.x, wide, columns, more)
             count = count + ones(_clip(value, limit) != value)
             if norm is not None:
                 value = value * load(space, at.factor + looked[n] * _L)

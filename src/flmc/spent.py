@@ -60,7 +60,7 @@ def check_ledger(record: Record) -> None:
     if record.ledger_damaged:
         raise RunFailed(
             f"the ledger in {str(record.directory)!r} is damaged behind round {rounds}: more was spent than can be"
-            " read; `flmc resume` writes it anew"
+            " read; `flmc resume` mends that of a run that is not finished"
         )
     planned = record.asked.get("plan", {}).get("num_rounds", 0)
     if record.result is not None and rounds < planned:

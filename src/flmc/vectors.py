@@ -70,7 +70,6 @@ _define(operator.ne, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_unordered(
 _define(operator.gt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered(">", a, b))
 _define(operator.add, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.add(a, b))
 _define(operator.xor, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.xor(a, b))
-_define(operator.or_, (TRUTHS, TRUTHS), TRUTHS, lambda builder, a, b: builder.or_(a, b))
 
 
 def _place(builder: Any, kind: Vector, address: Any, index: Any) -> Any:
@@ -141,68 +140,57 @@ def choose(typing: Any, truth: Any, yes: Any, no: Any) -> Any:
     return yes(TRUTHS, yes, yes), emit
 
 
-@_instruction
-def some(typing: Any, truth: Any) -> Any:
-    """Whether it is true in any lane."""
+def _of_one(operand: Vector, result: Any, emit: Callable[..., Any]) -> Any:
+    """A function of one vector: ``emit(builder, value)``."""
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        every = ir.IntType(WIDTH)
-        return builder.icmp_unsigned("!=", builder.bitcast(args[0], every), every(0))
+    def typed(typing: Any, value: Any) -> Any:
+        return result(operand), lambda context, builder, sig, args: emit(builder, *args)
 
-    return types.boolean(TRUTHS), emit
+    return intrinsic(typed)
 
 
-@_instruction
-def ones(typing: Any, truth: Any) -> Any:
-    """The word 1 where it is true, else 0."""
+def _of_words_by(emit: Callable[..., Any]) -> Any:
+    """A function of words and the same number for all, a constant: ``emit(builder, words, number)``."""
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.zext(args[0], WORDS.code)
+    def typed(typing: Any, words: Any, by: Any) -> Any:
+        return WORDS(WORDS, types.uint32), lambda context, builder, sig, args: emit(builder, *args)
 
-    return WORDS(TRUTHS), emit
-
-
-@_instruction
-def shift(typing: Any, words: Any, by: Any) -> Any:
-    """Bits moved upwards; those beyond the end are lost. ``by`` is a constant, as in :func:`turn`."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.shl(args[0], _spread(builder, WORDS, args[1]))
-
-    return WORDS(WORDS, types.uint32), emit
+    return intrinsic(typed)
 
 
-@_instruction
-def turn(typing: Any, words: Any, by: Any) -> Any:
-    """Bits moved upwards; those beyond the end come in again at the lower one."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        up, down = args[1], builder.sub(ir.IntType(32)(32), args[1])
-        return builder.or_(
-            builder.shl(args[0], _spread(builder, WORDS, up)), builder.lshr(args[0], _spread(builder, WORDS, down))
-        )
-
-    return WORDS(WORDS, types.uint32), emit
+def _is_any(builder: Any, truths: Any) -> Any:
+    every = ir.IntType(WIDTH)
+    return builder.icmp_unsigned("!=", builder.bitcast(truths, every), every(0))
 
 
-@_instruction
-def signed(typing: Any, words: Any) -> Any:
-    """Words, read as signed numbers, as floats."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.sitofp(args[0], FLOATS.code)
-
-    return FLOATS(WORDS), emit
+def _square_root(builder: Any, floats: Any) -> Any:
+    kind = ir.FunctionType(FLOATS.code, [FLOATS.code])
+    return builder.call(get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{WIDTH}f32"), [floats])
 
 
-@_instruction
-def whole(typing: Any, floats: Any) -> Any:
-    """Floats without their fractions, as words."""
+def _moved_up(builder: Any, words: Any, by: Any) -> Any:
+    return builder.shl(words, _spread(builder, WORDS, by))
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fptosi(args[0], WORDS.code)
 
-    return WORDS(FLOATS), emit
+def _turned(builder: Any, words: Any, by: Any) -> Any:
+    rest = builder.sub(ir.IntType(32)(32), by)
+    return builder.or_(_moved_up(builder, words, by), builder.lshr(words, _spread(builder, WORDS, rest)))
+
+
+some = _of_one(TRUTHS, types.boolean, _is_any)
+"""Whether it is true in any lane."""
+ones = _of_one(TRUTHS, WORDS, lambda builder, truths: builder.zext(truths, WORDS.code))
+"""The word 1 where it is true, else 0."""
+signed = _of_one(WORDS, FLOATS, lambda builder, words: builder.sitofp(words, FLOATS.code))
+"""Words, read as signed numbers, as floats."""
+whole = _of_one(FLOATS, WORDS, lambda builder, floats: builder.fptosi(floats, WORDS.code))
+"""Floats without their fractions, as words."""
+root = _of_one(FLOATS, FLOATS, _square_root)
+"""The square root."""
+shift = _of_words_by(_moved_up)
+"""Bits moved upwards; those beyond the end are lost."""
+turn = _of_words_by(_turned)
+"""Bits moved upwards; those beyond the end come in again at the lower one."""
 
 
 @_instruction
@@ -218,14 +206,3 @@ def pick(typing: Any, address: Any, index: Any) -> Any:
         return result
 
     return FLOATS(types.uint64, WORDS), emit
-
-
-@_instruction
-def root(typing: Any, floats: Any) -> Any:
-    """The square root."""
-
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = ir.FunctionType(FLOATS.code, [FLOATS.code])
-        return builder.call(get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{WIDTH}f32"), args)
-
-    return FLOATS(FLOATS), emit

@@ -158,12 +158,14 @@ def measure_scaling(repeats: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def measure_start() -> dict[str, float]:
-    """CPU seconds of a small run in a new process: with nothing compiled, and from the cache; peak memory."""
+    """CPU seconds of a small run in a new process: with nothing compiled, and from the cache; peak memory, from Linux's
+    own count, because that of getrusage begins with the peak of the process which started this one."""
     code = (
-        "import resource, time\n"
+        "import time\n"
         "from flmc.cli import main\n"
         "main(['run', '--rounds', '3', '--burn-in', '1', '--chains', '1', '--json'])\n"
-        "print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        "peak = next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        "print(time.process_time(), int(peak) / 1024)"
     )
     with tempfile.TemporaryDirectory() as cache:
         found = []

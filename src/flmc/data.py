@@ -108,10 +108,16 @@ class DrawnStatistics:
 
     def rows(self, experiments: range) -> LinearStatistics:
         """The sufficient statistics of some data sets."""
+        gram = np.empty((len(experiments), self.num_devices, self.dim, self.dim))
+        moment = np.empty(gram.shape[:-1])
         at_once = self._at_once
-        first, last = experiments.start // at_once, -(-experiments.stop // at_once)
-        parts = [self._draw(range(block * at_once, (block + 1) * at_once), experiments) for block in range(first, last)]
-        return LinearStatistics(np.concatenate([p.gram for p in parts]), np.concatenate([p.moment for p in parts]))
+        for first in range(experiments.start // at_once * at_once, experiments.stop, at_once):
+            block = range(first, first + at_once)
+            wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
+            place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
+            part = self._draw(block, wanted)
+            gram[place], moment[place] = part.gram, part.moment
+        return LinearStatistics(gram, moment)
 
     @property
     def _at_once(self) -> int:
@@ -122,14 +128,12 @@ class DrawnStatistics:
 
     def _draw(self, block: range, wanted: range) -> LinearStatistics:
         """The wanted ones of a block of data sets."""
-        start, stop = max(block.start, wanted.start), min(block.stop, wanted.stop)
         if self.kind == "examples":
-            several = _draw_several(self.seed, range(start, stop), self.device_sizes, self.theta, self.noise_variance)
+            several = _draw_several(self.seed, wanted, self.device_sizes, self.theta, self.noise_variance)
             return several.to_statistics()
-        gram, moment = self._bartlett(block)
-        return LinearStatistics(*(array[start - block.start : stop - block.start] for array in (gram, moment)))
+        return self._bartlett(block).rows(range(wanted.start - block.start, wanted.stop - block.start))
 
-    def _bartlett(self, block: range) -> tuple[Array, Array]:
+    def _bartlett(self, block: range) -> LinearStatistics:
         r"""Bartlett's decomposition: with n normal inputs of m entries, n >= m, :math:`G = A A^\top` where A is lower
         triangular, :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie below. Given the inputs
         the moment is :math:`G\theta + \sigma N(0, G)`, so :math:`G\theta + \sigma A z`. A device with fewer than m
@@ -146,7 +150,7 @@ class DrawnStatistics:
             root[:, device, :, :few] = rng.standard_normal((len(block), self.dim, few))
         gram = root @ np.swapaxes(root, 2, 3)
         noise = np.einsum("ekij,ekj->eki", root, rng.standard_normal(shape))
-        return gram, gram @ self.theta + np.sqrt(self.noise_variance) * noise
+        return LinearStatistics(gram, gram @ self.theta + np.sqrt(self.noise_variance) * noise)
 
 
 def _draw_several(

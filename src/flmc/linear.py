@@ -148,23 +148,27 @@ class LinearGaussian(Model):
 
     def _find_posterior(self, at_once: int) -> None:
         """Mean and covariance of every data set, a few at a time, and the extreme curvatures."""
-        means, precisions = [], []
+        mean = np.empty((self.num_experiments, self.dim))
+        covariance = np.empty((*mean.shape, self.dim))
+        self.smoothness, self.convexity = 0.0, np.inf
         for first in range(0, self.num_experiments, at_once):
-            costs = self.quadratic(slice(first, min(first + at_once, self.num_experiments)))
-            precisions.append(costs.hessian.sum(axis=1))
-            means.append(np.linalg.solve(precisions[-1], costs.offset.sum(axis=1)[..., None])[..., 0])
-        total = np.concatenate(precisions)
-        covariance = np.linalg.inv(total)
-        self.posterior = Gaussian(np.concatenate(means), (covariance + np.swapaxes(covariance, 1, 2)) / 2)
-        eigenvalues = np.linalg.eigvalsh(total)
-        self.smoothness, self.convexity = float(eigenvalues.max()), float(eigenvalues.min())
+            part = slice(first, min(first + at_once, self.num_experiments))
+            costs = self.quadratic(part)
+            precision = costs.hessian.sum(axis=1)
+            mean[part] = np.linalg.solve(precision, costs.offset.sum(axis=1)[..., None])[..., 0]
+            inverse = np.linalg.inv(precision)
+            covariance[part] = (inverse + np.swapaxes(inverse, 1, 2)) / 2
+            eigenvalues = np.linalg.eigvalsh(precision)
+            self.smoothness = max(self.smoothness, float(eigenvalues.max()))
+            self.convexity = min(self.convexity, float(eigenvalues.min()))
+        self.posterior = Gaussian(mean, covariance)
 
     def _costs(self, experiments: range) -> Quadratic:
         statistics = self._source.rows(experiments)
-        return Quadratic(
-            statistics.gram / self._variance + self._precision / self.num_devices,
-            statistics.moment / self._variance + self._pull / self.num_devices,
-        )
+        costs = Quadratic(statistics.gram / self._variance, statistics.moment / self._variance)
+        for likelihood, prior in zip(costs, (self._precision, self._pull), strict=True):
+            likelihood += prior / self.num_devices  # in place: there may be many data sets
+        return costs
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
         """Curvature H_k (experiment, device, dim, dim) and constant part b_k (experiment, device, dim) of the local

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc import kernel
-from flmc.chains import AS_USUAL, Chains, How, centre_of, fail, part_of
+from flmc.chains import AS_USUAL, Chains, How, Progress, centre_of, fail, part_of
 from flmc.checks import Array
 from flmc.curve import Curve, fit
 from flmc.errors import InvalidSetting, RunFailed
@@ -41,6 +42,8 @@ _WORST_CONDITION = 1e10
 """Of the curvature: deviations of the widest direction then have a rounding of 1 % of the narrowest's."""
 _MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
 """Chains of one call, and into how many a thread's share is cut."""
+_FEWEST_SYMBOLS = 1_000_000
+"""Of one call, a millisecond's work: a call costs a tenth of that."""
 _NOISE_AT_ONCE = 16_000_000
 """Bytes of the noise of some chains where every chain has its own."""
 
@@ -107,10 +110,38 @@ def advance(chains: Chains, plan: Plan, model: Model, seed: int, until: int, how
         for index, (rounds, experiments) in enumerate(product(spans, groups)):
             group = _Group.load(chains, plan, model, seed, experiments, rounds, threads)
             report = part_of(how.progress, index, len(spans) * len(groups))
-            for done, num_clipped in enumerate(pool.map(group.advance, group.firsts)):
-                chains.num_clipped += num_clipped
-                report((done + 1) / len(group.firsts))
+            chains.num_clipped += _deal(group, pool, threads, report)
     chains.round = until
+
+
+def _deal(group: _Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:
+    """Advance a group's chains: this thread and its helpers take the next call whenever they are free. Returns the
+    number of clipped entries. Where chains fail it is the first of them that is told: calls are dealt in order, and
+    those that were dealt are finished."""
+    firsts = group.firsts
+    next_call = iter(firsts)  # a step of it cannot be interrupted by another thread
+    failures: dict[int, RunFailed] = {}
+
+    def work(report: Progress) -> int:
+        num_clipped = 0
+        for first in next_call:
+            try:
+                num_clipped += group.advance(first)
+            except RunFailed as failure:
+                failures[first] = failure
+                deque(next_call, maxlen=0)  # nobody begins anything more
+            report((firsts.index(first) + 1) / len(firsts))
+        return num_clipped
+
+    helpers = [pool.submit(work, part_of(None, 0, 1)) for _ in range(min(threads, len(firsts)) - 1)]
+    try:
+        num_clipped = work(report)
+    finally:
+        deque(next_call, maxlen=0)
+    num_clipped += sum(helper.result() for helper in helpers)
+    if failures:
+        raise failures[min(failures)]
+    return num_clipped
 
 
 class _Rounds(NamedTuple):
@@ -157,9 +188,10 @@ class _Group:
         centre = np.array(centre_of(model)[rows])
         unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
-        # A call costs as much as some rounds; but every thread should have something to do to the end.
+        # Few calls, for each has its cost; but every thread should have something to do to the end.
         share = len(experiments) * chains.position.shape[1] // (_CALLS_PER_THREAD * threads)
-        at_once = max(1, min(share, _MOST_CHAINS) // LANES) * LANES
+        fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
+        at_once = max(1, min(max(share, fewest), _MOST_CHAINS) // LANES) * LANES
         group = cls(chains, plan, seed, experiments, rounds, costs, centre, unit, link, at_once, None)
         if not plan.uplink.fading.constant:
             return group

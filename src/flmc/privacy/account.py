@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,8 +26,10 @@ from flmc.privacy.lossgrid import ComposedLoss, LossGrid, choose_step, compose
 from flmc.privacy.moving import worst_profile
 from flmc.privacy.pair import BitPair
 from flmc.privacy.solve import largest_argument, largest_gain
-from flmc.privacy.tails import LossLaw, exceedance
+from flmc.privacy.tails import LossLaw, exceedance, exceeds_at_most
 from flmc.special import log_ndtr
+
+_AnyEvent = TypeVar("_AnyEvent", bound=Event)
 
 CRITERIA = ("tight", "tail", "paper")
 _SMALLEST_TAIL = 1e-13
@@ -47,7 +50,7 @@ def delta_of(event: Event, epsilon: float, criterion: str = "tight", num_devices
     if event.deterministic:
         return (gaussian.delta if criterion == "tight" else gaussian.tail_delta)(epsilon, event.mu)
     if criterion == "tail":
-        return exceedance([(LossLaw.under_first(pair), count) for pair, count in _pairs(event)], epsilon, both=True)
+        return exceedance(_losses(event), epsilon, both=True)
     return composed_loss(event).delta(epsilon)
 
 
@@ -118,24 +121,24 @@ def _solve_gain(unit: Event, epsilon: float, delta: float, criterion: str, num_d
         return largest_gain(spent, delta, min(guess, 1e6) * 0.98, bracket=0.02, tolerance=1e-4)
     found = largest_gain(spent, delta, scale)
     if criterion == "tail" and isinstance(unit, BitEvent) and not unit.deterministic and epsilon < unit.largest_loss:
-        return _below_first_violation(spent, delta, found, scale, math.sqrt(unit.noise_power))
+        return _below_first_violation(unit, spent, epsilon, delta, found, scale)
     return found
 
 
 def _below_first_violation(
-    spent: Callable[[float], float], delta: float, found: float, scale: float, noise: float
+    unit: BitEvent, spent: Callable[[float], float], epsilon: float, delta: float, found: float, scale: float
 ) -> float:
     """`tail` may fall again as the gain grows, where bits are received nearly without error: so every gain below the
-    one that is returned is tried too, on a ladder of 10 % steps."""
-    top = min(found, 12.0 * noise)
-    ladder = np.geomspace(min(scale, top) / 2, top, 2 + int(math.log(2 * top / min(scale, top)) / 0.1))
+    one that is returned is tried too, on a ladder of 10 % steps; by a quick bound first."""
+    top = min(found, 12.0 * math.sqrt(unit.noise_power))
+    ladder = np.geomspace(min(scale, top) / 2, top, 2 + int(math.log(2 * top / min(scale, top)) / 0.1)).tolist()
     for low, high in itertools.pairwise(ladder):
-        if spent(float(high)) > delta * (1 + 1e-9):
-            return largest_argument(lambda gain: spent(gain) - delta, float(low), float(high), tolerance=1e-9)
+        if exceeds_at_most(_losses(_scaled(unit, high)), epsilon) > delta and spent(high) > delta * (1 + 1e-9):
+            return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
     return found
 
 
-def _scaled(event: Event, gain: float) -> Event:
+def _scaled(event: _AnyEvent, gain: float) -> _AnyEvent:
     return replace(event, transmissions=tuple((gain * value, count) for value, count in event.transmissions))
 
 
@@ -217,6 +220,11 @@ def _pairs(event: BitEvent) -> list[tuple[BitPair, int]]:
     scale = math.sqrt(event.noise_power)
     high, low = (event.probability, 1.0 - event.probability) if event.symmetric else (event.high, event.low)
     return [(BitPair(high, low, gain / scale), count) for gain, count in event.transmissions if count and gain > 0]
+
+
+def _losses(event: BitEvent) -> list[tuple[LossLaw, int]]:
+    """Of the worst-case pair as it is."""
+    return [(LossLaw.under_first(pair), count) for pair, count in _pairs(event)]
 
 
 def _paper_delta(event: BitEvent, epsilon: float, num_devices: int) -> float:

@@ -24,6 +24,8 @@ MOST_POINTS = 2**20
 """Longest FFT; beyond, the grid is coarsened, which stays an upper bound."""
 TRUNCATED = 1e-16
 """Mass that may leave the window, added to delta."""
+_WIDE = 2**14
+"""Grid steps up to which a longer FFT takes less time than finding a window for a shorter one."""
 
 
 @dataclass(frozen=True)
@@ -186,12 +188,13 @@ def _multiples(step: float, first: int, count: int) -> Array:
     return np.asarray(step * np.arange(first, first + count), dtype=np.float64)
 
 
-def compose(parts: Sequence[tuple[LossGrid, int]]) -> ComposedLoss:
-    """Sum of independent losses, each grid taken its number of times; all grids share their step."""
+def compose(parts: Sequence[tuple[LossGrid, int]], wide: int = _WIDE) -> ComposedLoss:
+    """Sum of independent losses, each grid taken its number of times; all grids share their step. Sums over more than
+    ``wide`` steps are cut to where they have mass."""
     step = parts[0][0].step
     if any(grid.step != step for grid, _ in parts):
         raise ValueError("grids of different steps cannot be composed")
-    low, high = _window(parts)
+    low, high = _window(parts, wide)
     first = math.floor(low / step)
     size = 1 << max(1, math.ceil(high / step) - first + 1).bit_length()
     transform = np.ones(size // 2 + 1, dtype=np.complex128)
@@ -211,14 +214,18 @@ def compose(parts: Sequence[tuple[LossGrid, int]]) -> ComposedLoss:
     return ComposedLoss(_multiples(step, first, size), mass, beyond, ChernoffBound(tuple(parts), spread), step)
 
 
-def _window(parts: Sequence[tuple[LossGrid, int]]) -> tuple[float, float]:
-    """Where the sum lies but for ``TRUNCATED``, by Chernoff's bound: Pr(X > t) <= exp(K(s) - s t)."""
+def _window(parts: Sequence[tuple[LossGrid, int]], wide: int) -> tuple[float, float]:
+    """Where the sum lies; if that is wide, then but for ``TRUNCATED``, by Chernoff's bound: Pr(X > t) <= exp(K(s) -
+    s t)."""
+    lowest = sum(count * float(grid.losses[0]) for grid, count in parts)
+    highest = sum(count * float(grid.losses[-1]) for grid, count in parts)
+    if highest - lowest < wide * parts[0][0].step:
+        return lowest, highest
     spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
     reach = -math.log(TRUNCATED)
     slopes = np.geomspace(0.1, 50.0, 12) / max(spread, 1e-300)
     bounds = []
-    for sign in (-1.0, 1.0):
-        limit = sum(count * (grid.losses[-1] if sign > 0 else -grid.losses[0]) for grid, count in parts)
+    for sign, limit in ((-1.0, -lowest), (1.0, highest)):
         values = [(sum(count * grid.cumulant(sign * s) for grid, count in parts) + reach) / s for s in slopes]
         bounds.append(sign * min(limit, *values))
     return bounds[0], bounds[1]

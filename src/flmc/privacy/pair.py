@@ -46,10 +46,10 @@ class BitPair:
         """Privacy loss at the received value w, in units of the noise's standard deviation."""
         u = 2.0 * self.amplitude * np.asarray(w)
         fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
-        plus = (self.high + (1.0 - self.high) * fade, self.low + (1.0 - self.low) * fade)
-        minus = (self.high * fade + (1.0 - self.high), self.low * fade + (1.0 - self.low))
+        plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
         with np.errstate(divide="ignore"):
-            values = np.where(u > 0, np.log(plus[0]) - np.log(plus[1]), np.log(minus[0]) - np.log(minus[1]))
+            values = np.log(self.high * plus + (1.0 - self.high) * minus)
+            values -= np.log(self.low * plus + (1.0 - self.low) * minus)
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:

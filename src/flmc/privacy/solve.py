@@ -4,45 +4,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 _MOST_STEPS = 200
 _BRACKET = 0.4
 """Steps of the search for a bracket, in logarithms: small, because far above the answer delta is costly to compute."""
 
 
-_LOWEST = 25.0
-"""How far below the first guess a gain is looked for, in logarithms."""
+_LOWEST, _HIGHEST = 25.0, 60.0
+"""How far below and above the first guess a gain is looked for, in logarithms."""
 
 
 def largest_argument(excess: Callable[[float], float], low: float, high: float, tolerance: float = 1e-12) -> float:
     """Largest x in [low, high] with excess(x) <= 0 for an increasing function, from below: excess(result) <= 0 always.
 
-    ``excess(low) <= 0`` is required. Illinois' rule: secant steps that halve the stale end's weight, so that few
-    evaluations are needed and the bracket shrinks from both sides.
+    ``excess(low) <= 0`` is required. Chandrupatla's rule: inverse quadratic interpolation where the last three points
+    promise that it works, else the middle; never closer to an end than half the tolerance, so that the last step lands
+    on the other side and closes the bracket.
     """
     f_low, f_high = excess(low), excess(high)
     if f_high <= 0:
         return high
     if f_low > 0:
         raise ValueError(f"the lower end must satisfy the bound, but exceeds it by {f_low}")
-    side = 0
-    for count in range(_MOST_STEPS):
-        if high - low <= tolerance * max(abs(low), abs(high)):
+    new, f_new, end, f_end = low, f_low, high, f_high  # the newest point, and the other end of the bracket
+    share = f_low / (f_low - f_high)  # of the way from one to the other
+    for _ in range(_MOST_STEPS):
+        width, wanted = abs(end - new), tolerance * max(abs(new), abs(end))
+        if width <= wanted:
             break
-        bisect = f_low == 0 or count % 4 == 3  # now and then, for functions that are steps
-        x = (low + high) / 2 if bisect else (low * f_high - high * f_low) / (f_high - f_low)
-        # Keep clear of the ends, or a bracket could shrink from one side only.
-        x = min(max(x, low + 0.01 * (high - low)), high - 0.01 * (high - low))
+        nearest = 0.5 * wanted / width
+        x = new + min(max(share, nearest), 1 - nearest) * (end - new)
         value = excess(x)
-        if value <= 0:
-            low, f_low = x, value
-            f_high = f_high / 2 if side == -1 else f_high
-            side = -1
-        else:
-            high, f_high = x, value
-            f_low = f_low / 2 if side == 1 else f_low
-            side = 1
-    return low
+        old, f_old = new, f_new
+        if (value <= 0) != (f_new <= 0):
+            old, f_old, end, f_end = end, f_end, new, f_new
+        new, f_new = x, value
+        share = _interpolated((new, f_new), (end, f_end), (old, f_old))
+    return min(new, end)
+
+
+def _interpolated(new: tuple[float, float], end: tuple[float, float], old: tuple[float, float]) -> float:
+    """Where on the way from ``new`` to ``end`` the inverse parabola through three points vanishes; one half where it
+    cannot be trusted."""
+    (x, f), (x_end, f_end), (x_old, f_old) = new, end, old
+    place, height = (x - x_end) / (x_old - x_end), (f - f_end) / (f_old - f_end)
+    if not (height**2 < place and (1 - height) ** 2 < 1 - place):
+        return 0.5
+    bend = (x_old - x) / (x_end - x)
+    return f / (f_end - f) * f_old / (f_end - f_old) + bend * f / (f_old - f) * f_end / (f_old - f_end)
 
 
 def largest_gain(
@@ -52,23 +62,36 @@ def largest_gain(
     found.
 
     ``delta_of`` increases with the gain; ``scale`` is a gain of about the right size; ``bracket`` and ``tolerance`` are
-    in logarithms. The search is on logarithms,
-    where delta is nearly a straight line."""
+    in logarithms. The search is on logarithms, where delta is nearly a straight line."""
     if delta_of(math.inf) <= target:
         return math.inf
     floor = 1e-320
+    spent = cache(delta_of)  # ends of a bracket are asked for again
 
     def excess(log_gain: float) -> float:
-        return math.log(max(delta_of(math.exp(log_gain)), floor)) - math.log(target)
+        return math.log(max(spent(math.exp(log_gain)), floor)) - math.log(target)
 
-    start = low = high = math.log(scale)
-    while excess(low) > 0:
-        low, high = low - bracket, low
-        if low < start - _LOWEST:
-            return 0.0
-    while high < start + 60 and excess(high) <= 0:
-        low, high = high, high + bracket
-    gain = math.exp(largest_argument(excess, low, high, tolerance=tolerance))
-    while delta_of(gain) > target:  # the exponential is rounded
+    found = _bracketed(excess, math.log(scale), bracket)
+    if found is None:
+        return 0.0
+    gain = math.exp(largest_argument(excess, *found, tolerance=tolerance))
+    while spent(gain) > target:  # the exponential is rounded
         gain *= 1 - 1e-12
     return gain
+
+
+def _bracketed(excess: Callable[[float], float], start: float, step: float) -> tuple[float, float] | None:
+    """Ends on both sides of the root, or the highest two; None where there is nothing below it. The steps grow to where
+    a straight line would vanish, but not more than fourfold."""
+    x, value = start, excess(start)
+    down = value > 0
+    width = step
+    while start - _LOWEST < x < start + _HIGHEST:
+        further = x - width if down else x + width
+        value_there = excess(further)
+        if (value_there > 0) != down:
+            return (further, x) if down else (x, further)
+        slope = (value_there - value) / (further - x)
+        width = min(max(step, abs(value_there) / slope * 1.02), 4 * step) if slope > 0 else step
+        x, value = further, value_there
+    return None if down else (x - width, x)

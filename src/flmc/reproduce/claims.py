@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,9 +106,9 @@ def finite_loss() -> Verdict:
     )
 
 
-def above_the_crossing(figures: Figures) -> Verdict:
+def above_the_crossing(curves: CurveSet) -> Verdict:
     """Figure 2, SNR above 17.5 dB."""
-    x, digital, analog = _both(figures["2"])
+    x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
     return Verdict(
         "digital has the smaller error above 17.5 dB",
@@ -117,9 +118,9 @@ def above_the_crossing(figures: Figures) -> Verdict:
     )
 
 
-def below_the_crossing(figures: Figures) -> Verdict:
+def below_the_crossing(curves: CurveSet) -> Verdict:
     """Figure 2, SNR below 17.5 dB."""
-    x, digital, analog = _both(figures["2"])
+    x, digital, analog = _both(curves)
     holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
     return Verdict(
         "analog has the smaller error below 17.5 dB",
@@ -129,8 +130,8 @@ def below_the_crossing(figures: Figures) -> Verdict:
     )
 
 
-def _falls_until(figures: Figures, scheme: str, claimed: float) -> Verdict:
-    x, errors = figures["3"][scheme]
+def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
+    x, errors = curves[scheme]
     found, value = saturation(x, errors)
     neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
     return Verdict(
@@ -141,9 +142,9 @@ def _falls_until(figures: Figures, scheme: str, claimed: float) -> Verdict:
     )
 
 
-def strict_privacy(figures: Figures) -> Verdict:
+def strict_privacy(curves: CurveSet) -> Verdict:
     """Figure 3, epsilon at most 7.5."""
-    x, digital, analog = _both(figures["3"])
+    x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
     return Verdict(
         "digital has the smaller error for epsilon <= 7.5 at 25 dB",
@@ -153,9 +154,8 @@ def strict_privacy(figures: Figures) -> Verdict:
     )
 
 
-def small_slope_first(figures: Figures) -> Verdict:
+def small_slope_first(curves: CurveSet) -> Verdict:
     """Figure 4, epsilon below 2."""
-    curves = figures["4"]
     x, small = curves["a = 0.01"]
     strict = x < 2
     results = [
@@ -169,9 +169,8 @@ def small_slope_first(figures: Figures) -> Verdict:
     )
 
 
-def larger_slopes_later(figures: Figures) -> Verdict:
+def larger_slopes_later(curves: CurveSet) -> Verdict:
     """Figure 4: every larger slope overtakes 0.01 for good, and the largest is best at last."""
-    curves = figures["4"]
     names = list(curves)
     x, small = curves[names[0]]
     overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
@@ -200,27 +199,46 @@ def _both(curves: CurveSet) -> tuple[Array, Array, Array]:
     return x, digital, curves["analog"][1]
 
 
-CLAIMS: dict[str, Callable[[Figures], Verdict]] = {
-    "finite loss": lambda figures: finite_loss(),
-    "digital above 17.5 dB": above_the_crossing,
-    "analog below 17.5 dB": below_the_crossing,
-    "digital until 7.5": lambda figures: _falls_until(figures, "digital", 7.5),
-    "analog until 15": lambda figures: _falls_until(figures, "analog", 15.0),
-    "digital for epsilon <= 7.5": strict_privacy,
-    "small a for epsilon < 2": small_slope_first,
-    "larger a later": larger_slopes_later,
+class Claim(NamedTuple):
+    """What decides it: the number of the figure, if one does, and the curves that it depends on (none named: all)."""
+
+    figure: str
+    judge: Callable[[CurveSet], Verdict]
+    curves: tuple[str, ...] = ()
+
+
+CLAIMS = {
+    "finite loss": Claim("", lambda curves: finite_loss()),
+    "digital above 17.5 dB": Claim("2", above_the_crossing),
+    "analog below 17.5 dB": Claim("2", below_the_crossing),
+    "digital until 7.5": Claim("3", lambda curves: _falls_until(curves, "digital", 7.5), ("digital",)),
+    "analog until 15": Claim("3", lambda curves: _falls_until(curves, "analog", 15.0), ("analog",)),
+    "digital for epsilon <= 7.5": Claim("3", strict_privacy),
+    "small a for epsilon < 2": Claim("4", small_slope_first),
+    "larger a later": Claim("4", larger_slopes_later),
 }
 
 
 def judge(figures: Figures) -> dict[str, Verdict]:
     """All claims whose figures are there."""
-    needs = {
-        "digital above 17.5 dB": "2",
-        "analog below 17.5 dB": "2",
-        "small a for epsilon < 2": "4",
-        "larger a later": "4",
-    }
-    present = {
-        name: claim for name, claim in CLAIMS.items() if name == "finite loss" or needs.get(name, "3") in figures
-    }
-    return {name: claim(figures) for name, claim in present.items()}
+    return Judge()(figures)
+
+
+class Judge:
+    """Judges many sets of figures; where a claim's curves are the very same objects as before, so is its verdict."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[CurveSet, Verdict]] = {}
+
+    def __call__(self, figures: Figures) -> dict[str, Verdict]:
+        """All claims whose figures are there."""
+        present = {name: figures.get(claim.figure) if claim.figure else {} for name, claim in CLAIMS.items()}
+        return {name: self._verdict(name, curves) for name, curves in present.items() if curves is not None}
+
+    def _verdict(self, name: str, curves: CurveSet) -> Verdict:
+        claim = CLAIMS[name]
+        used = {curve: curves[curve] for curve in claim.curves or curves}
+        key = (name, *map(id, used.values()))
+        if key not in self._known:
+            self._known[key] = used, claim.judge(used)  # with the curves, so that their identities stay theirs
+        return self._known[key][1]

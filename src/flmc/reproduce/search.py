@@ -27,7 +27,7 @@ from flmc.privacy.event import GaussianEvent, event_of
 from flmc.privacy.solve import largest_gain
 from flmc.quantise import Sigmoid
 from flmc.reproduce import readings
-from flmc.reproduce.claims import CLAIMS, judge
+from flmc.reproduce.claims import CLAIMS, Judge
 from flmc.uplink import Analog, Digital, Uplink
 
 DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
@@ -216,7 +216,7 @@ def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
     """Judge every combination; those with most claims first, fewest changes first among them."""
     found = []
     everything = list(combinations())
-    figures = Figures(table)
+    figures, judge = Figures(table), Judge()
     for index, combination in enumerate(everything):
         verdicts = judge(figures.of(combination))
         found.append(Found(combination, tuple(name for name in CLAIMS if verdicts[name].holds)))

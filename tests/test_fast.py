@@ -412,11 +412,11 @@ class Own(flmc.Model):
         self.smoothness = self.convexity = 3.0 * scale
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        hessian, offset = self.cost
+        hessian, offset = self.quadratic(experiments)
         return np.asarray(np.einsum("ekij,ecj->ecki", hessian, theta) - offset[:, None])
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
-        return self.cost
+        return Quadratic(*(array[experiments] for array in self.cost))
 
 
 def test_models_of_a_user() -> None:
@@ -556,3 +556,23 @@ def test_large_matrices_are_left_to_numpy() -> None:
         model = flmc.LinearGaussian(source)
         plan = flmc.plan(model, flmc.Digital(), forecast=False, num_rounds=2, num_burn_in=1)
         assert choose("auto", plan, model).name == name
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_the_first_chain_that_fails_is_told(threads: int) -> None:
+    """Whichever thread meets a failure first, and nobody waits for the rest."""
+    steep = np.isin(np.arange(2000), [1990, 701, 702, 1200])
+    model = Many(np.where(steep, 50.0, 1.0))
+    plan = flmc.plan(model, flmc.Ideal(), num_rounds=100, num_burn_in=50, step_size=0.1, start="zero")
+    with pytest.raises(RunFailed, match="data set 701, chain 0"):
+        flmc.run(plan, model, engine="numba", threads=threads)
+
+
+class Many(Own):
+    """Data sets of different curvature."""
+
+    def __init__(self, curvature: Array) -> None:
+        super().__init__(np.ones((1, 3, 2)))
+        self.num_experiments = len(curvature)
+        hessian = curvature[:, None, None, None] * np.tile(np.eye(2), (1, 3, 1, 1))
+        self.cost = Quadratic(hessian, np.ones((len(curvature), 3, 2)))

@@ -17,7 +17,8 @@ from flmc.errors import InvalidSetting
 from flmc.privacy.account import CRITERIA, allowed_gain, delta_of, epsilon_of
 from flmc.privacy.event import BitEvent, Event, GaussianEvent, count_gains, event_of
 from flmc.privacy.pair import BitPair
-from flmc.privacy.solve import largest_argument
+from flmc.privacy.solve import largest_argument, largest_gain
+from flmc.privacy.tails import LossLaw, exceedance, exceeds_at_most
 
 EXAMPLES = full(100, 20)
 gains = st.floats(0.01, 3.0)
@@ -251,6 +252,36 @@ def test_root_finding_ends_on_the_safe_side(scale: float, root: float) -> None:
     found = largest_argument(lambda x: math.expm1(scale * (x - root)), -20.0, 20.0)
     assert math.expm1(scale * (found - root)) <= 0
     assert found == pytest.approx(root, abs=1e-8)
+
+
+@given(st.floats(-3, 3), st.integers(1, 5))
+def test_roots_of_steps(edge: float, steps: int) -> None:
+    """A function that is flat but for jumps: interpolation is of no use, and the answer the same."""
+    found = largest_argument(lambda x: float(np.ceil((x - edge) * steps)), -20.0, 20.0, tolerance=1e-9)
+    assert found <= edge
+    assert found == pytest.approx(edge, abs=1e-7)
+
+
+@pytest.mark.parametrize("count", [5, 20, 1000])
+def test_a_root_takes_few_steps(count: int) -> None:
+    """Every step is an accounting of its own."""
+    asked: list[float] = []
+
+    def spent(gain: float) -> float:
+        asked.append(gain)
+        return delta_of(bits(0.7, gain, count), 1.0) if math.isfinite(gain) else 1.0
+
+    found = largest_gain(spent, 1e-3, 1.0)
+    assert spent(found) <= 1e-3 < spent(found * (1 + 1e-8))
+    assert len(set(asked)) <= 15
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(probabilities, st.floats(0.01, 1.5), st.integers(1, 50), st.floats(0.2, 5.0))
+def test_the_quick_bound_of_the_tail_is_a_bound(p: float, gain: float, count: int, epsilon: float) -> None:
+    parts = [(LossLaw.under_first(BitPair(p, 1 - p, gain)), count)]
+    exact, quick = exceedance(parts, epsilon, both=True), exceeds_at_most(parts, epsilon)
+    assert exact <= quick * (1 + 1e-6) + 2e-15  # what the exact one adds for rounding
 
 
 def test_asymmetric_links_with_mixed_gains_cost_at_least_their_loudest_part() -> None:

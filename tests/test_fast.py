@@ -488,7 +488,7 @@ def test_stretches_end_with_blocks() -> None:
     """Going on inside a block draws its numbers again, so a large run must not be cut there."""
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     plan = flmc.plan(model, flmc.Digital(), num_rounds=1000, forecast=False)
-    pace = _Pace("numba", plan, model, 60_000)
+    pace = _Pace("numba", plan, model, 60_000, 0.5)
     done, stops = 0, []
     while done < 1000:
         until = pace.next_stop(done, 1000, None)
@@ -497,7 +497,7 @@ def test_stretches_end_with_blocks() -> None:
         done = until
     assert all(stop % 128 == 0 for stop in stops[:-1])
     own = flmc.Model.from_gradient(lambda t: t[:, None] + np.zeros((20, 1)), prior=flmc.Normal(), dim=5, num_devices=20)
-    slow = _Pace("numpy", plan, own, 10)
+    slow = _Pace("numpy", plan, own, 10, 0.5)
     slow.took(1, 3.0)
     assert slow.next_stop(5, 1000, None) == 6
     assert slow.next_stop(5, 1000, 40) == 45

@@ -100,7 +100,7 @@ def simulate(
     keeper: Keeper | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[str, Chains]:
-    """Run to the end or ``last_round``, or until ``stop`` says so, in stretches of half a second or ``most_rounds``:
+    """Run to the end or ``last_round``, or until ``stop`` says so, in stretches of some seconds or ``most_rounds``:
     the name of the engine and where the chains stand."""
     kept = plan.num_rounds - plan.num_burn_in if keep_draws else 0
     each = 8.0 * plan.dim * (2 + kept) + 8.0 * plan.dim**2
@@ -109,7 +109,7 @@ def simulate(
     chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
     if keeper is not None:
         keeper.restore(chains)
-    pace = _Pace(chosen.name, plan, model, num_chains)
+    pace = _Pace(chosen.name, plan, model, num_chains, _PATIENCE if keeper is None else _STRETCH)
     end = plan.num_rounds if last_round is None else last_round
     while chains.round < end and not stop():
         done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
@@ -133,7 +133,8 @@ class _Pace:
     numbers again.
     """
 
-    def __init__(self, engine: str, plan: Plan, model: Model, num_chains: int) -> None:
+    def __init__(self, engine: str, plan: Plan, model: Model, num_chains: int, stretch: float) -> None:
+        self._stretch = stretch
         symbols = model.num_experiments * num_chains * plan.num_devices * plan.dim
         self._cheap = model.quadratic(slice(0, 1)) is not None
         """Whether drawing numbers and data again costs as much as a round: then only whole blocks are run."""
@@ -144,7 +145,7 @@ class _Pace:
         """The round to run to."""
         if most_rounds is not None:
             return min(num_rounds, done + most_rounds)
-        wanted = done + max(1, int(_STRETCH / self._seconds))
+        wanted = done + max(1, int(self._stretch / self._seconds))
         boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK
         if not self._cheap and wanted < boundary and (boundary - done) * self._seconds > _PATIENCE:
             return min(num_rounds, wanted)
@@ -156,6 +157,6 @@ class _Pace:
 
 
 _STRETCH, _PATIENCE = 0.5, 5.0
-"""Seconds: of a stretch as a rule, and at most."""
-_SYMBOLS_PER_SECOND = {"numba": 3e8, "numpy": 3e7}
+"""Seconds of a stretch: as a rule if it is recorded; and else, because many data sets are drawn again for each."""
+_SYMBOLS_PER_SECOND = {"numba": 1e9, "numpy": 3e7}
 """A first guess."""

@@ -63,7 +63,9 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         with zipfile.ZipFile(stream, "w") as archive:
             for name, array in arrays.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+                    whole = np.ascontiguousarray(array).reshape(np.shape(array))
+                    np.lib.format.write_array_header_1_0(member, np.lib.format.header_data_from_array_1_0(whole))
+                    member.write(whole.reshape(-1).view(np.uint8).data)  # as it lies in memory, not as a copy
 
     write_atomically(path, write)
 
@@ -135,6 +137,7 @@ class Log:
         self.entries, whole = _read_entries(path)
         self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
         """Bytes that were not whole entries, and were cut off; they are kept beside it, in case it was damage."""
+        self._checksum = zlib.crc32(path.read_bytes()[:whole]) if whole else 0
         if self.num_cut:
             with path.open("r+b") as stream:
                 stream.seek(whole)
@@ -153,9 +156,10 @@ class Log:
     def append(self, texts: Sequence[str]) -> None:
         """Add entries, and return when they are on the disk. If that fails, the file is as before."""
         before = self.path.stat().st_size if self.path.exists() else 0
+        lines = b"".join(_framed(text) for text in texts)
         try:
             with self.path.open("ab") as stream:
-                stream.write(b"".join(_framed(text) for text in texts))
+                stream.write(lines)
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError:
@@ -163,6 +167,12 @@ class Log:
                 os.truncate(self.path, before)
             raise
         self.entries += texts
+        self._checksum = zlib.crc32(lines, self._checksum)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the file still is what was read and appended here."""
+        return not self.entries or (self.path.exists() and zlib.crc32(self.path.read_bytes()) == self._checksum)
 
 
 def _framed(text: str) -> bytes:

@@ -285,7 +285,7 @@ class Keeper:
     def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
         """The result; what only served to go on is removed."""
         with _writing(self.directory):
-            if self._log.entries and Log.read(self._log.path)[0] != self._log.entries:
+            if not self._log.is_ours:
                 raise RunFailed(f"{str(self._log.path)!r} was changed by somebody else while the run went on")
             write_arrays(self.directory / "draws.npz", arrays)
             write_json(self.directory / "result.json", document)

@@ -110,10 +110,26 @@ def test_verdicts_follow_the_curves() -> None:
 
 
 def test_orderings_need_significance() -> None:
-    """Equal means decide nothing, however they fall."""
+    """Equal means decide nothing, however they fall, and however few they are."""
     rng = np.random.default_rng(1)
-    wins = [claims.wins_throughout(rng.gamma(5, 1, (1, 50)), rng.gamma(5, 1, (1, 50)))[0] for _ in range(400)]
-    assert sum(wins) <= 400 * 0.005 + 5 * math.sqrt(400 * 0.005)  # one side of a 99 % interval, 5 standard errors
+    for count in (3, 50):
+        pairs = [(rng.gamma(5, 1, (1, count)), rng.gamma(5, 1, (1, count))) for _ in range(400)]
+        found = [claims.wins_throughout(*pair)[0] for pair in pairs]
+        most = 400 * 0.005 + 5 * math.sqrt(400 * 0.005)  # one side of a 99 % interval, 5 standard errors
+        assert found.count(True) <= most
+        assert found.count(False) <= most
+
+
+def test_noise_leaves_claims_undecided() -> None:
+    """The same curves under noise that hides them: nothing holds, and nothing fails either."""
+    rng = np.random.default_rng(2)
+    hidden = {
+        number: {name: (x, errors * rng.exponential(1.0, errors.shape) ** 6) for name, (x, errors) in curves.items()}
+        for number, curves in paper_like().items()
+    }
+    words = {name: verdict.word for name, verdict in claims.judge(hidden).items()}
+    assert words.pop("finite loss") == "holds"
+    assert set(words.values()) == {"undecided"}
 
 
 def test_search_gains_are_the_plans() -> None:

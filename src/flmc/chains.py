@@ -72,7 +72,9 @@ def centre_of(model: Model) -> Array:
     costs = model.quadratic()
     if costs is not None:  # the minimum, so that single precision is spent on the deviations
         with suppress(np.linalg.LinAlgError):
-            centre = np.linalg.solve(costs.hessian.sum(axis=1), costs.offset.sum(axis=1)[..., None])[..., 0]
+            # A direction without curvature has no minimum: its deviations are measured from 0.
+            inverse = np.linalg.pinv(costs.hessian.sum(axis=1), rcond=1e-10, hermitian=True)
+            centre = np.einsum("eij,ej->ei", inverse, costs.offset.sum(axis=1))
             if np.isfinite(centre).all():
                 return np.asarray(centre)
     return np.broadcast_to(model.prior.mean, shape)

@@ -1,13 +1,13 @@
 """The claims of the paper's numerical section, each with the statistic that decides it.
 
 A claim is judged from the errors of the same experiments under both things compared (common random numbers). "Smaller"
-means that the 99 % confidence interval of the ratio of mean errors lies below 1. Verdicts are computed, never typed
-in."""
+means that the 99 % confidence interval of the ratio of mean errors lies below 1; where it holds 1, the experiments do
+not decide. Verdicts are computed, never typed in."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,7 +19,6 @@ from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import event_of
 from flmc.uplink import Analog, Digital
 
-_Z = 2.5758  # 99 %, two-sided
 _RESAMPLES = 200
 _NEGLIGIBLE = 0.01
 """A mean error that falls by less than 1 % has stopped falling."""
@@ -36,23 +35,39 @@ class Verdict:
     claim: str
     statistic: str
     value: str
-    holds: bool
+    holds: bool | None
+    """None where the experiments do not decide."""
+
+    @property
+    def word(self) -> str:
+        """For a table."""
+        return "undecided" if self.holds is None else "holds" if self.holds else "fails"
+
+
+@lru_cache(maxsize=16)
+def _quantile(count: int) -> float:
+    """Student's, of the mean of ``count`` values: 99 %, two-sided."""
+    from scipy.special import stdtrit  # takes as long to import as a plan to make
+
+    return float(stdtrit(count - 1, 0.995))
 
 
 def paired(first: Array, second: Array) -> Array:
     """Ratio of mean errors (..., experiment) with the ends of its 99 % interval, (..., 3), from the paired differences:
     experiments are pairs."""
     difference, scale = first - second, second.mean(axis=-1)
-    half = _Z * difference.std(axis=-1, ddof=1) / math.sqrt(difference.shape[-1]) / scale
+    count = difference.shape[-1]
+    half = _quantile(count) * difference.std(axis=-1, ddof=1) / math.sqrt(count) / scale
     ratio = first.mean(axis=-1) / scale
     return np.stack([ratio, ratio - half, ratio + half], axis=-1)
 
 
-def wins_throughout(ours: Array, theirs: Array) -> tuple[bool, Array]:
+def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
     """Whether ours is smaller at every point (point, experiment), and the ratio that speaks most against it."""
     ratios = paired(ours, theirs)
-    worst = ratios[np.argmax(ratios[:, 2])]
-    return bool(worst[2] < 1), worst
+    lost = bool((ratios[:, 1] >= 1).any())
+    worst = ratios[np.argmax(ratios[:, 1 if lost else 2])]
+    return False if lost else True if worst[2] < 1 else None, worst
 
 
 def _interval(values: Array) -> str:
@@ -69,12 +84,12 @@ def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
     return f"no crossing, {'digital' if sign[0] < 0 else 'analog'} is smaller throughout"
 
 
-def saturation(x: Array, errors: Array) -> tuple[float, str]:
-    """Smallest x from which the mean error falls no further, by more than 1 % and significantly, up to the last x."""
+def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
+    """Smallest x from which the mean error falls no further, by more than 1 % and significantly, up to the last x; and
+    the ends of its 99 % interval."""
     ratio, low, _ = paired(errors, errors[-1:]).T
     found = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]  # the last point does not differ from itself
-    low_x, high_x = _bootstrap_saturation(x, errors)
-    return float(found), f"{found:g} [{low_x:g}, {high_x:g}]"
+    return float(found), *_bootstrap_saturation(x, errors)
 
 
 def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
@@ -132,13 +147,15 @@ def below_the_crossing(curves: CurveSet) -> Verdict:
 
 def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
     x, errors = curves[scheme]
-    found, value = saturation(x, errors)
+    found, low, high = saturation(x, errors)
     neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
+    inside = [bool(neighbours.min() <= place <= neighbours.max()) for place in (found, low, high)]
+    beside = high < neighbours.min() or low > neighbours.max()
     return Verdict(
         f"the {scheme} error falls with epsilon until {claimed:g} and not beyond",
         "smallest epsilon of the grid from which the mean error falls by less than 1 %",
-        value,
-        bool(neighbours.min() <= found <= neighbours.max()),
+        f"{found:g} [{low:g}, {high:g}]",
+        True if all(inside) else False if beside and not any(inside) else None,
     )
 
 
@@ -165,8 +182,14 @@ def small_slope_first(curves: CurveSet) -> Verdict:
         "the noisiest quantiser, a = 0.01, has the smallest error for epsilon < 2",
         "error of a = 0.01 over that of another a, where it does worst (below 1: holds)",
         _interval(max((value for _, value in results), key=lambda ratio: ratio[2])),
-        all(holds for holds, _ in results),
+        _all(holds for holds, _ in results),
     )
+
+
+def _all(verdicts: Iterable[bool | None]) -> bool | None:
+    """Fails if one does; else it is undecided if one is."""
+    found = set(verdicts)
+    return False if False in found else None if None in found else True
 
 
 def larger_slopes_later(curves: CurveSet) -> Verdict:
@@ -177,13 +200,17 @@ def larger_slopes_later(curves: CurveSet) -> Verdict:
     order = np.argsort([errors[-1].mean() for _, errors in curves.values()])
     first, second = (curves[names[i]][1][-1] for i in order[:2])
     lead = paired(first, second)
-    last_wins = order[0] == len(names) - 1 and lead[2] < 1
+    largest_last = None if lead[2] >= 1 else bool(order[0] == len(names) - 1)
+    later = [
+        (None if paired(curves[name][1], small)[-1, 1] < 1 else False) if start is None else bool(start > x[0])
+        for name, start in zip(names[1:], overtaken.values(), strict=True)
+    ]
     starts = ", ".join(f"{a} from {'never' if start is None else f'{start:g}'}" for a, start in overtaken.items())
     return Verdict(
         "larger a becomes better as epsilon is relaxed",
         "epsilon from which each larger a stays ahead of a = 0.01 (99 %); best a at the largest epsilon",
         f"{starts}; best at last: {names[order[0]][4:]}, error over the next {_interval(lead)}",
-        bool(last_wins and all(start is not None and start > x[0] for start in overtaken.values())),
+        _all([largest_last, *later]),
     )
 
 

@@ -129,7 +129,7 @@ def write(study: Study, out: Path, command: str, draw: Draw) -> None:
 
 def _claim_rows(study: Study) -> list[dict[str, Any]]:
     return [
-        {"reading": reading, "claim": v.claim, "statistic": v.statistic, "value": v.value, "holds": v.holds}
+        {"reading": reading, "claim": v.claim, "statistic": v.statistic, "value": v.value, "verdict": v.word}
         for reading, verdicts in study.verdicts.items()
         for v in verdicts.values()
     ]
@@ -177,12 +177,10 @@ def _claims_section(study: Study) -> list[Block]:
     rows = []
     for key, first in next(iter(study.verdicts.values())).items():
         verdicts = [study.verdicts[name][key] for name in names]
-        rows.append(
-            [first.claim, first.statistic, *(f"{'holds' if v.holds else 'fails'}: {v.value}" for v in verdicts)]
-        )
+        rows.append([first.claim, first.statistic, *(f"{v.word}: {v.value}" for v in verdicts)])
     held = {name: [v.claim for v in study.verdicts[name].values() if v.holds] for name in names}
     every = study.verdicts[names[0]]
-    nowhere = [v.claim for key, v in every.items() if not any(study.verdicts[name][key].holds for name in names)]
+    nowhere = [v.claim for key, v in every.items() if all(study.verdicts[name][key].holds is False for name in names)]
     lines = [f"Under `{name}` {len(held[name])} of {len(study.verdicts[name])} claims hold." for name in names]
     if nowhere:
         lines.append("Under none of the readings: " + "; ".join(nowhere) + ".")

@@ -31,12 +31,14 @@ BEYOND_IN_WORDS = (
 SEARCH_IN_WORDS = (
     "Every combination of: {choices}. Steps are factors of the printed ones; 'paper, 1' puts 1 in place of K - 1 in"
     " the loss. The privacy limit stays on: without it nothing depends on epsilon, and half of the claims are void."
-    " {experiments} experiments with common random numbers; errors interpolated over {points} gains."
+    " {experiments} experiments with common random numbers; errors interpolated over {points} gains. Only claims that"
+    " hold are counted, not those that so few experiments leave undecided."
 )
 
 INTERVALS = (
     "Ratios are of mean errors over the same experiments, with 99 % intervals from their paired differences;"
-    " verdicts are computed from them. A saturation point counts as the claimed one within one step of the grid."
+    " verdicts are computed from them, `undecided` where an interval leaves both open. A saturation point counts as the"
+    " claimed one within one step of the grid."
     " The rule for 'larger a' was chosen after a preview of 50 experiments: the first rule, that the best a never"
     " falls with epsilon, failed under `unlimited` there; the present one asks for less."
 )

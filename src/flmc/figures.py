@@ -98,10 +98,12 @@ def draw_curves(
         if not points:
             continue
         x, y, se = np.array(points).T
+        below = 0.35 * min(len(curves) - 1 - index, 4)  # thicker, so that an equal curve above does not hide it
         style = {
             "color": COLOURS[index % len(COLOURS)],
             "marker": "os^Dv"[index % 5],
-            "markersize": 3,
+            "markersize": 2.5 + 2 * below,
+            "linewidth": 1.1 + below,
             **(styles or {}).get(name, {}),
         }
         axes.plot(x, y, label=name, **style)
@@ -145,10 +147,10 @@ def _ellipse(mean: Array, covariance: Array) -> Array:
 
 
 SCHEME_STYLES = {
-    "digital": {"color": COLOURS[0], "marker": "o"},
-    "analog": {"color": COLOURS[1], "marker": "s"},
-    "digital without DP": {"color": COLOURS[0], "marker": "", "linestyle": "--"},
-    "analog without DP": {"color": COLOURS[1], "marker": "", "linestyle": "--"},
+    "digital": {"color": COLOURS[0], "marker": "o", "markersize": 3, "linewidth": 1.5},
+    "analog": {"color": COLOURS[1], "marker": "s", "markersize": 3, "linewidth": 1.5},
+    "digital without DP": {"color": COLOURS[0], "marker": "", "linestyle": "--", "linewidth": 1.5},
+    "analog without DP": {"color": COLOURS[1], "marker": "", "linestyle": "--", "linewidth": 1.5},
 }
 
 

@@ -46,14 +46,18 @@ def gradient(theta):
 
 
 own = flmc.Model.from_gradient(gradient, prior=flmc.Normal(0, 1), dim=3, num_devices=20, smoothness=350.0)
+fitting = flmc.replace(
+    uplink, link=flmc.Sigmoid(0.2), clip=10.0
+)  # gradients are smaller here: finer bits, larger steps
 schemes = {
-    "sigmoid": uplink,
-    "Cauchy": flmc.replace(uplink, link=Cauchy(20.0)),
-    "Nakagami": flmc.replace(uplink, fading=Nakagami()),
+    "sigmoid": fitting,
+    "Cauchy": flmc.replace(fitting, link=Cauchy(5.0)),
+    "Nakagami": flmc.replace(fitting, fading=Nakagami()),
     "ideal": flmc.Ideal(),
 }
-table = flmc.compare(schemes, own, limits, seed=7, chains=10, num_rounds=2000, num_burn_in=1200)
+table = flmc.compare(schemes, own, limits, seed=7, chains=10, num_rounds=3000, num_burn_in=300, keep_draws=True)
 print(f"\n{table}")
 for name in schemes:
     sd = np.sqrt(np.diag(table[name].covariance[0]))
     print(f"{name:10s} posterior mean {table[name].mean[0].round(3)}, sd {sd.round(3)}")
+    print(f"{'':10s} {flmc.diagnose(table[name])}")  # do the chains agree?

@@ -18,7 +18,7 @@ MAP = """
     plan planning
     langevin schedule moments chains engine curve vectors kernel fast engines
     metrics files ledger record run
-    assemble suggestion audit spent sweep reproduce figures report options signals cli __main__
+    diagnostics assemble suggestion audit spent sweep reproduce figures report options signals cli __main__
 """
 ORDER = MAP.split()
 

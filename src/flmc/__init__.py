@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flmc import data, errors
+from flmc.diagnostics import Diagnostics, diagnose
 from flmc.fading import ConstantFading, Fading, FixedFading, RayleighFading
 from flmc.limits import Limits
 from flmc.linear import LinearData, LinearGaussian
@@ -22,6 +23,7 @@ __all__ = [
     "Analog",
     "Comparison",
     "ConstantFading",
+    "Diagnostics",
     "Digital",
     "Fading",
     "FixedFading",
@@ -44,6 +46,7 @@ __all__ = [
     "Uplink",
     "compare",
     "data",
+    "diagnose",
     "errors",
     "load",
     "plan",

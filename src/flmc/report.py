@@ -14,6 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from flmc.diagnostics import diagnose
+from flmc.errors import InvalidSetting, MissingExtra
 from flmc.plan import Plan
 from flmc.reproduce.study import Study
 from flmc.run import Result
@@ -257,11 +259,19 @@ def _short(value: float | None) -> str:
     return "inf" if math.isinf(value) else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
+def _agreement(result: Result) -> str:
+    """Whether the chains agree, as far as that can be told."""
+    try:
+        return f"\nchains: {diagnose(result)}"
+    except (InvalidSetting, MissingExtra):
+        return ""
+
+
 def show_result(result: Result) -> RenderableType:
     """Metrics of a run with their standard errors, beside what was predicted."""
     metrics, prediction = result.metrics, result.plan.prediction
     if metrics is None:
-        return Text(str(result))
+        return Text(f"{result}{_agreement(result)}")
     title = f"{len(result.mean)} data set(s), {result.num_chains} chain(s) each"
     title += f", {metrics.num_draws} draws a data set, {result.seconds:.1f} s CPU"
     table = Table(title=title, title_justify="left")

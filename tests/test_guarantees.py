@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
 
 import flmc
 from conftest import full
@@ -15,8 +19,9 @@ from flmc.audit import transmit as really_transmit
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.ledger import entries as ledger_entries
-from flmc.privacy.account import epsilon_of
+from flmc.privacy.account import allowed_gain, delta_of, epsilon_of
 from flmc.privacy.event import BitEvent, MovingBitEvent, event_of
+from flmc.privacy.solve import largest_argument, largest_gain
 from flmc.spent import spent_curve
 
 
@@ -177,3 +182,53 @@ def test_random_numbers_that_repeat_anywhere_are_found(what: str) -> None:
 
     found = audit(Scene(flmc.Digital(), 0.27, 5, 2, 4), 0.01, full(50_000, 20_000), 1, transmit=repeating)
     assert found.broken, found
+
+
+@pytest.mark.parametrize(
+    ("count", "p", "epsilon", "delta"),
+    [(2000, 0.55, 58.0, 0.0679), (2000, 0.55, 84.78, 1.2e-6), (5000, 0.52, 35.8, 7e-4), (2000, 0.55, 57.9927, 0.18087)],
+)
+def test_the_tail_of_many_entries_is_one_bound(count: int, p: float, epsilon: float, delta: float) -> None:
+    """The ladder's quick bound and the accountant agree: every gain up to the one that is allowed keeps the budget."""
+    unit = BitEvent(p, 1 - p, 1.0, ((1.0, count),))
+    allowed = allowed_gain(unit, epsilon, delta, "tail")
+    for gain in np.geomspace(0.01, min(allowed, 20.0), full(40, 8)):
+        assert delta_of(replace(unit, transmissions=((float(gain), count),)), epsilon, "tail") <= delta * (1 + 1e-6)
+
+
+def test_loud_signals_take_no_longer() -> None:
+    """Bits that are received without error cost what they cost, however loud they are."""
+    found = {gain: delta_of(BitEvent(0.6, 0.4, 1.0, ((gain, 20),)), 3.0, "tail") for gain in (50.0, 1e4, 1e6, 1e8)}
+    assert max(found.values()) == pytest.approx(min(found.values()), rel=1e-9)
+    loud, soft = (BitEvent(0.5278, 1 - 0.5278, 1.0, ((gain, 28),)) for gain in (1e4, 1.0))
+    assert 1e4 * allowed_gain(loud, 2.85, 5.7e-6, "tail") == pytest.approx(
+        allowed_gain(soft, 2.85, 5.7e-6, "tail"), rel=1e-6
+    )
+
+
+def test_losses_near_zero() -> None:
+    """Probabilities next to one half: the loss must not be lost in rounding."""
+    assert allowed_gain(BitEvent(0.5 + 3e-10, 0.5 - 3e-10, 1.0, ((1.0, 52),)), 2.7e-9, 1e-6, "tail") > 0
+    p, amplitude, epsilon = 0.5 + 3.27e-9, 1.19e-6, 5.2e-14
+    # The loss is 2 (2p - 1) A w to first order, so that it exceeds epsilon either way where |w| does epsilon over that.
+    exact = 2 * float(ndtr(-epsilon / (2 * (2 * p - 1) * amplitude)))
+    found = delta_of(BitEvent(p, 1 - p, 1.0, ((amplitude, 1),)), epsilon, "tail")
+    assert exact * (1 - 1e-6) <= found <= exact * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_root_finding_with_what_is_not_finite(odd: float) -> None:
+    """What is not a number keeps no bound."""
+    assert largest_argument(lambda x: x - 0.5 if x < 0.8 else abs(odd), 0.0, 1.0) == pytest.approx(0.5)
+    assert largest_argument(lambda x: -math.inf if x <= 0.3 else x - 0.3, 0.0, 1.0) == pytest.approx(0.3)
+    assert largest_gain(lambda gain: 1.0 if gain == math.inf else abs(odd), 0.1, 1.0) == 0.0
+    found = largest_gain(lambda gain: min(1.0, gain / 10) if gain < 3 else abs(odd), 0.1, 1.0)
+    assert found == pytest.approx(1.0)
+    assert found <= 1.0
+
+
+@settings(max_examples=full(60, 15), deadline=None)
+@given(st.floats(0.501, 0.999), st.floats(0.05, 5.0), st.integers(1, 3000), st.floats(-12, -1))
+def test_epsilon_and_delta_are_of_one_mind(p: float, gain: float, count: int, power: float) -> None:
+    event = BitEvent(p, 1 - p, 1.0, ((gain, count),))
+    assert delta_of(event, epsilon_of(event, 10**power)) <= 10**power

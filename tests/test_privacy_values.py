@@ -17,7 +17,7 @@ from flmc.privacy import account, gaussian
 from flmc.privacy.account import allowed_gain, composed_loss, delta_of, epsilon_of
 from flmc.privacy.event import BitEvent, Event, GaussianEvent, event_of
 from flmc.privacy.pair import BitPair
-from flmc.privacy.tails import LossLaw, _by_contour, _by_grid, exceedance
+from flmc.privacy.tails import LossLaw, _by_contour, _by_grid, _saddle, exceedance
 
 
 def digital(gain: float, slope: float = 0.05, count: int = 5) -> Event:
@@ -137,7 +137,9 @@ def test_contour_against_grid(gain: float) -> None:
         mean, deviation = 5 * mean, math.sqrt(5 * variance)
         for epsilon in (mean - spread, mean + spread, mean + 3 * spread):
             if 0 < epsilon < 5 * math.log(4):
-                contour = _by_contour([(law, 5)], epsilon, False, mean, deviation)
+                contour = _by_contour(
+                    [(law, 5)], epsilon, False, mean, deviation, _saddle([(law, 5)], epsilon, deviation)
+                )
                 grid = _by_grid([(law, 5)], epsilon, False)
                 if contour is None:  # losses crowd at their bound: the integrand decays slowly, and the grid takes over
                     assert gain > 0.5

@@ -124,23 +124,23 @@ def _deal(group: _Group, pool: ThreadPoolExecutor, threads: int, report: Progres
 
     def work(report: Progress) -> int:
         num_clipped = 0
-        for first in next_call:
-            try:
-                num_clipped += group.advance(first)
-            except RunFailed as failure:
-                failures[first] = failure
-                deque(next_call, maxlen=0)  # nobody begins anything more
-            report((firsts.index(first) + 1) / len(firsts))
+        try:
+            for first in next_call:
+                report(firsts.index(first) / len(firsts))
+                try:
+                    num_clipped += group.advance(first)
+                except RunFailed as failure:
+                    failures[first] = failure
+                    break
+        finally:
+            deque(next_call, maxlen=0)  # whatever went wrong, nobody begins anything more
         return num_clipped
 
     helpers = [pool.submit(work, part_of(None, 0, 1)) for _ in range(min(threads, len(firsts)) - 1)]
-    try:
-        num_clipped = work(report)
-    finally:
-        deque(next_call, maxlen=0)
-    num_clipped += sum(helper.result() for helper in helpers)
+    num_clipped = work(report) + sum(helper.result() for helper in helpers)
     if failures:
         raise failures[min(failures)]
+    report(1.0)
     return num_clipped
 
 

@@ -58,6 +58,8 @@ class LinearStatistics:
 
     def __post_init__(self) -> None:
         gram, moment = checks.finite_array("gram", self.gram), checks.finite_array("moment", self.moment)
+        object.__setattr__(self, "gram", gram)
+        object.__setattr__(self, "moment", moment)
         if moment.ndim != 3 or gram.shape != (*moment.shape, moment.shape[2]):
             raise InvalidSetting(
                 "gram (experiment, device, dim, dim) and moment (experiment, device, dim) must fit, got"
@@ -150,7 +152,7 @@ class LinearGaussian(Model):
         """Mean and covariance of every data set, a few at a time, and the extreme curvatures."""
         mean = np.empty((self.num_experiments, self.dim))
         covariance = np.empty((*mean.shape, self.dim))
-        self.smoothness, self.convexity = 0.0, np.inf
+        extremes = []
         for first in range(0, self.num_experiments, at_once):
             part = slice(first, min(first + at_once, self.num_experiments))
             costs = self.quadratic(part)
@@ -159,9 +161,9 @@ class LinearGaussian(Model):
             inverse = np.linalg.inv(precision)
             covariance[part] = (inverse + np.swapaxes(inverse, 1, 2)) / 2
             eigenvalues = np.linalg.eigvalsh(precision)
-            self.smoothness = max(self.smoothness, float(eigenvalues.max()))
-            self.convexity = min(self.convexity, float(eigenvalues.min()))
+            extremes.append((eigenvalues.min(), eigenvalues.max()))
         self.posterior = Gaussian(mean, covariance)
+        self.convexity, self.smoothness = float(np.min(extremes)), float(np.max(extremes))
 
     def _costs(self, experiments: range) -> Quadratic:
         statistics = self._source.rows(experiments)

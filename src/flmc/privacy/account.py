@@ -26,7 +26,7 @@ from flmc.privacy.lossgrid import ComposedLoss, LossGrid, choose_step, compose
 from flmc.privacy.moving import worst_profile
 from flmc.privacy.pair import BitPair
 from flmc.privacy.solve import largest_argument, largest_gain
-from flmc.privacy.tails import LossLaw, exceedance, exceeds_at_most
+from flmc.privacy.tails import LossLaw, exceedance
 from flmc.special import log_ndtr
 
 _AnyEvent = TypeVar("_AnyEvent", bound=Event)
@@ -130,10 +130,18 @@ def _below_first_violation(
 ) -> float:
     """`tail` may fall again as the gain grows, where bits are received nearly without error: so every gain below the
     one that is returned is tried too, on a ladder of 10 % steps; by a quick bound first."""
-    top = min(found, 12.0 * math.sqrt(unit.noise_power))
-    ladder = np.geomspace(min(scale, top) / 2, top, 2 + int(math.log(2 * top / min(scale, top)) / 0.1)).tolist()
+
+    def breaks(gain: float) -> bool:
+        return exceedance(_losses(_scaled(unit, gain)), epsilon, both=True, quick=True) > delta and spent(gain) > delta
+
+    softest = min(value for value, count in unit.transmissions if count and value > 0)
+    top = min(found, 12.0 * math.sqrt(unit.noise_power) / softest)  # beyond, the noise changes no bit
+    first = min(scale, top) / 2
+    while breaks(first):
+        first /= 2
+    ladder = np.geomspace(first, top, 2 + int(math.log(top / first) / 0.1)).tolist()
     for low, high in itertools.pairwise(ladder):
-        if exceeds_at_most(_losses(_scaled(unit, high)), epsilon) > delta and spent(high) > delta * (1 + 1e-9):
+        if breaks(high):
             return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
     return found
 

@@ -137,7 +137,11 @@ class ComposedLoss:
             return 0.0
         if self.beyond > target:
             return self.tail.epsilon(target)
-        return min(self._by_grid(target), self.tail.epsilon(target) if target < 10 * self.beyond else math.inf)
+        found = min(self._by_grid(target), self.tail.epsilon(target) if target < 10 * self.beyond else math.inf)
+        nudge = 1e-12 * found
+        while self.delta(found) > target:  # the sums are rounded
+            found, nudge = found + nudge, 2 * nudge
+        return found
 
     def _by_grid(self, target: float) -> float:
         first = int(np.searchsorted(self.losses, 0.0, side="right"))

@@ -21,6 +21,8 @@ from flmc.special import log_ndtr, ndtr
 REACH = 10.0
 """Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
 _LARGE = 1e9
+_FAR = 0.999
+"""The ratio of the two densities less one: closer to -1 than that it is rounded."""
 _LARGEST_LOSS = 700.0
 """Of a pair that is certain on one side: beyond, exponentials overflow. A grid ends before and counts what is beyond
 as infinite."""
@@ -47,9 +49,14 @@ class BitPair:
         u = 2.0 * self.amplitude * np.asarray(w)
         fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
+        below = self.low * plus + (1.0 - self.low) * minus
         with np.errstate(divide="ignore"):
-            values = np.log(self.high * plus + (1.0 - self.high) * minus)
-            values -= np.log(self.low * plus + (1.0 - self.low) * minus)
+            excess = np.copysign((self.high - self.low) * -np.expm1(-np.abs(u)), u) / below
+            values = np.log1p(np.maximum(excess, -_FAR))  # exact for losses near 0, but not for those far below
+            far = excess < -_FAR
+            if far.any():
+                above = self.high * plus + (1.0 - self.high) * minus
+                values[far] = np.log(above[far]) - np.log(below[far])
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:

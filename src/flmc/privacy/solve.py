@@ -25,10 +25,10 @@ def largest_argument(excess: Callable[[float], float], low: float, high: float, 
     f_low, f_high = excess(low), excess(high)
     if f_high <= 0:
         return high
-    if f_low > 0:
+    if not f_low <= 0:
         raise ValueError(f"the lower end must satisfy the bound, but exceeds it by {f_low}")
     new, f_new, end, f_end = low, f_low, high, f_high  # the newest point, and the other end of the bracket
-    share = f_low / (f_low - f_high)  # of the way from one to the other
+    share = f_low / (f_low - f_high) if math.isfinite(f_low - f_high) else 0.5  # of the way from one to the other
     for _ in range(_MOST_STEPS):
         width, wanted = abs(end - new), tolerance * max(abs(new), abs(end))
         if width <= wanted:
@@ -46,7 +46,7 @@ def largest_argument(excess: Callable[[float], float], low: float, high: float, 
 
 def _interpolated(new: tuple[float, float], end: tuple[float, float], old: tuple[float, float]) -> float:
     """Where on the way from ``new`` to ``end`` the inverse parabola through three points vanishes; one half where it
-    cannot be trusted."""
+    cannot be trusted, for instance because a value is not finite."""
     (x, f), (x_end, f_end), (x_old, f_old) = new, end, old
     place, height = (x - x_end) / (x_old - x_end), (f - f_end) / (f_old - f_end)
     if not (height**2 < place and (1 - height) ** 2 < 1 - place):
@@ -75,7 +75,7 @@ def largest_gain(
     if found is None:
         return 0.0
     gain = math.exp(largest_argument(excess, *found, tolerance=tolerance))
-    while spent(gain) > target:  # the exponential is rounded
+    while not spent(gain) <= target:  # the exponential is rounded
         gain *= 1 - 1e-12
     return gain
 
@@ -84,12 +84,12 @@ def _bracketed(excess: Callable[[float], float], start: float, step: float) -> t
     """Ends on both sides of the root, or the highest two; None where there is nothing below it. The steps grow to where
     a straight line would vanish, but not more than fourfold."""
     x, value = start, excess(start)
-    down = value > 0
+    down = not value <= 0  # what is not a number is no less than the bound
     width = step
     while start - _LOWEST < x < start + _HIGHEST:
         further = x - width if down else x + width
         value_there = excess(further)
-        if (value_there > 0) != down:
+        if (not value_there <= 0) != down:
             return (further, x) if down else (x, further)
         slope = (value_there - value) / (further - x)
         width = min(max(step, abs(value_there) / slope * 1.02), 4 * step) if slope > 0 else step

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -34,6 +34,7 @@ _FLOOR = 1e-15
 """Probabilities below this are not resolved; it is added."""
 _DISTINCT = 2.0
 """Amplitude over noise at which bits are received nearly without error, so that losses are nearly discrete."""
+_LOUDEST = 40.0
 _CHUNK = 32
 _GRID_POINTS = (1 << 16) - 64
 """Just short of a power of two, the length of the FFT."""
@@ -50,11 +51,13 @@ class LossLaw:
     @classmethod
     def under_first(cls, pair: BitPair) -> LossLaw:
         """As it is: the value comes from P."""
+        pair = _audible(pair)
         return cls(pair, (pair.amplitude, -pair.amplitude), (pair.high, 1.0 - pair.high))
 
     @classmethod
     def of_paper(cls, pair: BitPair, num_devices: int) -> LossLaw:
         """The paper's bound: the value is noise plus A (K - 1)."""
+        pair = _audible(pair)
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
 
     def nodes(self, width: float) -> tuple[Array, Array]:
@@ -88,7 +91,7 @@ class LossLaw:
 
     def log_magnitude(self, c: float, t: float) -> float:
         """ln |E[exp((c + i t) loss)]|."""
-        loss, weights = self.nodes(self.node_width(t))
+        loss, weights = self.nodes(self.node_width(abs(c) + t))
         peak = float((c * loss).max())
         value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
         return math.log(max(value, 1e-300)) + peak
@@ -119,44 +122,49 @@ class LossLaw:
         return LossGrid(step, first, np.maximum(mass, 0.0), float(above[-1]))
 
 
+def _audible(pair: BitPair) -> BitPair:
+    """Louder than this nothing changes: within reach of the noise a bit is received without error, and its loss is the
+    largest there is, but for exp(-2 * 40 * 30). But the quadrature would have to follow every step."""
+    return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
+
+
 Sum = Sequence[tuple[LossLaw, int]]
 
 
-def exceedance(parts: Sum, epsilon: float, both: bool = False) -> float:
+def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
     r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``, Pr(|X| > epsilon) for the loss under P of
     symmetric pairs. There X under Q has the law of -X under P, so that :math:`\Pr(X < -\epsilon) = E[e^{-X}; X >
-    \epsilon]`."""
+    \epsilon]`. With ``quick`` a looser bound, which takes little time and is never below the other."""
     highest = sum(count * law.largest for law, count in parts)
-    mean, spread = _mean_and_spread(parts)
+    moments = [(law.moments(), count) for law, count in parts]
+    mean = sum(count * m for (m, _), count in moments)
+    spread = math.sqrt(sum(count * v for (_, v), count in moments))
     if highest <= epsilon:
         return _FLOOR  # what lies beyond the noise's reach
-    if spread < 1e-6 * abs(mean) or mean - epsilon > 8.0 * spread:
+    if spread < 1e-6 * abs(mean) or spread == 0 or mean - epsilon > 8.0 * spread:
         return 1.0  # all but certain, or too concentrated to resolve: a bound all the same
+    saddle = _saddle(parts, epsilon, spread)
+    loose = _by_chernoff(parts, epsilon, both, saddle)
+    if quick:
+        return loose
     distinct = max(law.pair.amplitude for law, _ in parts) > _DISTINCT
-    value = None if distinct else _by_contour(parts, epsilon, both, mean, spread)
-    return _by_grid(parts, epsilon, both) if value is None else value
+    value = None if distinct else _by_contour(parts, epsilon, both, mean, spread, saddle)
+    return min(loose, _by_grid(parts, epsilon, both) if value is None else value)
 
 
-def exceeds_at_most(parts: Sum, epsilon: float) -> float:
-    r"""A looser upper bound of Pr(|X| > epsilon) for the loss under P of symmetric pairs, which takes little time:
-    Chernoff's, :math:`(1 + e^{-\epsilon})\,e^{K(s) - s\epsilon}`."""
-    mean, spread = _mean_and_spread(parts)
-    if mean >= epsilon:
+def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
+    r""":math:`e^{K(s) - s\epsilon}` for one s > 0; for both sides :math:`1 + e^{-\epsilon}` times that. What is beyond
+    the noise's reach is not in K, and is added."""
+    if s <= 0:
         return 1.0
-    s = _saddle(parts, epsilon, spread)
-    exponent = sum(count * law.cumulant(s)[0] for law, count in parts) - s * epsilon
-    return min(1.0, (1.0 + math.exp(-epsilon)) * math.exp(exponent) * (1 + 1e-6) + _FLOOR)
+    exponent = sum(count * law.log_magnitude(s, 0.0) for law, count in parts) - s * epsilon
+    sides = 1.0 + math.exp(-epsilon) if both else 1.0
+    return min(1.0, sides * math.exp(min(exponent, 0.0)) * (1 + 1e-6) + 2 * _FLOOR)
 
 
-def _mean_and_spread(parts: Sum) -> tuple[float, float]:
-    moments = [(law.moments(), count) for law, count in parts]
-    return sum(count * m for (m, _), count in moments), math.sqrt(sum(count * v for (_, v), count in moments))
-
-
-def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: float) -> float | None:
+def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float) -> float | None:
     """The integral; None where it does not converge."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
-    saddle = _saddle(parts, epsilon, spread)
     # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both` stays right of them.
     sign = 1.0 if saddle >= 0 or both else -1.0
     c = max(saddle, 1.0 / spread) if sign > 0 else min(saddle, -1.0 / spread)

@@ -265,7 +265,7 @@ class Judge:
     def _verdict(self, name: str, curves: CurveSet) -> Verdict:
         claim = CLAIMS[name]
         used = {curve: curves[curve] for curve in claim.curves or curves}
-        key = (name, *map(id, used.values()))
+        key = (name, *((curve, id(values)) for curve, values in used.items()))
         if key not in self._known:
             self._known[key] = used, claim.judge(used)  # with the curves, so that their identities stay theirs
         return self._known[key][1]

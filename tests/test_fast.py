@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numba
@@ -501,6 +502,8 @@ def test_stretches_end_with_blocks() -> None:
     slow.took(1, 3.0)
     assert slow.next_stop(5, 1000, None) == 6
     assert slow.next_stop(5, 1000, 40) == 45
+    clipped = replace(plan, uplink=flmc.Digital(example_clip=4.0))  # nobody knows how many examples there are
+    assert _Pace("numpy", clipped, model, 200, 5.0).next_stop(0, 1000, None) == 1
 
 
 def test_what_the_kernel_was_built_on() -> None:

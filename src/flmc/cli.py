@@ -26,7 +26,7 @@ from flmc.plan import Plan
 from flmc.record import check_new, clean_up, describe, is_finished, load
 from flmc.run import Result, resume, run
 from flmc.signals import interrupting_at_sigterm, stopping_at_signals
-from flmc.spent import check_ledger, spent_curve
+from flmc.spent import check_ledger, spent_under
 from flmc.sweep import Grid, on_dask, on_this_machine, sweep
 from flmc.table import format_pairs
 
@@ -194,17 +194,13 @@ def ledger_command(
 
     record = load(directory)
     check_ledger(record)
-    if not record.ledger:
-        raise InvalidSetting(f"{str(directory)!r} holds no ledger")
-    if record.asked.get("settings") is None:
+    if record.ledger and record.asked.get("settings") is None:
         raise InvalidSetting(
             f"{str(directory)!r} was made from Python, with a plan that is known there only: use"
             " flmc.spent(flmc.load(DIR), plan)"
         )
-    settings, planned = merge({}, record.asked["settings"]), record.asked["plan"]
-    curve = spent_curve(
-        record.ledger, make_uplink(settings), make_limits(settings), planned["num_devices"], planned["dim"]
-    )
+    settings = merge({}, record.asked.get("settings") or {})
+    curve = spent_under(record, make_uplink(settings), make_limits(settings))
     if json_:
         _print_json(
             {
@@ -213,6 +209,7 @@ def ledger_command(
                 "transmitted": curve.transmitted,
                 "devices": curve.devices,
                 "budget": curve.budget,
+                "unfinished": curve.unfinished,
             }
         )
         return

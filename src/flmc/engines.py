@@ -135,8 +135,8 @@ class _Pace:
 
     def __init__(self, engine: str, plan: Plan, model: Model, num_chains: int, stretch: float) -> None:
         self._stretch = stretch
-        symbols = model.num_experiments * num_chains * plan.num_devices * plan.dim
-        self._cheap = model.quadratic(slice(0, 1)) is not None
+        symbols = model.num_experiments * num_chains * plan.num_devices * plan.dim * max(1.0, plan.dim / 20)
+        self._cheap = model.quadratic(slice(0, 1)) is not None and plan.uplink.example_clip is None
         """Whether drawing numbers and data again costs as much as a round: then only whole blocks are run."""
         self._seconds = symbols / _SYMBOLS_PER_SECOND[engine] if self._cheap else _PATIENCE
         """Of one round, as far as is known."""

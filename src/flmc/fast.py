@@ -295,7 +295,7 @@ class _Announcer(numba.core.event.Listener):
         """Compilation begins."""
         if not _Announcer.said:
             _Announcer.said = True
-            _log.warning("compiling the fast engine for this machine: once, some ten seconds")
+            _log.warning("compiling the fast engine for this kind of problem: once on a machine, some ten seconds")
 
     def on_end(self, event: Any) -> None:
         """Nothing to say."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flmc.checks import Array
-from flmc.errors import RunFailed
+from flmc.errors import InvalidSetting, RunFailed
 from flmc.limits import Limits
 from flmc.plan import Plan
 from flmc.privacy.account import epsilon_of
@@ -35,6 +35,8 @@ class SpentCurve:
     neighbouring: str
     budget: float | None = None
     """Epsilon that the run may spend, if it has a budget."""
+    unfinished: int | None = None
+    """Rounds that were planned, if the run is not finished."""
 
     def __str__(self) -> str:
         head = f"spent by the device that spent most, at delta {self.run_delta:g}; neighbouring: {self.neighbouring}"
@@ -45,13 +47,28 @@ class SpentCurve:
             f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds and spent {least} to {largest}"
         )
         budget = "" if self.budget is None else f"; the run's budget is {self.budget:g}"
-        return f"{head}\n{format_grid(['round', 'epsilon'], rows)}\n{devices}{budget}"
+        text = f"{head}\n{format_grid(['round', 'epsilon'], rows)}\n{devices}{budget}"
+        if self.unfinished is None:
+            return text
+        return (
+            f"{text}\nthe run is not finished: {self.points[-1][0]} of {self.unfinished} rounds count as spent, because"
+            " rounds are entered before they begin"
+        )
 
 
 def spent(record: Record, plan: Plan) -> SpentCurve:
     """What a recorded run has spent, under the plan that it was made with."""
+    return spent_under(record, plan.uplink, plan.limits)
+
+
+def spent_under(record: Record, uplink: Uplink, limits: Limits) -> SpentCurve:
+    """What a recorded run has spent over this uplink."""
     check_ledger(record)
-    return spent_curve(record.ledger, plan.uplink, plan.limits, plan.num_devices, plan.dim)
+    if not record.ledger:
+        raise InvalidSetting(f"{str(record.directory)!r} holds no ledger")
+    planned = record.asked["plan"]
+    curve = spent_curve(record.ledger, uplink, limits, planned["num_devices"], planned["dim"])
+    return replace(curve, unfinished=planned["num_rounds"] if record.result is None else None)
 
 
 def check_ledger(record: Record) -> None:

@@ -55,7 +55,7 @@ schemes = {
     "Nakagami": flmc.replace(fitting, fading=Nakagami()),
     "ideal": flmc.Ideal(),
 }
-table = flmc.compare(schemes, own, limits, seed=7, chains=10, num_rounds=3000, num_burn_in=300, keep_draws=True)
+table = flmc.compare(schemes, own, limits, seed=7, chains=10, num_rounds=2000, num_burn_in=300, keep_draws=True)
 print(f"\n{table}")
 for name in schemes:
     sd = np.sqrt(np.diag(table[name].covariance[0]))

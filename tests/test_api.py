@@ -18,6 +18,7 @@ def test_public_names_are_frozen() -> None:
         "Analog",
         "Comparison",
         "ConstantFading",
+        "Diagnostics",
         "Digital",
         "Fading",
         "FixedFading",
@@ -40,6 +41,7 @@ def test_public_names_are_frozen() -> None:
         "Uplink",
         "compare",
         "data",
+        "diagnose",
         "errors",
         "load",
         "plan",
@@ -175,3 +177,57 @@ def test_a_posterior_for_one_data_set() -> None:
         flmc.Gaussian(np.zeros(3), np.eye(2))
     with pytest.raises(InvalidSetting, match="positive definite"):
         flmc.Gaussian(np.zeros(2), -np.eye(2))
+
+
+def logistic() -> flmc.Model:
+    """A user's own model with examples: their gradients by entry, clipped one by one."""
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(6, 40, 2))
+    labels = np.where(features @ [1.0, -1.0] + rng.logistic(size=(6, 40)) > 0, 1.0, -1.0)
+
+    def each(theta: Array) -> Array:
+        margin = labels * np.einsum("kne,ce->ckn", features, theta)
+        return np.asarray(-np.einsum("ckn,kn,kne->ckne", 1 / (1 + np.exp(margin)), labels, features))
+
+    return flmc.Model.from_gradient(
+        lambda theta: each(theta).sum(axis=2),
+        prior=flmc.Normal(),
+        dim=2,
+        num_devices=6,
+        smoothness=80.0,
+        convexity=20.0,
+        clipped_gradient=lambda theta, clip: np.clip(each(theta), -clip, clip).sum(axis=2),
+    )
+
+
+def test_examples_of_her_own_model_are_hidden() -> None:
+    """The function that clips examples is used, and the plan states the privacy of one example."""
+    model = logistic()
+    limits = flmc.Limits(epsilon=20.0, scope="run", neighbouring="example")
+    wide, narrow = (flmc.Digital(link=flmc.Sigmoid(0.2), clip=10.0, example_clip=clip) for clip in (50.0, 0.2))
+    theta = np.full((1, 3, 2), 0.3)
+    np.testing.assert_allclose(model.clipped_gradient(theta, 50.0), model.gradient(theta))
+    assert np.abs(model.clipped_gradient(theta, 0.2) - model.gradient(theta)).max() > 1
+    plan = flmc.plan(model, narrow, limits, num_rounds=60, num_burn_in=30)
+    assert plan.run_cost is not None
+    assert plan.run_cost.epsilon <= 20.0
+    assert plan.gain.max() > flmc.plan(model, wide, limits, num_rounds=60, num_burn_in=30).gain.max()
+    assert any("example_shrink is 1" in text for text in plan.warnings)
+    assert flmc.run(plan, model, chains=3).draws.shape == (3, 30, 2)
+
+
+def test_a_result_without_a_posterior_repeats_what_the_plan_warned_of() -> None:
+    model = logistic()
+    plan = flmc.plan(model, flmc.Digital(), num_rounds=20, num_burn_in=5)
+    text = str(flmc.run(plan, model, chains=2))
+    assert "burn-in of 5 rounds is short" in text
+
+
+def test_comparisons_tell_of_unequal_steps(small: flmc.LinearGaussian) -> None:
+    schemes = {"digital": flmc.Digital(), "analog": flmc.Analog()}
+    text = str(flmc.compare(schemes, small, num_rounds=20, num_burn_in=10, chains=2))
+    assert "effective steps differ" in text
+    equal = {"one": flmc.Digital(), "two": flmc.Digital(clip=29.0)}
+    assert "effective steps differ" not in str(flmc.compare(equal, small, num_rounds=20, num_burn_in=10, chains=2))
+    with pytest.raises(InvalidSetting, match="uplinks must be a dict"):
+        flmc.compare([flmc.Digital()], small)  # type: ignore[arg-type]

@@ -89,7 +89,7 @@ def test_a_user_s_mistake_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ({}, {}, r"needs a table \[sweep\]"),
         ({"sweep": {}}, {}, r"needs a table \[sweep\]"),
-        ({"sweep": {"snr": [1]}}, {}, "unknown setting 'snr' in"),
+        ({"sweep": {"snr": [1]}}, {}, r"in \[sweep\]: unknown setting 'snr'; is it snr_db"),
         ({"sweep": {"snr_db": 3}}, {}, "must be a list that is not empty, or a range"),
         ({"sweep": {"snr_db": []}}, {}, "must be a list that is not empty"),
         ({"sweep": {"snr_db": {"start": 0, "stop": 1}}}, {}, "or a range"),
@@ -126,6 +126,20 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot write to '/proc/x'" in capsys.readouterr().err
     assert main([*arguments, "--scheduler", "tcp://127.0.0.1:9"]) == 2
     assert "no Dask scheduler answers" in capsys.readouterr().err
+
+
+def test_another_grid_in_the_same_place_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, config = tmp_path / "out", tmp_path / "grid.toml"
+    base = "rounds = 6\nburn_in = 3\nchains = 2\n[sweep]\nsnr_db = "
+    told = []
+    for values in ("[10, 20]", "[10, 20]", "[10, 25]"):
+        config.write_text(base + values)
+        assert main(["sweep", "--config", str(config), "--out", str(out), "--workers", "1"]) == 0
+        told.append("held another sweep" in capsys.readouterr().err)
+    assert told == [False, False, True]
+    rows = table(out)
+    assert all("burn-in of 3 rounds is short" in row["warnings"] for row in rows)
+    assert len(list((out / "points").iterdir())) == 3
 
 
 def test_a_worker_that_is_killed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ import flmc
 from flmc import checks
 from flmc.assemble import Problem, assemble, make_limits, make_uplink
 from flmc.config import Settings, merge
+from flmc.engines import choose
 from flmc.errors import FlmcError, Interrupted, InvalidSetting, RunFailed
 from flmc.options import with_settings
 from flmc.plan import Plan
@@ -27,10 +29,13 @@ from flmc.record import check_new, clean_up, describe, is_finished, load
 from flmc.run import Result, resume, run
 from flmc.signals import interrupting_at_sigterm, stopping_at_signals
 from flmc.spent import check_ledger, spent_under
-from flmc.sweep import Grid, on_dask, on_this_machine, sweep
+from flmc.sweep import Grid, differs, on_dask, on_this_machine, sweep
 from flmc.table import format_pairs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_HOPELESS = 1.5
+"""Temperature above which suggested settings are of no use."""
 
 
 Json = Annotated[
@@ -65,6 +70,12 @@ def plan_command(
     from flmc.report import print_plan
 
     print_plan(plan, _what_if(problem, settings, plan), with_run=not no_run)
+    if suggest_ and (plan.temperature or math.inf) > _HOPELESS:
+        more = "" if settings.neighbouring == "example" else ", or --neighbouring example"
+        typer.echo(
+            f"\nthese settings do not fit the budget (temperature {plan.temperature:.3g}): use more --samples, a larger"
+            f" --epsilon{more}"
+        )
 
 
 @app.command("run")
@@ -81,6 +92,7 @@ def run_command(
         check_new(out)
     problem = assemble(settings)
     plan = problem.plan(settings)
+    choose(settings.engine, plan, problem.model)  # or say why it cannot run, before anything is printed
     if not json_:
         print_plan(plan, {})
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
@@ -235,6 +247,8 @@ def sweep_command(
     from flmc.report import print_sweep, show_progress
 
     count = os.cpu_count() or 1 if workers is None else checks.at_least("workers", workers, 1)
+    if differs(grid, out):
+        typer.echo(f"{str(out)!r} held another sweep: its table is replaced, its finished points are kept", err=True)
     try:
         with show_progress("sweeping") as progress, interrupting_at_sigterm():
             if scheduler is None:
@@ -267,12 +281,13 @@ def reproduce(
     json_: Json = False,
 ) -> None:
     """The published figures under three readings, their claims judged one by one, and what a better design gains."""
-    from flmc.figures import draw_study
+    from flmc.figures import draw_study, new_figure
     from flmc.report import print_study, show_stages
     from flmc.reproduce.study import conduct, write
 
     if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
         raise InvalidSetting(f"out must be a new or empty directory, or use --force; got {str(out)!r}")
+    new_figure(columns=1)  # or say what is missing, before anything is computed
     with show_stages() as stage, _single_threaded_blas():
         study = conduct(figure, experiments, seed, stage, data=data, engine=engine)
     command = f"flmc reproduce --figure {figure} --experiments {experiments} --seed {seed} --data {data}"
@@ -311,9 +326,8 @@ def _what_if(problem: Problem, settings: Settings, plan: Plan) -> dict[str, Plan
         changes["power + 3 dB"] = {"snr_db": settings.snr_db + 3}
         if settings.privacy != "off":
             changes["epsilon x 2"] = {"epsilon": 2 * settings.epsilon}
-    factor = plan.burn_in_step_factor
-    changes["step / 2"] = {"step_size": plan.step_size / 2, "burn_in_step_factor": factor}
-    changes["step x 2"] = {"step_size": plan.step_size * 2, "burn_in_step_factor": factor}
+    changes["step / 2"] = {"step_size": plan.step_size / 2}
+    changes["step x 2"] = {"step_size": plan.step_size * 2}
     relaxed = {name: settings.model_copy(update=change) for name, change in changes.items()}
     return {name: assemble(other, problem.model).plan(other, forecast=False) for name, other in relaxed.items()}
 

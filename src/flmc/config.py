@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,13 +96,20 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
         raise InvalidSetting(_one_line(error)) from None
 
 
+def unknown_setting(name: str) -> str:
+    """With the names that are most like it, or all."""
+    near = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, n=3)
+    known = f"is it {' or '.join(near)}?" if near else f"known are {', '.join(Settings.model_fields)}"
+    return f"unknown setting {name!r}; {known}"
+
+
 def _one_line(error: ValidationError) -> str:
     """The first problem, with the bound and the value."""
     problems = error.errors(include_url=False)
     first = problems[0]
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
-        return f"unknown setting {name!r}; known are {', '.join(Settings.model_fields)}"
+        return unknown_setting(name)
     # A field that may be one of several types has a problem for each: all say what would have been accepted.
     wanted = dict.fromkeys(_wanted(p["type"], p.get("ctx", {})) for p in problems if p["loc"][0] == name)
     return f"{name} must be {' or '.join(wanted)}, got {first['input']!r}"

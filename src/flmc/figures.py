@@ -16,7 +16,7 @@ from flmc.model import Gaussian
 from flmc.power import planned_power_limit
 from flmc.privacy.account import epsilon_of
 from flmc.privacy.event import event_of
-from flmc.reproduce.readings import READINGS
+from flmc.reproduce.readings import EPSILON_OF_SNR_FIGURE, READINGS, SNR_OF_EPSILON_FIGURES
 from flmc.reproduce.study import Study
 from flmc.run import Result
 from flmc.spent import SpentCurve
@@ -91,8 +91,9 @@ def draw_curves(
     curves: Sequence[str],
     styles: Mapping[str, Any] | None = None,
 ) -> None:
-    """Curves of a table on a logarithmic axis with shaded standard errors; rows have ``curve``, ``x``, the value and
-    its standard error, named ``value`` and ``value_se``."""
+    """Curves of a table with shaded standard errors, on a logarithmic axis if they span more than a factor of three;
+    rows have ``curve``, ``x``, the value and its standard error, named ``value`` and ``value_se``."""
+    shade = 0.25 if len(curves) < 5 else 0.1
     for index, name in enumerate(curves):
         points = sorted((float(r["x"]), float(r[value]), float(r[value + "_se"])) for r in rows if r["curve"] == name)
         if not points:
@@ -107,8 +108,10 @@ def draw_curves(
             **(styles or {}).get(name, {}),
         }
         axes.plot(x, y, label=name, **style)
-        axes.fill_between(x, np.maximum(y - se, 1e-300), y + se, color=style["color"], alpha=0.25, linewidth=0)
-    _make_logarithmic(axes)
+        axes.fill_between(x, np.maximum(y - se, 1e-300), y + se, color=style["color"], alpha=shade, linewidth=0)
+    drawn = [float(row[value]) for row in rows if row["curve"] in curves]
+    if drawn and 0 < 3 * min(drawn) < max(drawn):
+        _make_logarithmic(axes)
 
 
 def _make_logarithmic(axes: Axes) -> None:
@@ -171,8 +174,9 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
             draw_variance_ratio(right, rows, curves, styles=styles)
             for axes in (left, right):
                 axes.set_xlabel(labels[number])
-            left.legend(fontsize=6.5, frameon=False)
-            figure.suptitle(f"figure {number}, reading: {reading.name}", fontsize=9)
+            left.legend(fontsize=6.5, framealpha=0.8, edgecolor="none")
+            fixed = f"epsilon {EPSILON_OF_SNR_FIGURE:g}" if number == "2" else f"{SNR_OF_EPSILON_FIGURES:g} dB"
+            figure.suptitle(f"figure {number}, reading: {reading.name}; {fixed}", fontsize=9)
             caption = f"Figure {number} of the paper, {reading.name}: {reading.words}"
             drawn.append((_save(figure, out, f"figure_{number}_{reading.name}"), caption))
     if study.beyond:
@@ -229,10 +233,12 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         figure, panels = new_figure(columns=len(shown), width=3.2, height=3.0)
     except MissingExtra:
         return None
+    others = [name for name in done.grid.axes if name != x]
+    styles = _styles_of(rows, others)
     for axes, (name, words) in zip(panels, shown, strict=True):
         table = [
             {
-                "curve": _curve(row, done.grid.axes, x),
+                "curve": _curve(row, others),
                 "x": row[x],
                 name: row[name],
                 f"{name}_se": row.get(f"{name}_se") or 0,
@@ -240,12 +246,36 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             for row in rows
             if row.get(name) is not None
         ]
-        draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)))
-        axes.set_xlabel(x)
+        draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)), styles)
+        if name in ("variance_ratio", "temperature"):
+            axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
+        axes.set_xlabel(AXES_IN_WORDS.get(x, x.replace("_", " ")))
         axes.set_ylabel(words)
-    if len(done.grid.axes) > 1:
-        panels[0].legend(fontsize=6.5, frameon=False)
+    if others:
+        handles, labels = panels[0].get_legend_handles_labels()
+        columns = min(len(labels), 4)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=6.5, frameon=False)
     return _write_png(figure, out / "sweep.png")
+
+
+AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples", "rounds": "rounds"}
+
+
+def _styles_of(rows: Sequence[Mapping[str, Any]], others: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """A colour for each value of the first setting, a line and a marker for each choice of the rest."""
+    if len(others) < 2:
+        return {}
+    colours = list(dict.fromkeys(row[others[0]] for row in rows))
+    lines = list(dict.fromkeys(_curve(row, others[1:]) for row in rows))
+    styles = {}
+    for row in rows:
+        line = lines.index(_curve(row, others[1:]))
+        styles[_curve(row, others)] = {
+            "color": COLOURS[colours.index(row[others[0]]) % len(COLOURS)],
+            "linestyle": ("-", "--", ":", "-.")[line % 4],
+            "marker": "os^Dv"[line % 5],
+        }
+    return styles
 
 
 def _varies(values: Sequence[float | None]) -> bool:
@@ -285,10 +315,10 @@ def _write_png(figure: Figure, path: Path) -> Path | None:
     return path
 
 
-def _curve(row: Mapping[str, Any], axes: Mapping[str, Any], x: str) -> str:
-    return ", ".join(
-        f"{name} {row[name]:g}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in axes if name != x
-    )
+def _curve(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The values of these settings, in words."""
+    values = {name: f"{row[name]:g}" if isinstance(row[name], float) else row[name] for name in names}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _save(figure: Figure, out: Path, name: str) -> str:

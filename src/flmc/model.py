@@ -98,7 +98,8 @@ class Model(ABC):
         prior's share is public and is not clipped. An entry that is not a number counts as 0 for its example alone:
         else one example could silence a whole device, which is more than it may change."""
         raise InvalidSetting(
-            f"example_clip needs the gradients of single examples, which {type(self).__name__} does not give"
+            "example_clip needs the gradients of single examples, which this model does not give: pass"
+            " clipped_gradient to flmc.Model.from_gradient, or override it in a class of your own"
         )
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
@@ -115,14 +116,19 @@ class Model(ABC):
         smoothness: float | None = None,
         convexity: float | None = None,
         posterior: Gaussian | None = None,
+        clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> Model:
         """A model from a function: ``gradient(theta)`` takes (chain, dim) and returns (chain, device, dim), the
         gradient of each device's negative log *likelihood*, summed over its examples. The prior is added here.
 
         ``smoothness`` and ``convexity`` bound the curvature of the whole negative log posterior and are taken as public
         knowledge: they must not be computed from the devices' data if the plan is to carry a privacy statement.
+
+        ``clipped_gradient(theta, clip)`` returns the same as ``gradient`` with every entry of every example's gradient
+        clipped to [-clip, clip] before the examples are summed, and 0 for what is not a number: it is what hides single
+        examples (``example_clip``, ``neighbouring="example"``), and the privacy statement relies on it.
         """
-        return GradientModel(gradient, prior, dim, num_devices, smoothness, convexity, posterior)
+        return GradientModel(gradient, prior, dim, num_devices, smoothness, convexity, posterior, clipped_gradient)
 
 
 class GradientModel(Model):
@@ -139,8 +145,9 @@ class GradientModel(Model):
         smoothness: float | None,
         convexity: float | None,
         posterior: Gaussian | None,
+        clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> None:
-        self._gradient = gradient
+        self._gradient, self._clipped_gradient = gradient, clipped_gradient
         self.posterior = posterior
         self.prior = prior
         self.dim = checks.at_least("dim", dim, 1)
@@ -152,10 +159,20 @@ class GradientModel(Model):
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
         """Gradient of the likelihood from the user's function, plus the prior's 1/K."""
+        return self._with_prior("gradient", self._gradient, theta)
+
+    def clipped_gradient(self, theta: Array, example_clip: float, experiments: slice = slice(None)) -> Array:
+        """The same, with the examples clipped by the user's function."""
+        clipped = self._clipped_gradient
+        if clipped is None:
+            return super().clipped_gradient(theta, example_clip, experiments)
+        return self._with_prior("clipped_gradient", lambda batch: clipped(batch, example_clip), theta)
+
+    def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
         batch = theta.reshape(-1, self.dim)
-        local = np.asarray(self._gradient(batch), dtype=np.float64)
+        local = np.asarray(likelihood(batch), dtype=np.float64)
         expected = (len(batch), self.num_devices, self.dim)
         if local.shape != expected:
-            raise InvalidSetting(f"gradient must return (chain, device, dim) = {expected}, got {local.shape}")
+            raise InvalidSetting(f"{name} must return (chain, device, dim) = {expected}, got {local.shape}")
         local = local + self.prior.gradient(batch)[:, None, :] / self.num_devices
         return local.reshape(*theta.shape[:-1], self.num_devices, self.dim)

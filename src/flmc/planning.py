@@ -20,6 +20,7 @@ from flmc.power import draw_planned_fading, planned_power_limit, power_scale, re
 from flmc.prediction import Prediction, predict
 from flmc.privacy.account import epsilon_of, nothing_allowed
 from flmc.privacy.event import count_gains, event_of
+from flmc.shrink import shrink_factor
 from flmc.spending import privacy_limited_gain
 from flmc.temperature import auto_burn_in_factor, auto_step_size, calibrated_gain, paper_gain, rounds_needed
 from flmc.uplink import Ideal, Uplink
@@ -135,11 +136,14 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
     elif needed > 1.05 * decided.num_burn_in:
         cure = "use more rounds, a larger burn_in_step_factor or start 'zero'"
         if decided.limits.scope == "run" and decided.binding == "privacy":
-            cure = "under a run budget more rounds only shrink the steps: use a larger epsilon or a smaller clip"
+            cure = "under a run budget more rounds shrink the steps: use more data, a larger epsilon, a smaller clip"
+            if decided.limits.neighbouring == "device":
+                cure += " or neighbouring = 'example', if single examples are what is to be hidden"
         warnings.append(
             f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a chain that still"
             f" travels can have any variance; {cure}"
         )
+    warnings += _forgotten_shrink(decided.uplink)
     if abs(heat - 1.0) > 0.05:
         meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
         warnings.append(f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}")
@@ -153,6 +157,19 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
         prediction = predict(model, decided.uplink, decided.step_size, _noise_of(decided))
         warnings += _judge(prediction, heat)
     return replace(decided, prediction=prediction, warnings=tuple(warnings))
+
+
+def _forgotten_shrink(uplink: Uplink) -> list[str]:
+    """Clipping examples shrinks gradients, which the temperature must know."""
+    if uplink.example_clip is None or uplink.example_shrink != 1.0:
+        return []
+    typical = shrink_factor(uplink.example_clip)
+    if typical > 0.999:
+        return []
+    return [
+        f"example_shrink is 1, as if clipping examples at {uplink.example_clip:g} left their gradients as they are: it"
+        f" leaves {typical:.3f} where features and residuals are standard normal (flmc.shrink.shrink_factor)"
+    ]
 
 
 def _noise_of(decided: Plan) -> Array:

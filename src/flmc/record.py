@@ -50,7 +50,9 @@ def check_new(directory: Path) -> None:
     if directory.exists() and (
         not directory.is_dir() or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
     ):
-        raise InvalidSetting(f"out must be a new or empty directory, got {str(directory)!r}")
+        unfinished = (directory / "run.json").exists() and not is_finished(directory)
+        go_on = f"; to go on with the run in it: flmc resume {shlex.quote(str(directory))}" if unfinished else ""
+        raise InvalidSetting(f"out must be a new or empty directory, got {str(directory)!r}{go_on}")
 
 
 @contextmanager

@@ -54,6 +54,8 @@ def print_sweep(done: Sweep, out: Path, picture: Path | None) -> None:
         "epsilon_run",
         "variance_ratio",
         "wasserstein2_squared",
+        "effective_step_size",
+        "rounds_needed",
     ]
     header = [name for name in names if any(row.get(name) is not None for row in done.rows)]
     rows = [[_cell(row.get(name)) for name in header] for row in done.rows[:_MOST_ROWS]]
@@ -61,6 +63,9 @@ def print_sweep(done: Sweep, out: Path, picture: Path | None) -> None:
     console.print(format_grid(header, rows), soft_wrap=True)
     if len(done.rows) > _MOST_ROWS:
         console.print(f"... and {len(done.rows) - _MOST_ROWS} more")
+    warned = sum(bool(row.get("warnings")) for row in done.rows)
+    if warned:
+        console.print(f"{warned} of {len(done.rows)} plans have warnings: see the column `warnings` of the table")
     if done.num_failed:
         first = next(row for row in done.rows if row["error"] is not None)
         console.print(f"{done.num_failed} of {len(done.rows)} points failed, the first with: {first['error']}")
@@ -158,22 +163,34 @@ def _facts(plan: Plan, with_run: bool) -> Table:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("step size", f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})")
+    step = f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})"
+    allowed = getattr(plan.gain_limits, plan.binding, math.inf)
+    if plan.binding != "langevin" and math.isclose(plan.gain_limits.langevin, allowed, rel_tol=1e-9):
+        step += f"; so small because the {_CONSTRAINTS[plan.binding]} allows no more gain, and the noise must be right"
+    table.add_row("step size", step)
     table.add_row("temperature", temperature_in_words(plan.temperature, sure=not plan.warnings))
     if plan.prediction is not None:
         p = plan.prediction
         table.add_row(
             "predicted",
             f"variance {p.variance_ratio:.4g} times the posterior's; mean off by"
-            f" {100 * p.relative_mean_error:.2g} % of trace(Sigma), squared; {100 * p.clipped_fraction:.2g} % clipped",
+            f" {_percent(p.relative_mean_error)} of trace(Sigma), squared; {_percent(p.clipped_fraction)} clipped",
         )
     needed = "unknown (no convexity given)" if plan.rounds_needed is None else f"about {plan.rounds_needed}"
-    table.add_row("rounds", f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in; needed for burn-in: {needed}")
+    faster = plan.burn_in_step_factor
+    early = "" if faster == 1 else f" (the first {plan.num_fast} with {faster:.3g} times the step)"
+    table.add_row(
+        "rounds", f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in{early}; needed for burn-in: {needed}"
+    )
     if plan.limits.allocation == "adaptive":
         table.add_row("allocation", _allocation_in_words(plan))
     for name, text in privacy_in_words(plan, with_run):
         table.add_row(name, text)
     return table
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share == 0 or share >= 1e-6 else "less than 0.0001 %"
 
 
 def _allocation_in_words(plan: Plan) -> str:
@@ -213,8 +230,9 @@ def privacy_in_words(plan: Plan, with_run: bool = True) -> list[tuple[str, str]]
             f"one round, delta {limits.delta:g}" if limits.scope == "round" else f"the run, delta {limits.run_delta:g}"
         )
         rows.append(("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
-    covered = "; nothing beyond what this delta allows anyway" if once.epsilon == 0 else ""
-    rows.append(("privacy, one round", f"{once} ({limits.criterion}: {criteria[limits.criterion]}){covered}"))
+    if limits.scope == "round" or not with_run:  # the delta of a round says little about a run
+        covered = "; nothing beyond what this delta allows anyway" if once.epsilon == 0 else ""
+        rows.append(("privacy, one round", f"{once} ({limits.criterion}: {criteria[limits.criterion]}){covered}"))
     if with_run and plan.run_cost is not None:
         rows.append(("privacy, whole run", f"{plan.run_cost}, over {exposure.num_rounds} rounds of one chain (tight)"))
         if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):

@@ -119,9 +119,11 @@ class Result:
         return format_pairs(title, rows + self._notes())
 
     def _notes(self) -> list[tuple[str, str]]:
-        if not self.num_undefined:
-            return []
-        return [("warning", f"{self.num_undefined} gradient entries were not finite; NaN counts as 0")]
+        # Where the posterior is not known, nothing but the plan tells what to make of the draws.
+        notes = [("warning", text) for text in self.plan.warnings if self.metrics is None]
+        if self.num_undefined:
+            notes.append(("warning", f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"))
+        return notes
 
 
 def _metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
@@ -325,8 +327,12 @@ class Comparison:
     def __str__(self) -> str:
         known = all(result.metrics is not None for result in self.results.values())
         measured = ["variance ratio", "W2 squared", "mean error squared", "MSE"] if known else ["mean", "sd"]
-        header = ["uplink", "gain", "binds", "T", "eps round", "eps run", *measured]
-        return format_grid(header, [_row(name, result, known) for name, result in self.results.items()])
+        header = ["uplink", "gain", "binds", "T", "effective step", "eps round", "eps run", *measured]
+        grid = format_grid(header, [_row(name, result, known) for name, result in self.results.items()])
+        steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
+        if max(steps) > 1.2 * min(steps):
+            grid += "\nthe effective steps differ: a slower sampler looks more private and less accurate than it is"
+        return grid
 
 
 def _row(name: str, result: Result, known: bool) -> list[str]:
@@ -337,7 +343,8 @@ def _row(name: str, result: Result, known: bool) -> list[str]:
     else:
         values = (result.mean[0][:6], np.sqrt(np.diagonal(result.covariance[0]))[:6])
         measured = [np.array2string(value, precision=3, suppress_small=True) for value in values]
-    return [name, format_number(p.typical_gain), p.binding, format_number(p.temperature), *costs, *measured]
+    plan = [format_number(p.typical_gain), p.binding, format_number(p.temperature)]
+    return [name, *plan, format_number(p.effective_step_size), *costs, *measured]
 
 
 def compare(
@@ -351,7 +358,7 @@ def compare(
     **settings: Any,
 ) -> Comparison:
     """Plan and run several uplinks on one model with one seed; ``settings`` go to :func:`~flmc.planning.plan`."""
-    if not uplinks:
-        raise InvalidSetting("compare needs at least one uplink, got none")
+    if not isinstance(uplinks, Mapping) or not uplinks:  # type: ignore[redundant-expr]
+        raise InvalidSetting(f"uplinks must be a dict with at least one uplink by its name, got {uplinks!r}")
     plans = {name: plan(model, uplink, limits, **settings) for name, uplink in uplinks.items()}
     return Comparison({name: run(each, model, seed, chains, keep_draws=keep_draws) for name, each in plans.items()})

@@ -21,7 +21,7 @@ import numpy as np
 from flmc import checks
 from flmc.assemble import assemble
 from flmc.chains import Progress
-from flmc.config import Settings, merge
+from flmc.config import Settings, merge, unknown_setting
 from flmc.errors import FlmcError, InvalidSetting, MissingExtra, RunFailed
 from flmc.files import read_json, write_atomically, write_json, write_table
 from flmc.run import run
@@ -29,6 +29,8 @@ from flmc.version import VERSION
 
 _RANGE = {"start", "stop", "count", "spacing"}
 _MOST_POINTS = 1_000_000
+_GRID = "sweep.json"
+"""What the table is of."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> Grid:
         raise InvalidSetting("a sweep needs a table [sweep] with at least one setting, a list or a range; got none")
     for name in varying:
         if name not in Settings.model_fields:
-            raise InvalidSetting(f"unknown setting {name!r} in [sweep]; known are {', '.join(Settings.model_fields)}")
+            raise InvalidSetting(f"in [sweep]: {unknown_setting(name)}")
         if name in base or name in options:
             raise InvalidSetting(f"{name} must be given once: it is in [sweep] and outside")
     return Grid({**base, **options}, {name: _values(name, value) for name, value in varying.items()})
@@ -130,6 +132,7 @@ def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
         "binding": plan.binding,
         "temperature": plan.temperature,
         "step_size_used": plan.step_size,
+        "effective_step_size": plan.effective_step_size,
         "rounds_needed": plan.rounds_needed,
         "epsilon_round": (privacy.get("round") or {}).get("epsilon"),
         "epsilon_run": (privacy.get("run") or {}).get("epsilon"),
@@ -138,7 +141,7 @@ def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     for name, estimate in (document["metrics"] or {}).items():
         row[name], row[f"{name}_se"] = estimate["mean"], estimate["se"]
-    return {**row, "plan_digest": plan.digest, "error": None}
+    return {**row, "plan_digest": plan.digest, "warnings": "; ".join(plan.warnings) or None, "error": None}
 
 
 Task = tuple[str, dict[str, Any]]
@@ -217,7 +220,8 @@ class Sweep:
 
 
 def sweep(grid: Grid, out: Path, work: Work, progress: Progress | None = None) -> Sweep:
-    """Run what is missing in ``out/points``, then write ``table.csv`` and, with pyarrow, ``table.parquet``."""
+    """Run what is missing in ``out/points``, then write ``table.csv``, with pyarrow ``table.parquet``, and in
+    ``sweep.json`` what they are of."""
     points = grid.points
     keys = [key_of(point) for point in points]
     store = out / "points"
@@ -240,9 +244,22 @@ def sweep(grid: Grid, out: Path, work: Work, progress: Progress | None = None) -
             for point, row in zip(points, found, strict=True)
         ]
         write_rows(out, rows)
+        write_json(out / _GRID, _document(grid))
     except OSError as error:
         raise RunFailed(f"cannot write to {str(out)!r}: {error.strerror}; finished points are kept") from error
     return Sweep(grid, rows)
+
+
+def differs(grid: Grid, out: Path) -> bool:
+    """Whether ``out`` holds the table of another grid."""
+    try:
+        return (out / _GRID).exists() and read_json(out / _GRID) != json.loads(json.dumps(_document(grid)))
+    except RunFailed:
+        return True
+
+
+def _document(grid: Grid) -> dict[str, Any]:
+    return {"settings": grid.base, "sweep": grid.axes}
 
 
 def _read_point(path: Path) -> dict[str, Any] | None:

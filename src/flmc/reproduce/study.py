@@ -95,7 +95,7 @@ def conduct(
     if figure in ("beyond", "all"):
         whole = experiments >= FULL
         few = draw(BEYOND_EXPERIMENTS if whole else 2)
-        chains, every = (BEYOND_CHAINS, 1) if whole else (8, 3)
+        chains, every = (BEYOND_CHAINS, 1) if whole else (8, 2)
         study.beyond = compare_beyond(few, seed, chains, engine=engine, every=every, progress=stage("beyond"))
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
         table = ErrorTable(draw(SEARCH_EXPERIMENTS), seed, SEARCH_POINTS, engine)

@@ -21,8 +21,8 @@ from flmc.special import log_ndtr, ndtr
 REACH = 10.0
 """Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
 _LARGE = 1e9
-_FAR = 0.999
-"""The ratio of the two densities less one: closer to -1 than that it is rounded."""
+_SMALL = 1e-4
+"""Losses that the difference of two logarithms would round too much."""
 _LARGEST_LOSS = 700.0
 """Of a pair that is certain on one side: beyond, exponentials overflow. A grid ends before and counts what is beyond
 as infinite."""
@@ -49,14 +49,12 @@ class BitPair:
         u = 2.0 * self.amplitude * np.asarray(w)
         fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
-        below = self.low * plus + (1.0 - self.low) * minus
+        above, below = (p * plus + (1.0 - p) * minus for p in (self.high, self.low))
         with np.errstate(divide="ignore"):
-            excess = np.copysign((self.high - self.low) * -np.expm1(-np.abs(u)), u) / below
-            values = np.log1p(np.maximum(excess, -_FAR))  # exact for losses near 0, but not for those far below
-            far = excess < -_FAR
-            if far.any():
-                above = self.high * plus + (1.0 - self.high) * minus
-                values[far] = np.log(above[far]) - np.log(below[far])
+            values = np.log(above) - np.log(below)
+            if min(2.0 * self.amplitude, 1.0) * (self.high - self.low) < _SMALL:
+                excess = np.copysign((self.high - self.low) * -np.expm1(-np.abs(u)), u) / below
+                values = np.where(excess > -0.5, np.log1p(np.maximum(excess, -0.5)), values)
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:

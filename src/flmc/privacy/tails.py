@@ -74,9 +74,9 @@ class LossLaw:
         wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
 
-    def cumulant(self, s: float) -> tuple[float, float]:
-        """ln E[exp(s loss)] and its slope."""
-        loss, weights = self._still_nodes
+    def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
+        """ln E[exp(s loss)] and its slope; by few nodes, which large s may ask too much of, or ``exactly``."""
+        loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
         exponent = s * loss
         peak = float(exponent.max())
         exponent -= peak
@@ -91,7 +91,7 @@ class LossLaw:
 
     def log_magnitude(self, c: float, t: float) -> float:
         """ln |E[exp((c + i t) loss)]|."""
-        loss, weights = self.nodes(self.node_width(abs(c) + t))
+        loss, weights = self.nodes(self.node_width(t))
         peak = float((c * loss).max())
         value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
         return math.log(max(value, 1e-300)) + peak
@@ -144,12 +144,14 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     if spread < 1e-6 * abs(mean) or spread == 0 or mean - epsilon > 8.0 * spread:
         return 1.0  # all but certain, or too concentrated to resolve: a bound all the same
     saddle = _saddle(parts, epsilon, spread)
-    loose = _by_chernoff(parts, epsilon, both, saddle)
     if quick:
-        return loose
+        return _by_chernoff(parts, epsilon, both, saddle)
     distinct = max(law.pair.amplitude for law, _ in parts) > _DISTINCT
     value = None if distinct else _by_contour(parts, epsilon, both, mean, spread, saddle)
-    return min(loose, _by_grid(parts, epsilon, both) if value is None else value)
+    if value is not None:
+        return value
+    # Rounding many losses up may cost more than Chernoff's bound does.
+    return min(_by_chernoff(parts, epsilon, both, saddle), _by_grid(parts, epsilon, both))
 
 
 def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
@@ -157,7 +159,7 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
     the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
-    exponent = sum(count * law.log_magnitude(s, 0.0) for law, count in parts) - s * epsilon
+    exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
     sides = 1.0 + math.exp(-epsilon) if both else 1.0
     return min(1.0, sides * math.exp(min(exponent, 0.0)) * (1 + 1e-6) + 2 * _FLOOR)
 

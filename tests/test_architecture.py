@@ -17,7 +17,7 @@ MAP = """
     power temperature shrink prediction limits privacy spending allocation
     plan planning
     langevin schedule moments chains engine curve vectors kernel fast engines
-    metrics files ledger record run
+    metrics evidence files ledger record run
     diagnostics assemble suggestion audit spent sweep reproduce figures report options signals cli __main__
 """
 ORDER = MAP.split()

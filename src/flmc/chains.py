@@ -98,6 +98,6 @@ def part_of(progress: Progress | None, index: int, count: int) -> Progress:
 def fail(experiment: int, chain: int, rounds: str) -> None:
     """A chain left the range of numbers."""
     raise RunFailed(
-        f"theta is not finite {rounds} in data set {experiment}, chain {chain}: the step is too large for this model;"
-        " use a smaller step_size or clip"
+        f"theta is not finite {rounds} in data set {experiment}, chain {chain}: the step is too large for this model"
+        " there; use a smaller step_size or clip, or start = 'zero'"
     )

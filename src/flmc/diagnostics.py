@@ -38,15 +38,20 @@ class Diagnostics:
         return bool((self.r_hat < AGREED).all())
 
     def __str__(self) -> str:
-        advice = "" if self.agreed else f"; above {AGREED:g}: more burn-in, or more rounds"
+        advice = "" if self.agreed else f" (above {AGREED:g}: use more burn-in, or more rounds)"
+        r_hat = f"at most {self.r_hat.max():.3f}{advice}"
+        if np.isnan(self.r_hat).any():
+            r_hat = "unknown, which needs two chains or more, and draws that differ"
         return (
-            f"R-hat at most {self.r_hat.max():.3f}{advice}; effective draws at least {self.ess_bulk.min():.0f} for the"
+            f"R-hat {r_hat}; effective draws at least {self.ess_bulk.min():.0f} for the"
             f" middle, {self.ess_tail.min():.0f} for 5 % and 95 %"
         )
 
 
 def diagnose(done: Result | Record) -> Diagnostics:
     """R-hat and effective sample sizes of the kept draws, by arviz-stats (extra `diagnostics`)."""
+    if not isinstance(done, Result | Record):
+        raise InvalidSetting(f"diagnostics are of a flmc.Result or flmc.Record, got {type(done).__name__}")
     chains = done.chains if isinstance(done, Result) else done.arrays.get("draws")
     if chains is None:
         raise InvalidSetting("diagnostics need the draws: run with keep_draws=True")

@@ -136,7 +136,10 @@ class LinearGaussian(Model):
         self.num_experiments, self.num_devices, self.dim = source.num_experiments, source.num_devices, source.dim
         self._variance = checks.positive("noise_variance", noise_variance)
         self._precision = _as_matrix(prior_precision, self.dim)
-        mean = np.broadcast_to(checks.finite_array("prior_mean", prior_mean), (self.dim,))
+        mean = checks.finite_array("prior_mean", prior_mean)
+        if mean.shape not in ((), (self.dim,)):
+            raise InvalidSetting(f"prior_mean must be a number or {self.dim} numbers, got the shape {mean.shape}")
+        mean = np.broadcast_to(mean, (self.dim,))
         self._pull = self._precision @ mean
         # A start is drawn entry by entry; for a full precision matrix the marginal standard deviations serve.
         self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self._precision))))
@@ -229,7 +232,7 @@ class LinearGaussian(Model):
 
 def _as_matrix(prior_precision: float | Array, dim: int) -> Array:
     precision = checks.finite_array("prior_precision", prior_precision)
-    if precision.ndim < 2:
+    if precision.shape in ((), (dim,)):
         precision = np.diag(np.broadcast_to(precision, (dim,)))
     if precision.shape != (dim, dim) or not np.allclose(precision, precision.T):
         raise InvalidSetting(

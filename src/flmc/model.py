@@ -128,6 +128,8 @@ class Model(ABC):
         clipped to [-clip, clip] before the examples are summed, and 0 for what is not a number: it is what hides single
         examples (``example_clip``, ``neighbouring="example"``), and the privacy statement relies on it.
         """
+        if not isinstance(prior, Normal):
+            raise InvalidSetting(f"prior must be a flmc.Normal, got {type(prior).__name__}")
         return GradientModel(gradient, prior, dim, num_devices, smoothness, convexity, posterior, clipped_gradient)
 
 
@@ -152,6 +154,11 @@ class GradientModel(Model):
         self.prior = prior
         self.dim = checks.at_least("dim", dim, 1)
         self.num_devices = checks.at_least("num_devices", num_devices, 1)
+        for name, value in (("mean", prior.mean), ("sd", prior.sd)):
+            if np.shape(value) not in ((), (self.dim,)):
+                raise InvalidSetting(f"prior {name} must be a number or {dim} numbers, got the shape {np.shape(value)}")
+        if posterior is not None and posterior.mean.shape[1] != self.dim:
+            raise InvalidSetting(f"posterior must have dim {dim}, got {posterior.mean.shape[1]}")
         self.smoothness = None if smoothness is None else checks.positive("smoothness", smoothness)
         self.convexity = None if convexity is None else checks.positive("convexity", convexity)
         if self.smoothness is not None and self.convexity is not None and self.convexity > self.smoothness:
@@ -169,7 +176,8 @@ class GradientModel(Model):
         return self._with_prior("clipped_gradient", lambda batch: clipped(batch, example_clip), theta)
 
     def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
-        batch = theta.reshape(-1, self.dim)
+        batch = theta.reshape(-1, self.dim).view()
+        batch.flags.writeable = False  # these are the chains themselves
         local = np.asarray(likelihood(batch), dtype=np.float64)
         expected = (len(batch), self.num_devices, self.dim)
         if local.shape != expected:

@@ -75,7 +75,7 @@ def plan(
         raise InvalidSetting(f"num_fast must not exceed num_burn_in = {num_burn_in}, got {num_fast}")
 
     if uplink.example_clip is not None:
-        model.clipped_gradient(np.zeros((1, 1, model.dim)), uplink.example_clip, slice(0, 1))  # or say why it cannot
+        _check_examples(model)
     curvature = _Curvature.of(model, public_smoothness, public_convexity)
     task = _Task(model, uplink, limits, curvature, num_rounds, _check_active(active, num_rounds, model.num_devices))
     distance = _distance(model, start)
@@ -116,6 +116,18 @@ def plan(
     return _with_forecast(decided, model) if forecast else decided
 
 
+def _check_examples(model: Model) -> None:
+    """Refuse a model that cannot clip its examples, or does not: with a tiny clip hardly anything may be left."""
+    theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
+    left = np.nan_to_num(model.clipped_gradient(theta, 1e-15, slice(0, 1)))
+    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)))
+    if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
+        raise InvalidSetting(
+            "clipped_gradient does not clip: with a clip of 1e-15 it still returns"
+            f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are summed"
+        )
+
+
 def _distance(model: Model, start: str) -> float:
     """How far a start may be from the posterior in an entry: two standard deviations, when both the start and the truth
     come from the prior, or the start is zero."""
@@ -134,7 +146,9 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
     if needed is None:
         warnings.append("whether the burn-in is long enough cannot be judged without the convexity of the model")
     elif needed > 1.05 * decided.num_burn_in:
-        cure = "use more rounds, a larger burn_in_step_factor or start 'zero'"
+        cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
+        if (model.smoothness or 0.0) > 100.0 * (model.convexity or math.inf):
+            cure += ", or rescale theta: its scales differ much (condition number above 100)"
         if decided.limits.scope == "run" and decided.binding == "privacy":
             cure = "under a run budget more rounds shrink the steps: use more data, a larger epsilon, a smaller clip"
             if decided.limits.neighbouring == "device":
@@ -143,7 +157,13 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
             f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a chain that still"
             f" travels can have any variance; {cure}"
         )
-    warnings += _forgotten_shrink(decided.uplink)
+    warnings += _forgotten_shrink(decided.uplink, isinstance(model, LinearGaussian))
+    early = decided.burn_in_step_factor * (decided.effective_step_size or 0.0) * (model.smoothness or 0.0)
+    if decided.num_fast and early > 1.0:
+        warnings.append(
+            f"burn_in_step_factor {decided.burn_in_step_factor:.3g} makes the early steps unstable: the effective step"
+            f" times the smoothness is {early:.3g}, and should stay below 1"
+        )
     if abs(heat - 1.0) > 0.05:
         meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
         warnings.append(f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}")
@@ -159,10 +179,15 @@ def _with_forecast(decided: Plan, model: Model) -> Plan:
     return replace(decided, prediction=prediction, warnings=tuple(warnings))
 
 
-def _forgotten_shrink(uplink: Uplink) -> list[str]:
+def _forgotten_shrink(uplink: Uplink, linear: bool) -> list[str]:
     """Clipping examples shrinks gradients, which the temperature must know."""
     if uplink.example_clip is None or uplink.example_shrink != 1.0:
         return []
+    if not linear:
+        return [
+            "example_shrink is 1, as if clipping examples took nothing from the gradient: if it does, the samples are"
+            " too wide; give the share of the curvature that it leaves"
+        ]
     typical = shrink_factor(uplink.example_clip)
     if typical > 0.999:
         return []

@@ -152,8 +152,19 @@ class Record:
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Mean, covariance and draws of a finished run."""
+        """Mean (experiment, dim), covariance (experiment, dim, dim) and, if they were kept, draws (experiment, chain,
+        draw, dim) of a finished run."""
+        if self.result is None:
+            raise InvalidSetting(f"the run in {str(self.directory)!r} is not finished: go on with flmc.resume")
         return read_arrays(self.directory / "draws.npz")
+
+    @property
+    def draws(self) -> Array:
+        """Kept draws with axes (experiment or chain, draw, dim), as :attr:`flmc.Result.draws`."""
+        arrays = self.arrays
+        if "draws" not in arrays:
+            raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
+        return np.asarray(arrays["draws"].reshape(-1, *arrays["draws"].shape[2:]))
 
 
 def load(directory: str | Path) -> Record:

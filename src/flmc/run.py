@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from flmc import checks, record
-from flmc.chains import Chains, How, Progress
+from flmc.chains import Chains, How, Progress, centre_of
 from flmc.checks import Array
 from flmc.engines import choose, simulate
 from flmc.errors import Interrupted, InvalidSetting, RunFailed
+from flmc.evidence import Evidence, examine
 from flmc.limits import Limits
 from flmc.metrics import Metrics, measure
 from flmc.model import Model
@@ -49,6 +50,8 @@ class Result:
     moments: Moments
     chains: Array | None
     """Kept draws, (experiment, chain, draw, dim), if asked for."""
+    evidence: Evidence | None = None
+    """What gradients at the draws tell, for a model whose posterior is not known."""
 
     @property
     def draws(self) -> Array:
@@ -90,6 +93,7 @@ class Result:
             "num_chains": self.num_chains,
             "clipped_fraction": self.clipped_fraction,
             "num_undefined": self.num_undefined,
+            "evidence": None if self.evidence is None else self.evidence.to_document(),
             "posterior_trace": None if self.metrics is None else self.metrics.posterior_trace,
             "independent_draws": None if self.metrics is None else self.metrics.independent_draws,
             "wasserstein2_floor": None if self.metrics is None else self.metrics.wasserstein2_floor,
@@ -104,6 +108,8 @@ class Result:
         if self.metrics is None:
             sd = np.sqrt(np.diagonal(self.covariance[0]))
             rows = [("mean", np.array2string(self.mean[0], precision=4)), ("sd", np.array2string(sd, precision=4))]
+            rows += [] if self.evidence is None else self.evidence.rows
+            rows.append(("clipped entries", f"{100 * self.clipped_fraction:.2g} %"))
             return format_pairs(title, rows + self._notes())
         m = self.metrics
         directions = f"{m.variance_ratio_smallest.mean:.4g} to {m.variance_ratio_largest.mean:.4g} over directions"
@@ -121,6 +127,7 @@ class Result:
     def _notes(self) -> list[tuple[str, str]]:
         # Where the posterior is not known, nothing but the plan tells what to make of the draws.
         notes = [("warning", text) for text in self.plan.warnings if self.metrics is None]
+        notes += [("warning", text) for text in ([] if self.evidence is None else self.evidence.warnings)]
         if self.num_undefined:
             notes.append(("warning", f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"))
         return notes
@@ -296,8 +303,10 @@ class _Job:
                 " use a smaller gain, or none"
             )
         if chains.round < self.plan.num_rounds:
-            where = f"; go on with: flmc resume {shlex.quote(str(keeper.directory))}" if keeper is not None else ""
+            where = "" if keeper is None else f"; go on with: {_how_to_resume(keeper.directory)}"
             raise Interrupted(f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}")
+        if chains.num_undefined >= self.plan.num_active.sum() * chains.position.size:
+            raise RunFailed("not one gradient was finite: nothing was sampled")
         result = Result(
             plan=self.plan,
             seed=self.seed,
@@ -309,10 +318,26 @@ class _Job:
             num_undefined=chains.num_undefined,
             moments=chains.moments.in_batches(),
             chains=chains.draws,
+            evidence=self._examine(chains),
         )
         if keeper is not None:
             keeper.finish(result.to_document(), result.arrays)
         return result
+
+    def _examine(self, chains: Chains) -> Evidence | None:
+        if self.model.posterior is not None:
+            return None
+        if chains.draws is not None:
+            return examine(self.model, chains.draws[0])
+        last = chains.position[0].astype(np.float64)
+        last += centre_of(self.model)[0] if self.engine == "numba" else 0.0
+        return examine(self.model, last[:, None])
+
+
+def _how_to_resume(directory: Path) -> str:
+    if record.describe(directory).get("settings") is None:
+        return f"flmc.resume({str(directory)!r}, plan, model)"
+    return f"flmc resume {shlex.quote(str(directory))}"
 
 
 @dataclass(frozen=True)
@@ -332,7 +357,12 @@ class Comparison:
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
         if max(steps) > 1.2 * min(steps):
             grid += "\nthe effective steps differ: a slower sampler looks more private and less accurate than it is"
-        return grid
+        warned = [
+            f"{name}: {text}"
+            for name, result in self.results.items()
+            for text in (*result.plan.warnings, *(result.evidence.warnings if result.evidence else ()))
+        ]
+        return "\n".join([grid, *warned])
 
 
 def _row(name: str, result: Result, known: bool) -> list[str]:

@@ -20,7 +20,7 @@ from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.ledger import entries as ledger_entries
 from flmc.privacy.account import allowed_gain, delta_of, epsilon_of
-from flmc.privacy.event import BitEvent, MovingBitEvent, event_of
+from flmc.privacy.event import BitEvent, GaussianEvent, MovingBitEvent, event_of
 from flmc.privacy.solve import largest_argument, largest_gain
 from flmc.spent import spent_curve
 
@@ -232,3 +232,35 @@ def test_root_finding_with_what_is_not_finite(odd: float) -> None:
 def test_epsilon_and_delta_are_of_one_mind(p: float, gain: float, count: int, power: float) -> None:
     event = BitEvent(p, 1 - p, 1.0, ((gain, count),))
     assert delta_of(event, epsilon_of(event, 10**power)) <= 10**power
+
+
+def test_gains_far_from_one_are_the_same_events() -> None:
+    """A unit event may be soft or loud: the gain that is allowed scales with it."""
+    for make in (
+        lambda gain: BitEvent(0.9, 0.2, 1.0, ((gain, 100),)),
+        lambda gain: MovingBitEvent(flmc.Sigmoid(0.05), 100.0, 20.0, 1.0, ((gain, 100),)),
+    ):
+        soft, usual = (gain * allowed_gain(make(gain), 3.0, 1e-3) for gain in (1e-9, 1.0))
+        assert soft == pytest.approx(usual, rel=1e-3)
+    assert allowed_gain(BitEvent(0.7, 0.3, 1.0, ()), 1.0, 1e-5) == math.inf
+
+
+def test_the_middle_allows_every_gain_but_the_edge_does_not() -> None:
+    """Found in a few steps, from a gain of the noise's size."""
+    unit = MovingBitEvent(flmc.Sigmoid(0.05), 200.0, 40.0, 1.0, ((1.0, 10),))
+    gain = allowed_gain(unit, 10.5, 1e-9)
+    assert 0.1 < gain < 10
+    assert delta_of(replace(unit, transmissions=((gain, 10),)), 10.5) <= 1e-9
+
+
+def test_huge_numbers_stay_bounds() -> None:
+    """An epsilon whose rounding is larger than 1, and losses so rare and large that the grid must be coarse."""
+    loud = GaussianEvent(1.0, 1.0, ((1e9, 1),))
+    epsilon = epsilon_of(loud, 1e-5)
+    assert epsilon >= 0.5e18 + 4.26489e9 * (1 - 1e-6)  # mu^2/2 + mu times the quantile of 1e-5
+    assert 0 < delta_of(loud, epsilon) <= 1e-5
+    p = 1 - 1e-11
+    assert delta_of(BitEvent(p, 1 - p, 1.0, ((500.0, 10**6),)), 1.0) == 1.0
+    p = 0.9999999534722611
+    rare = BitEvent(p, 1 - p, 1.0, ((477.874187050493, 3234), (6.385164067344192e-06, 6)))
+    assert epsilon_of(rare, 4e-13, "tail") == pytest.approx(54600.3252594, rel=1e-8)

@@ -22,7 +22,7 @@ from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.privacy import gaussian
 from flmc.privacy.event import BitEvent, Event, GaussianEvent, MovingBitEvent
-from flmc.privacy.lossgrid import ComposedLoss, LossGrid, choose_step, compose
+from flmc.privacy.lossgrid import FINEST, ComposedLoss, LossGrid, TooWideError, choose_step, compose
 from flmc.privacy.moving import worst_profile
 from flmc.privacy.pair import BitPair
 from flmc.privacy.solve import largest_argument, largest_gain
@@ -90,6 +90,8 @@ def allowed_gain(
             f"delta must be at least {_SMALLEST_TAIL:g} for privacy {criterion!r}, got {delta:g}; use 'tight'"
         )
 
+    if unit.silent:
+        return math.inf
     found = _solve_gain(unit, epsilon, delta, criterion, num_devices)
     if found == 0:
         raise nothing_allowed(epsilon, delta)
@@ -118,9 +120,13 @@ def _solve_gain(unit: Event, epsilon: float, delta: float, criterion: str, num_d
         high, low = (float(value) for value in unit.link.probability(x))
         near = BitEvent(high, low, unit.noise_power, unit.transmissions)
         guess = allowed_gain(near, epsilon, delta)
-        return largest_gain(spent, delta, min(guess, 1e6) * 0.98, bracket=0.02, tolerance=1e-4)
+        if math.isinf(guess):  # in the middle every gain is allowed
+            return largest_gain(spent, delta, math.sqrt(unit.noise_power) / _softest(unit), tolerance=1e-4)
+        return largest_gain(spent, delta, guess * 0.98, bracket=0.02, tolerance=1e-4)
     found = largest_gain(spent, delta, scale)
-    if criterion == "tail" and isinstance(unit, BitEvent) and not unit.deterministic and epsilon < unit.largest_loss:
+    if not isinstance(unit, BitEvent) or unit.deterministic or found == 0:
+        return found
+    if criterion == "tail" and epsilon < unit.largest_loss:
         return _below_first_violation(unit, spent, epsilon, delta, found, scale)
     return found
 
@@ -134,8 +140,7 @@ def _below_first_violation(
     def breaks(gain: float) -> bool:
         return exceedance(_losses(_scaled(unit, gain)), epsilon, both=True, quick=True) > delta and spent(gain) > delta
 
-    softest = min(value for value, count in unit.transmissions if count and value > 0)
-    top = min(found, 12.0 * math.sqrt(unit.noise_power) / softest)  # beyond, the noise changes no bit
+    top = min(found, 12.0 * math.sqrt(unit.noise_power) / _softest(unit))  # beyond, the noise changes no bit
     first = min(scale, top) / 2
     while breaks(first):
         first /= 2
@@ -144,6 +149,11 @@ def _below_first_violation(
         if breaks(high):
             return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
     return found
+
+
+def _softest(event: BitEvent | MovingBitEvent) -> float:
+    """Smallest gain that is not zero."""
+    return min(value for value, count in event.transmissions if count and value > 0)
 
 
 def _scaled(event: _AnyEvent, gain: float) -> _AnyEvent:
@@ -158,10 +168,20 @@ def composed_loss(event: BitEvent | MovingBitEvent) -> ComposedLoss:
     if event.symmetric:
         step, coarsened = choose_step(pairs)
         step = _aligned(step, pairs[0][0])
-        return replace(compose([(LossGrid.of_pair(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
+        return _composed(pairs, LossGrid.of_pair, step, coarsened)
     # A profile is known by its values only, whose rounding a very fine grid would amplify.
-    step, coarsened = choose_step(pairs, per_spread=20)
-    return replace(compose([(_dominating_grid(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
+    return _composed(pairs, _dominating_grid, *choose_step(pairs, per_spread=20))
+
+
+def _composed(
+    pairs: list[tuple[BitPair, int]], grid: Callable[[BitPair, float], LossGrid], step: float, coarsened: bool
+) -> ComposedLoss:
+    """On a grid that is made coarser until the FFT is affordable."""
+    while True:
+        try:
+            return replace(compose([(grid(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
+        except TooWideError:
+            step, coarsened = 4 * step, True
 
 
 def is_coarse(event: Event) -> bool:
@@ -170,7 +190,7 @@ def is_coarse(event: Event) -> bool:
         return False
     if isinstance(event, MovingBitEvent):
         return _grid_of_moving(event)[2]
-    return choose_step(_pairs(event), **({} if event.symmetric else {"per_spread": 20}))[1]
+    return choose_step(_pairs(event), FINEST if event.symmetric else 20)[1]
 
 
 def _composed_moving_loss(event: MovingBitEvent) -> ComposedLoss:
@@ -196,7 +216,7 @@ def _grid_of_moving(event: MovingBitEvent) -> tuple[tuple[Array, Array], float, 
     high, low = event.link.probability(np.minimum(x + event.shift, event.clip)), event.link.probability(x)
     widest = int(np.argmax(high - low))
     at_worst = BitEvent(float(high[widest]), float(low[widest]), event.noise_power, event.transmissions)
-    return (high, low), *choose_step(_pairs(at_worst), per_spread=12)
+    return (high, low), *choose_step(_pairs(at_worst), per_spread=12, typical=True)
 
 
 def _loss_within_reach(high: Array, low: Array, amplitude: float) -> float:
@@ -255,13 +275,14 @@ def _delta_without_noise(event: Event, epsilon: float, criterion: str, num_devic
         return 1.0
     if isinstance(event, BitEvent) and event.symmetric:
         return _delta_of_bits(event, epsilon, criterion)
-    return delta_of(_scaled(event, 1e6 * math.sqrt(event.noise_power)), epsilon, criterion, num_devices)
+    loud = 1e6 * math.sqrt(event.noise_power) / _softest(event)
+    return delta_of(_scaled(event, loud), epsilon, criterion, num_devices)
 
 
 def _delta_of_bits(event: BitEvent, epsilon: float, criterion: str) -> float:
     """Of symmetric bits that are received without error: of n losses of plus or minus the same size, k are positive."""
     n, p = event.num_transmissions, event.probability
-    each = math.log(p / (1.0 - p))
+    each = math.log1p((2.0 * p - 1.0) / (1.0 - p))
     k = np.arange(n + 1)
     ways = math.lgamma(n + 1) - np.array([math.lgamma(i + 1) + math.lgamma(n - i + 1) for i in range(n + 1)])
     mass = np.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
@@ -270,7 +291,7 @@ def _delta_of_bits(event: BitEvent, epsilon: float, criterion: str) -> float:
         found = mass[np.abs(loss) > epsilon * (1 - 1e-12)].sum()
     else:
         found = (mass * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum()
-    return float(found) * (1 + 1e-9)  # rounded up
+    return float(found) * (1 + 1e-8)  # rounded up, logarithms of large factorials too
 
 
 def _check(event: Event, criterion: str, num_devices: int | None) -> None:

@@ -72,7 +72,7 @@ class BitEvent(_Sent):
         r"""Bound of the privacy loss at any signal-to-noise ratio: :math:`\ln(\Phi(\ell)/\Phi(-\ell))` per entry if
         symmetric."""
         with np.errstate(divide="ignore"):
-            ratios = np.log([self.high, 1.0 - self.low]) - np.log([self.low, 1.0 - self.high])
+            ratios = np.log1p((self.high - self.low) / np.array([self.low, 1.0 - self.high]))
         return float(np.max(ratios)) * self.num_transmissions
 
     @property

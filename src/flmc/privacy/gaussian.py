@@ -22,7 +22,8 @@ def delta(epsilon: float, mu: float) -> float:
         return 1.0
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    return math.exp(first) * -math.expm1(min(second - first, 0.0))
+    rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))  # of their difference; delta is an upper bound
+    return math.exp(first) * -math.expm1(min(second - first, 0.0) - rounding)
 
 
 def epsilon(target: float, mu: float) -> float:

@@ -135,11 +135,11 @@ class ComposedLoss:
         """Smallest epsilon >= 0 whose delta is at most ``target``, from above."""
         if self.delta(0.0) <= target:
             return 0.0
-        if self.beyond > target:
-            return self.tail.epsilon(target)
-        found = min(self._by_grid(target), self.tail.epsilon(target) if target < 10 * self.beyond else math.inf)
-        nudge = 1e-12 * found
-        while self.delta(found) > target:  # the sums are rounded
+        found = self._by_grid(target) if self.beyond <= target else math.inf
+        if target < 10 * self.beyond:
+            found = min(found, self.tail.epsilon(target))
+        nudge = 1e-12 * max(found, 1e-300)
+        while math.isfinite(found) and self.delta(found) > target:  # the sums are rounded
             found, nudge = found + nudge, 2 * nudge
         return found
 
@@ -192,6 +192,10 @@ def _multiples(step: float, first: int, count: int) -> Array:
     return np.asarray(step * np.arange(first, first + count), dtype=np.float64)
 
 
+class TooWideError(Exception):
+    """So few losses are large, and so large, that their sum needs a coarser grid."""
+
+
 def compose(parts: Sequence[tuple[LossGrid, int]], wide: int = _WIDE) -> ComposedLoss:
     """Sum of independent losses, each grid taken its number of times; all grids share their step. Sums over more than
     ``wide`` steps are cut to where they have mass."""
@@ -201,19 +205,25 @@ def compose(parts: Sequence[tuple[LossGrid, int]], wide: int = _WIDE) -> Compose
     low, high = _window(parts, wide)
     first = math.floor(low / step)
     size = 1 << max(1, math.ceil(high / step) - first + 1).bit_length()
+    if size > 8 * MOST_POINTS:
+        raise TooWideError
     transform = np.ones(size // 2 + 1, dtype=np.complex128)
     offset, total, log_finite = 0, 0, 0.0
     for grid, count in parts:
         folded = np.zeros(-(-len(grid.mass) // size) * size)
         folded[: len(grid.mass)] = grid.mass
-        transform *= np.fft.rfft(folded.reshape(-1, size).sum(axis=0)) ** count
+        with np.errstate(over="ignore", invalid="ignore"):  # where rounding made the mass exceed 1: noticed below
+            transform *= np.fft.rfft(folded.reshape(-1, size).sum(axis=0)) ** count
         offset += grid.first * count
         total += count
         log_finite += count * (math.log1p(-grid.infinite) if grid.infinite < 1 else -math.inf)
-    mass = np.maximum(np.roll(np.fft.irfft(transform, size), (offset - first) % size), 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mass = np.maximum(np.roll(np.fft.irfft(transform, size), (offset - first) % size), 0.0)
     # Rounding: each factor has relative error of a few 1e-16, and its power as many times that.
     rounding = 2e-16 * (total + 10 * math.log2(size))
     beyond = -math.expm1(log_finite) + 2 * TRUNCATED + rounding
+    if not np.isfinite(mass).all():
+        mass, beyond = np.zeros(size), 1.0
     spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
     return ComposedLoss(_multiples(step, first, size), mass, beyond, ChernoffBound(tuple(parts), spread), step)
 
@@ -241,14 +251,18 @@ def _variance(grid: LossGrid) -> float:
     return float(np.square(grid.losses - mean) @ grid.mass / total)
 
 
-def choose_step(pairs: Sequence[tuple[BitPair, int]], per_spread: int = FINEST) -> tuple[float, bool]:
-    """One grid step for these pairs and counts, and whether it had to be coarsened.
+def choose_step(
+    pairs: Sequence[tuple[BitPair, int]], per_spread: int = FINEST, *, typical: bool = False
+) -> tuple[float, bool]:
+    """One grid step for these pairs and counts, and whether it had to be coarsened; fine for each of them, or for the
+    ``typical`` one, which is what the sum is made of.
 
     The window of the sum is about 20 of its standard deviations wide; a single entry's losses must fit the grid too.
     """
     spreads = [(pair.spread, count) for pair, count in pairs]
     whole = math.sqrt(sum(count * spread**2 for spread, count in spreads))
     widest = max(high - low for low, high in (pair.loss_range for pair, _ in pairs))
-    fine = min(spread for spread, _ in spreads) / per_spread
+    narrow = whole / math.sqrt(sum(count for _, count in spreads)) if typical else min(spread for spread, _ in spreads)
+    fine = narrow / per_spread
     affordable = max(25.0 * whole / MOST_POINTS, 16.0 * widest / MOST_POINTS)
     return max(fine, affordable, 1e-300), affordable > fine

@@ -91,12 +91,12 @@ class BitPair:
     @property
     def bound(self) -> float:
         """Largest loss at any w."""
-        return math.log(self.high / self.low) if self.low > 0 else math.inf
+        return math.log1p((self.high - self.low) / self.low) if self.low > 0 else math.inf
 
     @property
     def lower_bound(self) -> float:
         """Smallest loss at any w."""
-        return math.log((1.0 - self.high) / (1.0 - self.low)) if self.high < 1 else -math.inf
+        return -math.log1p((self.high - self.low) / (1.0 - self.high)) if self.high < 1 else -math.inf
 
     @property
     def loss_range(self) -> tuple[float, float]:

@@ -35,6 +35,7 @@ _FLOOR = 1e-15
 _DISTINCT = 2.0
 """Amplitude over noise at which bits are received nearly without error, so that losses are nearly discrete."""
 _LOUDEST = 40.0
+_STEEPEST = 3e3
 _CHUNK = 32
 _GRID_POINTS = (1 << 16) - 64
 """Just short of a power of two, the length of the FFT."""
@@ -159,6 +160,7 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
     the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
+    s = min(s, *(_STEEPEST / law.steepest for law, _ in parts))  # any s gives a bound, and large ones take many nodes
     exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
     sides = 1.0 + math.exp(-epsilon) if both else 1.0
     return min(1.0, sides * math.exp(min(exponent, 0.0)) * (1 + 1e-6) + 2 * _FLOOR)

@@ -46,9 +46,8 @@ def gradient(theta):
 
 
 own = flmc.Model.from_gradient(gradient, prior=flmc.Normal(0, 1), dim=3, num_devices=20, smoothness=350.0)
-fitting = flmc.replace(
-    uplink, link=flmc.Sigmoid(0.2), clip=10.0
-)  # gradients are smaller here: finer bits, larger steps
+# Gradients are smaller here: finer bits, and so larger steps.
+fitting = flmc.replace(uplink, link=flmc.Sigmoid(0.2), clip=10.0)
 schemes = {
     "sigmoid": fitting,
     "Cauchy": flmc.replace(fitting, link=Cauchy(5.0)),

@@ -392,7 +392,8 @@ def test_names_that_are_nearly_right(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 def test_an_unfinished_record_in_the_way(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    code, _, err = call(capsys, "run", "--out", str(tmp_path))
-    assert code == 2
-    assert "to go on with the run in it: flmc resume" in err
+    for made, message in (('{"settings": {}}', "flmc resume "), ("{}", "flmc.resume(")):
+        (tmp_path / "run.json").write_text(made)
+        code, _, err = call(capsys, "run", "--out", str(tmp_path))
+        assert code == 2
+        assert f"to go on with the run in it: {message}" in err

@@ -19,8 +19,9 @@ from flmc.audit import transmit as really_transmit
 from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.ledger import entries as ledger_entries
-from flmc.privacy.account import allowed_gain, delta_of, epsilon_of
-from flmc.privacy.event import BitEvent, GaussianEvent, MovingBitEvent, event_of
+from flmc.privacy import lossgrid
+from flmc.privacy.account import allowed_gain, delta_of, epsilon_of, tight_epsilon
+from flmc.privacy.event import BitEvent, Event, GaussianEvent, MovingBitEvent, event_of
 from flmc.privacy.solve import largest_argument, largest_gain
 from flmc.spent import spent_curve
 
@@ -264,3 +265,25 @@ def test_huge_numbers_stay_bounds() -> None:
     p = 0.9999999534722611
     rare = BitEvent(p, 1 - p, 1.0, ((477.874187050493, 3234), (6.385164067344192e-06, 6)))
     assert epsilon_of(rare, 4e-13, "tail") == pytest.approx(54600.3252594, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        BitEvent(0.8, 0.2, 1.0, ((0.3, 200),)),
+        BitEvent(0.9, 0.3, 1.0, ((0.3, 200),)),
+        MovingBitEvent(flmc.Sigmoid(0.05), 30.0, 8.0, 1.0, ((0.3, 200),)),
+    ],
+    ids=["symmetric", "asymmetric", "moving"],
+)
+def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(event: Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upper bound still, of every kind of event: never an error, never less."""
+    fine, coarse = tight_epsilon(event, 1e-5)
+    assert not coarse
+    # As it is chosen; after a first attempt; and where none is small enough.
+    for name, most in (("MOST_POINTS", 2**9), ("_LONGEST", 2**11), ("_LONGEST", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(lossgrid, name, most)
+            looser, coarse = tight_epsilon(event, 1e-5)
+        assert coarse
+        assert fine * (1 - 1e-9) <= looser <= event.largest_loss

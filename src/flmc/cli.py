@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import os
 import re
 import sys
@@ -28,14 +27,11 @@ from flmc.plan import Plan
 from flmc.record import check_new, clean_up, describe, is_finished, load
 from flmc.run import Result, resume, run
 from flmc.signals import interrupting_at_sigterm, stopping_at_signals
-from flmc.spent import check_ledger, spent_under
+from flmc.spent import spent_under
 from flmc.sweep import Grid, differs, on_dask, on_this_machine, sweep
 from flmc.table import format_pairs
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-
-_HOPELESS = 1.5
-"""Temperature above which suggested settings are of no use."""
 
 
 Json = Annotated[
@@ -55,6 +51,7 @@ def plan_command(
     ] = False,
 ) -> None:
     """What the constraints allow: gain, limits, which one binds, temperature, privacy of a round and of the run."""
+    suggestion = None
     if suggest_:
         from flmc.suggestion import suggest
 
@@ -70,12 +67,9 @@ def plan_command(
     from flmc.report import print_plan
 
     print_plan(plan, _what_if(problem, settings, plan), with_run=not no_run)
-    if suggest_ and (plan.temperature or math.inf) > _HOPELESS:
-        more = "" if settings.neighbouring == "example" else ", or --neighbouring example"
-        typer.echo(
-            f"\nthese settings do not fit the budget (temperature {plan.temperature:.3g}): use more --samples, a larger"
-            f" --epsilon{more}"
-        )
+    misfit = None if suggestion is None else suggestion.misfit(plan)
+    if misfit is not None:
+        typer.echo(misfit)
 
 
 @app.command("run")
@@ -205,7 +199,6 @@ def ledger_command(
     from flmc.figures import draw_ledger_file
 
     record = load(directory)
-    check_ledger(record)
     if record.ledger and record.asked.get("settings") is None:
         raise InvalidSetting(
             f"{str(directory)!r} was made from Python, with a plan that is known there only: use"

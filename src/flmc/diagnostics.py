@@ -1,7 +1,7 @@
 """Whether the chains have met, also for a model whose posterior is not known.
 
 Chains that agree with each other have forgotten their starts. They do not show that the *noise* is right: with a
-temperature of 2 all chains agree on a posterior that is too wide. That is what the plan says."""
+temperature of 2 all chains agree on a posterior that is too wide. That is for :mod:`flmc.evidence`."""
 
 from __future__ import annotations
 

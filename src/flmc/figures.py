@@ -258,7 +258,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     return _write_png(figure, out / "sweep.png")
 
 
-AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples", "rounds": "rounds"}
+AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
 
 
 def _styles_of(rows: Sequence[Mapping[str, Any]], others: Sequence[str]) -> dict[str, dict[str, Any]]:

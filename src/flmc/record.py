@@ -51,8 +51,15 @@ def check_new(directory: Path) -> None:
         not directory.is_dir() or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
     ):
         unfinished = (directory / "run.json").exists() and not is_finished(directory)
-        go_on = f"; to go on with the run in it: flmc resume {shlex.quote(str(directory))}" if unfinished else ""
+        go_on = f"; to go on with the run in it: {how_to_resume(directory)}" if unfinished else ""
         raise InvalidSetting(f"out must be a new or empty directory, got {str(directory)!r}{go_on}")
+
+
+def how_to_resume(directory: Path) -> str:
+    """On the command line if the run was made there, else in Python."""
+    if read_json(directory / "run.json").get("settings") is None:
+        return f"flmc.resume({str(directory)!r}, plan, model)"
+    return f"flmc resume {shlex.quote(str(directory))}"
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -110,7 +109,7 @@ class Result:
             rows = [("mean", np.array2string(self.mean[0], precision=4)), ("sd", np.array2string(sd, precision=4))]
             rows += [] if self.evidence is None else self.evidence.rows
             rows.append(("clipped entries", f"{100 * self.clipped_fraction:.2g} %"))
-            return format_pairs(title, rows + self._notes())
+            return format_pairs(title, rows + [("warning", text) for text in self.warnings])
         m = self.metrics
         directions = f"{m.variance_ratio_smallest.mean:.4g} to {m.variance_ratio_largest.mean:.4g} over directions"
         floor = f"floor for {m.independent_draws:.0f} independent draws: {m.wasserstein2_floor:.2g}"
@@ -122,15 +121,15 @@ class Result:
             ("MSE", f"{m.mse} (exact samples: trace(Sigma) = {m.posterior_trace:.4g})"),
             ("clipped entries", f"{100 * self.clipped_fraction:.2g} %"),
         ]
-        return format_pairs(title, rows + self._notes())
+        return format_pairs(title, rows + [("warning", text) for text in self.warnings])
 
-    def _notes(self) -> list[tuple[str, str]]:
-        # Where the posterior is not known, nothing but the plan tells what to make of the draws.
-        notes = [("warning", text) for text in self.plan.warnings if self.metrics is None]
-        notes += [("warning", text) for text in ([] if self.evidence is None else self.evidence.warnings)]
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against the draws: of the plan, of the gradients at the draws, of gradients that are none."""
+        found = [*self.plan.warnings, *([] if self.evidence is None else self.evidence.warnings)]
         if self.num_undefined:
-            notes.append(("warning", f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"))
-        return notes
+            found.append(f"{self.num_undefined} gradient entries were not finite; NaN counts as 0")
+        return found
 
 
 def _metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
@@ -303,7 +302,7 @@ class _Job:
                 " use a smaller gain, or none"
             )
         if chains.round < self.plan.num_rounds:
-            where = "" if keeper is None else f"; go on with: {_how_to_resume(keeper.directory)}"
+            where = "" if keeper is None else f"; go on with: {record.how_to_resume(keeper.directory)}"
             raise Interrupted(f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}")
         if chains.num_undefined >= self.plan.num_active.sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
@@ -334,12 +333,6 @@ class _Job:
         return examine(self.model, last[:, None])
 
 
-def _how_to_resume(directory: Path) -> str:
-    if record.describe(directory).get("settings") is None:
-        return f"flmc.resume({str(directory)!r}, plan, model)"
-    return f"flmc resume {shlex.quote(str(directory))}"
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Results by name, on the same data, fading and channel noise."""
@@ -357,11 +350,7 @@ class Comparison:
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
         if max(steps) > 1.2 * min(steps):
             grid += "\nthe effective steps differ: a slower sampler looks more private and less accurate than it is"
-        warned = [
-            f"{name}: {text}"
-            for name, result in self.results.items()
-            for text in (*result.plan.warnings, *(result.evidence.warnings if result.evidence else ()))
-        ]
+        warned = [f"{name}: {text}" for name, result in self.results.items() for text in result.warnings]
         return "\n".join([grid, *warned])
 
 

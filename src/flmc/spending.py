@@ -9,7 +9,7 @@ import numpy as np
 from flmc.checks import Array
 from flmc.limits import Limits
 from flmc.power import finite_cap
-from flmc.privacy.account import allowed_gain, epsilon_of, is_coarse
+from flmc.privacy.account import allowed_gain, epsilon_of, tight_epsilon
 from flmc.privacy.event import Event, count_gains, event_of
 from flmc.table import format_up
 from flmc.uplink import Ideal, Uplink
@@ -118,4 +118,5 @@ def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
 
 def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
     """Always `tight`: the other criteria do not compose."""
-    return Cost(epsilon_of(exposure.run, limits.run_delta), limits.run_delta, is_coarse(exposure.run))
+    epsilon, coarse = tight_epsilon(exposure.run, limits.run_delta)
+    return Cost(epsilon, limits.run_delta, coarse)

@@ -9,6 +9,7 @@ from typing import Any
 
 from flmc.config import Settings
 from flmc.errors import InvalidSetting
+from flmc.plan import Plan
 from flmc.quantise import Sigmoid
 from flmc.shrink import shrink_factor
 from flmc.table import format_pairs
@@ -18,6 +19,8 @@ from flmc.uplink import Digital
 RELATIVE_STEP = 0.05
 """eta_eff L: the discretisation error is about half of it."""
 _EXAMPLE_CLIP = 4.0
+_HOPELESS = 1.5
+"""Temperature above which settings are of no use."""
 _KEPT = 60
 _FAST_FACTOR = 8.0
 _FEWEST_BURN_IN = 100
@@ -32,6 +35,15 @@ class Suggestion:
 
     def __str__(self) -> str:
         return format_pairs("suggested, from public knowledge (standard normal features and residuals)", self.reasons)
+
+    def misfit(self, plan: Plan) -> str | None:
+        """What to do if the settings are of no use under the budget that they were planned with."""
+        heat = plan.temperature
+        if heat is None or heat <= _HOPELESS:
+            return None
+        more = "" if plan.limits.neighbouring == "example" else ", or --neighbouring example"
+        cures = f"use more --samples, a larger --epsilon{more}"
+        return f"these settings do not fit the budget (temperature {heat:.3g}): {cures}"
 
     @property
     def options(self) -> str:

@@ -22,7 +22,7 @@ from flmc.checks import Array
 from flmc.errors import InvalidSetting
 from flmc.privacy import gaussian
 from flmc.privacy.event import BitEvent, Event, GaussianEvent, MovingBitEvent
-from flmc.privacy.lossgrid import FINEST, ComposedLoss, LossGrid, TooWideError, choose_step, compose
+from flmc.privacy.lossgrid import ComposedLoss, LossGrid, TooWideError, choose_step, compose, unresolved
 from flmc.privacy.moving import worst_profile
 from flmc.privacy.pair import BitPair
 from flmc.privacy.solve import largest_argument, largest_gain
@@ -32,6 +32,8 @@ from flmc.special import log_ndtr
 _AnyEvent = TypeVar("_AnyEvent", bound=Event)
 
 CRITERIA = ("tight", "tail", "paper")
+_COARSEST = 30.0
+"""Grid step that resolves nothing."""
 _SMALLEST_TAIL = 1e-13
 """Tail probabilities near 1e-15 are not resolved."""
 
@@ -59,12 +61,10 @@ def epsilon_of(event: Event, delta: float, criterion: str = "tight", num_devices
     _check(event, criterion, num_devices)
     if event.silent:
         return 0.0
-    if isinstance(event, GaussianEvent):
-        return (gaussian.epsilon if criterion == "tight" else gaussian.tail_epsilon)(delta, event.mu)
     if criterion == "tight":
-        if event.deterministic:
-            return gaussian.epsilon(delta, event.mu)
-        return min(composed_loss(event).epsilon(delta), event.largest_loss)
+        return tight_epsilon(event, delta)[0]
+    if isinstance(event, GaussianEvent):
+        return gaussian.tail_epsilon(delta, event.mu)
 
     def excess(minus: float) -> float:
         return delta_of(event, -minus, criterion, num_devices) - delta
@@ -75,6 +75,17 @@ def epsilon_of(event: Event, delta: float, criterion: str = "tight", num_devices
         while excess(-highest) > 0:
             highest *= 2
     return -largest_argument(excess, -highest, 0.0, tolerance=1e-8)
+
+
+def tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
+    """Upper bound of epsilon, and whether the grid of the composition was coarsened, which makes it looser than
+    usual."""
+    if event.silent:
+        return 0.0, False
+    if isinstance(event, GaussianEvent) or event.deterministic:
+        return gaussian.epsilon(delta, event.mu), False
+    composed = composed_loss(event)
+    return min(composed.epsilon(delta), event.largest_loss), composed.coarsened
 
 
 @lru_cache(maxsize=4096)
@@ -124,11 +135,11 @@ def _solve_gain(unit: Event, epsilon: float, delta: float, criterion: str, num_d
             return largest_gain(spent, delta, math.sqrt(unit.noise_power) / _softest(unit), tolerance=1e-4)
         return largest_gain(spent, delta, guess * 0.98, bracket=0.02, tolerance=1e-4)
     found = largest_gain(spent, delta, scale)
-    if not isinstance(unit, BitEvent) or unit.deterministic or found == 0:
+    if criterion != "tail" or not isinstance(unit, BitEvent) or unit.deterministic or found == 0:
         return found
-    if criterion == "tail" and epsilon < unit.largest_loss:
-        return _below_first_violation(unit, spent, epsilon, delta, found, scale)
-    return found
+    if epsilon >= unit.largest_loss:
+        return found
+    return _below_first_violation(unit, spent, epsilon, delta, found, scale)
 
 
 def _below_first_violation(
@@ -168,29 +179,23 @@ def composed_loss(event: BitEvent | MovingBitEvent) -> ComposedLoss:
     if event.symmetric:
         step, coarsened = choose_step(pairs)
         step = _aligned(step, pairs[0][0])
-        return _composed(pairs, LossGrid.of_pair, step, coarsened)
+        return _on_a_grid(lambda h: [(LossGrid.of_pair(pair, h), count) for pair, count in pairs], step, coarsened)
     # A profile is known by its values only, whose rounding a very fine grid would amplify.
-    return _composed(pairs, _dominating_grid, *choose_step(pairs, per_spread=20))
+    step, coarsened = choose_step(pairs, per_spread=20)
+    return _on_a_grid(lambda h: [(_dominating_grid(pair, h), count) for pair, count in pairs], step, coarsened)
 
 
-def _composed(
-    pairs: list[tuple[BitPair, int]], grid: Callable[[BitPair, float], LossGrid], step: float, coarsened: bool
-) -> ComposedLoss:
-    """On a grid that is made coarser until the FFT is affordable."""
-    while True:
+def _on_a_grid(parts: Callable[[float], list[tuple[LossGrid, int]]], step: float, coarsened: bool) -> ComposedLoss:
+    """Compose on a grid that is made coarser until the FFT is affordable. Where that does not help, nothing is known
+    but Chernoff's bound."""
+    grids = parts(step)
+    while step < _COARSEST:
         try:
-            return replace(compose([(grid(pair, step), count) for pair, count in pairs]), coarsened=coarsened)
+            return replace(compose(grids), coarsened=coarsened)
         except TooWideError:
             step, coarsened = 4 * step, True
-
-
-def is_coarse(event: Event) -> bool:
-    """Whether the grid of the composition had to be coarsened, which makes the bound looser than usual."""
-    if isinstance(event, GaussianEvent) or event.deterministic or event.silent:
-        return False
-    if isinstance(event, MovingBitEvent):
-        return _grid_of_moving(event)[2]
-    return choose_step(_pairs(event), FINEST if event.symmetric else 20)[1]
+            grids = parts(step)
+    return replace(unresolved(grids), coarsened=True)
 
 
 def _composed_moving_loss(event: MovingBitEvent) -> ComposedLoss:
@@ -198,15 +203,16 @@ def _composed_moving_loss(event: MovingBitEvent) -> ComposedLoss:
     (high, low), step, coarsened = _grid_of_moving(event)
     sent = [(gain / math.sqrt(event.noise_power), count) for gain, count in event.transmissions if count and gain > 0]
     bound = event.largest_loss / event.num_transmissions
-    parts = []
-    for amplitude, count in sent:
+
+    def part(amplitude: float, step: float) -> LossGrid:
         reach = min(bound, _loss_within_reach(high, low, amplitude)) * 1.05 + step
 
-        def profile(epsilon: Array, amplitude: float = amplitude) -> Array:
+        def profile(epsilon: Array) -> Array:
             return worst_profile(event.link, event.clip, event.shift, amplitude, epsilon)
 
-        parts.append((LossGrid.of_profile(profile, -reach, reach, step, bound), count))
-    return replace(compose(parts), coarsened=coarsened)
+        return LossGrid.of_profile(profile, -reach, reach, step, bound)
+
+    return _on_a_grid(lambda h: [(part(amplitude, h), count) for amplitude, count in sent], step, coarsened)
 
 
 def _grid_of_moving(event: MovingBitEvent) -> tuple[tuple[Array, Array], float, bool]:

@@ -21,7 +21,10 @@ from flmc.privacy.pair import BitPair
 FINEST = 200
 """Grid steps per standard deviation of an entry's loss: adds 4e-6 to the relative variance."""
 MOST_POINTS = 2**20
-"""Longest FFT; beyond, the grid is coarsened, which stays an upper bound."""
+"""Of the FFT, as a rule: the grid is chosen so, and is coarser where a finer one would need more, which stays an upper
+bound."""
+_LONGEST = 8 * MOST_POINTS
+"""Of the FFT, where the losses are so skewed that the rule fails."""
 TRUNCATED = 1e-16
 """Mass that may leave the window, added to delta."""
 _WIDE = 2**14
@@ -205,7 +208,7 @@ def compose(parts: Sequence[tuple[LossGrid, int]], wide: int = _WIDE) -> Compose
     low, high = _window(parts, wide)
     first = math.floor(low / step)
     size = 1 << max(1, math.ceil(high / step) - first + 1).bit_length()
-    if size > 8 * MOST_POINTS:
+    if size > _LONGEST:
         raise TooWideError
     transform = np.ones(size // 2 + 1, dtype=np.complex128)
     offset, total, log_finite = 0, 0, 0.0
@@ -224,8 +227,16 @@ def compose(parts: Sequence[tuple[LossGrid, int]], wide: int = _WIDE) -> Compose
     beyond = -math.expm1(log_finite) + 2 * TRUNCATED + rounding
     if not np.isfinite(mass).all():
         mass, beyond = np.zeros(size), 1.0
-    spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
-    return ComposedLoss(_multiples(step, first, size), mass, beyond, ChernoffBound(tuple(parts), spread), step)
+    return ComposedLoss(_multiples(step, first, size), mass, beyond, ChernoffBound(tuple(parts), _spread(parts)), step)
+
+
+def unresolved(parts: Sequence[tuple[LossGrid, int]]) -> ComposedLoss:
+    """The sum where no grid is affordable: all mass counts towards every delta, but for Chernoff's bound."""
+    return ComposedLoss(np.zeros(1), np.zeros(1), 1.0, ChernoffBound(tuple(parts), _spread(parts)), parts[0][0].step)
+
+
+def _spread(parts: Sequence[tuple[LossGrid, int]]) -> float:
+    return math.sqrt(sum(count * _variance(grid) for grid, count in parts))
 
 
 def _window(parts: Sequence[tuple[LossGrid, int]], wide: int) -> tuple[float, float]:
@@ -235,9 +246,8 @@ def _window(parts: Sequence[tuple[LossGrid, int]], wide: int) -> tuple[float, fl
     highest = sum(count * float(grid.losses[-1]) for grid, count in parts)
     if highest - lowest < wide * parts[0][0].step:
         return lowest, highest
-    spread = math.sqrt(sum(count * _variance(grid) for grid, count in parts))
     reach = -math.log(TRUNCATED)
-    slopes = np.geomspace(0.1, 50.0, 12) / max(spread, 1e-300)
+    slopes = np.geomspace(0.1, 50.0, 12) / max(_spread(parts), 1e-300)
     bounds = []
     for sign, limit in ((-1.0, -lowest), (1.0, highest)):
         values = [(sum(count * grid.cumulant(sign * s) for grid, count in parts) + reach) / s for s in slopes]

@@ -1,0 +1,86 @@
+"""Results are what they were: draws, metrics, plans, ledgers, a sweep and a reproduction, pinned before the rebuild.
+
+On the machine that made the pins (same processor, same versions) every bit must agree. Elsewhere one rounding may flip
+a random bit, after which a digital chain is another draw from the same law. So there plans agree to 1e-6 (the searches
+for a gain end within 1e-9 of it, relatively), and moments to six standard errors of the difference of two runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contracts import pinned_runs
+
+PINNED = json.loads(pinned_runs.PINS.read_text())
+SAME_MACHINE = pinned_runs.machine() == PINNED["machine"]
+MOST_ERRORS = 6.0
+
+
+def assert_contains(new: Any, old: Any, tolerance: float, where: str = "") -> None:
+    """Everything old is there and equal; a document may gain fields."""
+    if isinstance(old, dict):
+        assert isinstance(new, dict), where
+        for name, value in old.items():
+            assert name in new, f"{where}/{name} is gone"
+            assert_contains(new[name], value, tolerance, f"{where}/{name}")
+    elif isinstance(old, list):
+        assert isinstance(new, list), where
+        assert len(new) == len(old), where
+        for index, (a, b) in enumerate(zip(new, old, strict=True)):
+            assert_contains(a, b, tolerance, f"{where}/{index}")
+    elif isinstance(old, float) and tolerance and isinstance(new, int | float):
+        assert new == pytest.approx(old, rel=tolerance, abs=1e-12), where
+    else:
+        assert new == old, where
+
+
+def plain(value: Any) -> Any:
+    """As JSON would give it back."""
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+@pytest.mark.parametrize("name", PINNED["runs"])
+def test_plans(name: str) -> None:
+    plan, _ = pinned_runs.CASES[name]()
+    old = PINNED["runs"][name]
+    assert_contains(plain(pinned_runs.plan_document(plan)), old["plan"], 0.0 if SAME_MACHINE else 1e-6)
+    if SAME_MACHINE:
+        assert plan.digest == old["digest"]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+@pytest.mark.parametrize("name", PINNED["runs"])
+def test_runs(name: str, engine: str) -> None:
+    old, new = PINNED["runs"][name]["engines"][engine], pinned_runs.pin_run(name, engine)
+    if SAME_MACHINE or old is None or new is None:
+        assert_contains(plain(new), old, 0.0)
+        return
+    mean, covariance = np.array(old["mean"]), np.array(old["covariance"])
+    sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    # Where metrics are unknown, as few effective draws as chains: each is worth one at least.
+    error = sd * np.sqrt(2 / (old["effective_draws"] or 5))
+    assert (np.abs(np.array(new["mean"]) - mean) <= MOST_ERRORS * error).all()
+
+
+def test_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    new = pinned_runs.pin_sweep()
+    if SAME_MACHINE:
+        assert_contains(new, PINNED["sweep"], 0.0)
+    else:
+        planned = [
+            [{k: row[k] for k in ("gain_used", "temperature")} for row in rows] for rows in (new, PINNED["sweep"])
+        ]
+        assert_contains(*planned, 1e-6)
+
+
+def test_reproduction(capsys: pytest.CaptureFixture[str]) -> None:
+    new, old = pinned_runs.pin_reproduction(), PINNED["reproduction"]
+    if SAME_MACHINE:
+        assert_contains(new, old, 0.0)
+        return
+    for table in ("points", "beyond"):
+        planned = [[{"gain": row["gain"]} for row in rows[table]] for rows in (new, old)]
+        assert_contains(*planned, 1e-6)

@@ -1,7 +1,9 @@
-"""How close the fast engine is to the limit that its random numbers set, and what a sweep point costs.
+"""How close the fast engine is to the limit that its random numbers set, and what a sweep point
+costs.
 
-CPU time (of all threads) throughout, medians of interleaved repeats, because the machine is shared and noisy: ratios
-inside one run mean something, seconds hardly. Writes a table, and the same as JSON with ``--json FILE``."""
+CPU time (of all threads) throughout, medians of interleaved repeats, because the machine is shared
+and noisy: ratios inside one run mean something, seconds hardly. Writes a table, and the same as
+JSON with ``--json FILE``."""
 
 from __future__ import annotations
 
@@ -23,19 +25,24 @@ from typing import Any
 import numpy as np
 
 import flmc
-from flmc import kernel
-from flmc.engines import simulate
-from flmc.kernel import LANES
+from flmc.sampling.compiled import kernel
+from flmc.sampling.compiled.kernel import LANES
+from flmc.sampling.simulation import simulate
 
 LOOP_SHARE = 500
 """The plain loop runs one experiment in so many, and its time is scaled."""
 
 
-def draw_random_numbers(experiments: int, devices: int, dim: int, rounds: int, *, bits: bool) -> None:
-    """The limit: the words and normals of a sweep point, and nothing else, by as many threads as the engine has."""
+def draw_random_numbers(
+    experiments: int, devices: int, dim: int, rounds: int, *, bits: bool
+) -> None:
+    """The limit: the words and normals of a sweep point, and nothing else, by as many threads as
+    the engine has."""
     threads = os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(_draw, [(-(-experiments // threads), devices, dim, rounds, bits)] * threads):
+        for _ in pool.map(
+            _draw, [(-(-experiments // threads), devices, dim, rounds, bits)] * threads
+        ):
             pass
 
 
@@ -46,7 +53,13 @@ def _draw(what: tuple[int, int, int, int, bool]) -> None:
     normals = np.empty(8 * dim * LANES, np.float32)
     blocks = -(-experiments // LANES)
     kernel.draw_alone(
-        state, words, normals, np.uint64(devices * dim if bits else 0), np.uint64(8 * dim), blocks, rounds
+        state,
+        words,
+        normals,
+        np.uint64(devices * dim if bits else 0),
+        np.uint64(8 * dim),
+        blocks,
+        rounds,
     )
 
 
@@ -88,7 +101,12 @@ def interleaved(jobs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, f
 def model_of(experiments: int, devices: int = 20, dim: int = 5) -> flmc.LinearGaussian:
     samples = max(1200, devices * dim)
     source = flmc.data.draw_linear_statistics(
-        0, num_experiments=experiments, num_samples=samples, dim=dim, num_devices=devices, kind="sufficient"
+        0,
+        num_experiments=experiments,
+        num_samples=samples,
+        dim=dim,
+        num_devices=devices,
+        kind="sufficient",
     )
     return flmc.LinearGaussian(source)
 
@@ -115,7 +133,9 @@ def compare_engines(repeats: int, experiments: int) -> list[dict[str, Any]]:
         }
         found = interleaved(jobs, repeats)
         found["loop"] *= experiments / part
-        rows.append({"scheme": uplink.scheme, **{f"{name}_seconds": value for name, value in found.items()}})
+        rows.append(
+            {"scheme": uplink.scheme, **{f"{name}_seconds": value for name, value in found.items()}}
+        )
     both = rows[0]["limit_seconds"]
     for row in rows:
         fast = row["numba_seconds"]
@@ -129,7 +149,8 @@ def compare_engines(repeats: int, experiments: int) -> list[dict[str, Any]]:
 
 
 def measure_scaling(repeats: int, quick: bool) -> list[dict[str, Any]]:
-    """Cost of the numba engine, and of NumPy's where it is bearable, against devices, entries and experiments."""
+    """Cost of the numba engine, and of NumPy's where it is bearable, against devices, entries and
+    experiments."""
     cases = [("devices", K, 1000, K, 5) for K in (5, 20, 100, 1000)]
     cases += [("dim", m, 1000 if m <= 20 else 100, 20, m) for m in (2, 5, 10, 20, 50, 100)]
     cases += [("experiments", E, E, 20, 5) for E in (100, 1000, 10_000, 100_000)]
@@ -158,14 +179,14 @@ def measure_scaling(repeats: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def measure_start() -> dict[str, float]:
-    """CPU seconds of a small run in a new process: with nothing compiled, and from the cache; peak memory, from Linux's
-    own count, because that of getrusage begins with the peak of the process which started this one."""
+    """CPU seconds of a small run in a new process: with nothing compiled, and from the cache; peak
+    memory, from Linux's own count, because that of getrusage begins with the peak of the process
+    which started this one."""
     code = (
-        "import time\n"
-        "from flmc.cli import main\n"
-        "main(['run', '--rounds', '3', '--burn-in', '1', '--chains', '1', '--json'])\n"
-        "peak = next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
-        "print(time.process_time(), int(peak) / 1024)"
+        "import time\nfrom flmc.cli import main\nmain(['run', '--rounds', '3', '--burn-in', '1',"
+        " '--chains', '1', '--json'])\npeak = next(line.split()[1] for line in"
+        " open('/proc/self/status') if line.startswith('VmHWM'))\nprint(time.process_time(),"
+        " int(peak) / 1024)"
     )
     with tempfile.TemporaryDirectory() as cache:
         found = []
@@ -175,7 +196,11 @@ def measure_start() -> dict[str, float]:
                 env={"NUMBA_CACHE_DIR": cache, "PATH": ""},
             ).stdout  # fmt: skip
             found.append([float(value) for value in out.split()[-2:]])
-    return {"first_seconds": found[0][0], "cached_seconds": found[1][0], "cached_megabytes": found[1][1]}
+    return {
+        "first_seconds": found[0][0],
+        "cached_seconds": found[1][0],
+        "cached_megabytes": found[1][1],
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -183,7 +208,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     cells = [[_cell(row[name]) for name in header] for row in rows]
     widths = [max(len(name), *(len(line[i]) for line in cells)) for i, name in enumerate(header)]
     return "\n".join(
-        "  ".join(text.rjust(w) for text, w in zip(line, widths, strict=True)) for line in [header, *cells]
+        "  ".join(text.rjust(w) for text, w in zip(line, widths, strict=True))
+        for line in [header, *cells]
     )
 
 
@@ -200,7 +226,10 @@ def main() -> None:
     options = parser.parse_args()
     start = measure_start()
     engines = compare_engines(options.repeats, options.experiments)
-    print(f"One sweep point, {options.experiments} experiments, CPU seconds, medians of {options.repeats}:\n")
+    print(
+        f"One sweep point, {options.experiments} experiments, CPU seconds, medians of"
+        f" {options.repeats}:\n"
+    )
     print(table(engines))
     scaling = measure_scaling(3, options.quick)
     print("\nCost of a digital point:\n")

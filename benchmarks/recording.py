@@ -1,4 +1,5 @@
-"""What recording costs: a standard run with and without a record, CPU seconds, medians of interleaved repeats."""
+"""What recording costs: a standard run with and without a record, CPU seconds, medians of
+interleaved repeats."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def main() -> None:
 
         for engine, keep in (("numpy", False), ("numpy", True), ("numba", False), ("numba", True)):
             plain = partial(flmc.run, plan, model, keep_draws=keep, engine=engine)
-            found = interleaved({"plain": plain, "recorded": partial(recorded, engine, keep)}, options.repeats)
+            found = interleaved(
+                {"plain": plain, "recorded": partial(recorded, engine, keep)}, options.repeats
+            )
             rows.append(
                 {
                     "engine": engine,

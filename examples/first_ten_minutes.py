@@ -1,4 +1,5 @@
-"""What a researcher types in her first ten minutes: plan, run, her own link, her own fading, her own gradient."""
+"""What a researcher types in her first ten minutes: plan, run, her own link, her own fading, her
+own gradient."""
 
 import numpy as np
 
@@ -7,7 +8,9 @@ import flmc
 # 1. A problem whose posterior is known, and an uplink.
 data = flmc.data.draw_linear(seed=1, num_samples=1200, dim=5, num_devices=20)
 model = flmc.LinearGaussian(data)
-uplink = flmc.Digital(link=flmc.Sigmoid(0.05), clip=30.0, fading=flmc.ConstantFading(0.04), snr_db=25)
+uplink = flmc.Digital(
+    link=flmc.Sigmoid(0.05), clip=30.0, fading=flmc.ConstantFading(0.04), snr_db=25
+)
 
 # 2. Plan: which gain, what binds, what privacy, in one round and in the whole run?
 limits = flmc.Limits(epsilon=5, delta=0.01)
@@ -19,7 +22,8 @@ result = flmc.run(plan, model, seed=7, chains=200)
 print(f"\n{result}\ndraws: {result.draws.shape}, variance ratio {result.metrics.variance_ratio}")
 
 
-# 4. Her own quantiser: one method; slope, variance and worst case are derived, monotonicity is checked.
+# 4. Her own quantiser: one method; slope, variance and worst case are derived, monotonicity is
+# checked.
 class Cauchy(flmc.Link):
     def __init__(self, scale):
         self.scale = scale
@@ -30,8 +34,8 @@ class Cauchy(flmc.Link):
 
 # 5. Her own channel: one method.
 class Nakagami(flmc.Fading):
-    def draw(self, rng, num_rounds, num_devices, dim):
-        return 0.04 * np.sqrt(rng.gamma(2.0, 0.5, (num_rounds, num_devices, 1)))
+    def draw(self, rng, rounds, num_devices, dim):
+        return 0.04 * np.sqrt(rng.gamma(2.0, 0.5, (len(rounds), num_devices, 1)))
 
 
 # 6. Her own model: the gradient of each device's negative log likelihood. Here logistic regression.
@@ -45,7 +49,9 @@ def gradient(theta):
     return -np.einsum("ckn,kn,kne->cke", 1 / (1 + np.exp(margin)), labels, features, optimize=True)
 
 
-own = flmc.Model.from_gradient(gradient, prior=flmc.Normal(0, 1), dim=3, num_devices=20, smoothness=350.0)
+own = flmc.Model.from_gradient(
+    gradient, prior=flmc.Normal(0, 1), dim=3, num_devices=20, smoothness=350.0
+)
 # Gradients are smaller here: finer bits, and so larger steps.
 fitting = flmc.replace(uplink, link=flmc.Sigmoid(0.2), clip=10.0)
 schemes = {
@@ -54,7 +60,9 @@ schemes = {
     "Nakagami": flmc.replace(fitting, fading=Nakagami()),
     "ideal": flmc.Ideal(),
 }
-table = flmc.compare(schemes, own, limits, seed=7, chains=10, num_rounds=2000, num_burn_in=300, keep_draws=True)
+table = flmc.compare(
+    schemes, own, limits, seed=7, chains=10, num_rounds=2000, num_burn_in=300, keep_draws=True
+)
 print(f"\n{table}")
 for name in schemes:
     sd = np.sqrt(np.diag(table[name].covariance[0]))

@@ -1,9 +1,11 @@
-"""A federated sampler over a noisy uplink, compared with the exact posterior. `make run` runs this."""
+"""A federated sampler over a noisy uplink, compared with the exact posterior. `make run` runs
+this."""
 
 from pathlib import Path
 
 import flmc
-from flmc.figures import draw_posterior, new_figure
+from flmc.views.figures import new_figure
+from flmc.views.posterior_figure import draw_posterior
 
 data = flmc.data.draw_linear(seed=1, num_samples=1200, dim=5, num_devices=20)
 model = flmc.LinearGaussian(data)
@@ -19,9 +21,14 @@ for (name, plan), axes in zip(cases.items(), panels, strict=True):
     result = flmc.run(plan, model, seed=7, chains=200)
     print(f"\n--- {name} ---\n{plan}\n\n{result}")
     draw_posterior(axes, result, model.posterior)
-    axes.set_title(f"{name}\nvariance {result.metrics.variance_ratio.mean:.3g} times the posterior's", fontsize=10)
+    axes.set_title(
+        f"{name}\nvariance {result.metrics.variance_ratio.mean:.3g} times the posterior's",
+        fontsize=10,
+    )
 handles, labels = panels[0].get_legend_handles_labels()
-figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, markerscale=4, frameon=False)
+figure.legend(
+    handles, labels, loc="outside lower center", ncols=3, fontsize=8, markerscale=4, frameon=False
+)
 
 out = Path("out")
 out.mkdir(exist_ok=True)

@@ -1,24 +1,16 @@
-"""Shared problems. ``FLMC_TEST_QUICK=1`` runs the same tests with small counts."""
+"""Problems that many tests share."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 from hypothesis import settings
 
 import flmc
+from support import full
 
 # The same examples every time, however slow the machine.
 settings.register_profile("flmc", deadline=None, derandomize=True)
 settings.load_profile("flmc")
-
-QUICK = os.environ.get("FLMC_TEST_QUICK") == "1"
-
-
-def full(count: int, quick: int) -> int:
-    """The count that the issue names, or a small one in a quick run."""
-    return quick if QUICK else count
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +22,9 @@ def model() -> flmc.LinearGaussian:
 @pytest.fixture(scope="session")
 def many() -> flmc.LinearGaussian:
     """The paper's problem, many data sets."""
-    return flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=3, num_experiments=full(1000, 200)))
+    return flmc.LinearGaussian(
+        flmc.data.draw_linear_statistics(seed=3, num_experiments=full(1000, 200))
+    )
 
 
 @pytest.fixture(scope="session")

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from flmc import data, errors
-from flmc.diagnostics import Diagnostics, diagnose
-from flmc.fading import ConstantFading, Fading, FixedFading, RayleighFading
-from flmc.limits import Limits
-from flmc.linear import LinearData, LinearGaussian
-from flmc.model import Gaussian, Model, Normal
-from flmc.plan import Plan
-from flmc.planning import plan
-from flmc.quantise import Linear, Link, Probit, Sigmoid, Sign
-from flmc.record import Record, load
-from flmc.run import Comparison, Result, compare, resume, run
-from flmc.spent import spent
-from flmc.uplink import Analog, Digital, Ideal, Uplink, replace
-from flmc.version import VERSION
+from flmc import data
+from flmc.base import errors
+from flmc.base.version import VERSION
+from flmc.data.linear import LinearData
+from flmc.evaluation.diagnostics import Diagnostics, diagnose
+from flmc.models.distributions import Gaussian, Normal
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.planning.limits import Limits
+from flmc.planning.planner import plan
+from flmc.planning.plans import Plan
+from flmc.runs.comparison import Comparison, compare
+from flmc.runs.execution import resume, run
+from flmc.runs.ledger_cost import spent
+from flmc.runs.records import Record, load
+from flmc.runs.results import Result
+from flmc.uplink.fading import ConstantFading, Fading, FixedFading, RayleighFading
+from flmc.uplink.link import Link
+from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
+from flmc.uplink.scheduling import AllDevices, GivenDevices, RandomDevices, Scheduler
+from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink, replace
 
 __version__ = VERSION
 
 __all__ = [
+    "AllDevices",
     "Analog",
     "Comparison",
     "ConstantFading",
@@ -28,6 +37,7 @@ __all__ = [
     "Fading",
     "FixedFading",
     "Gaussian",
+    "GivenDevices",
     "Ideal",
     "Limits",
     "Linear",
@@ -38,9 +48,11 @@ __all__ = [
     "Normal",
     "Plan",
     "Probit",
+    "RandomDevices",
     "RayleighFading",
     "Record",
     "Result",
+    "Scheduler",
     "Sigmoid",
     "Sign",
     "Uplink",

@@ -1,9 +1,11 @@
-"""What the pinned results are of: small runs that touch every engine, scheme, link, fading and allocation.
+"""What the pinned results are of: small runs that touch every engine, scheme, link, fading and
+allocation.
 
-``python tests/contracts/pinned_runs.py`` writes ``pins.json`` anew. Do that only together with a line in the changelog
-that says why results changed.
+``python tests/contracts/pinned_runs.py`` writes ``pins.json`` anew. Do that only together with a
+line in the changelog that says why results changed.
 
-Only the public interface and the command line are used, so that a change of the inside cannot change the question."""
+Only the public interface and the command line are used, so that a change of the inside cannot
+change the question."""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from flmc.cli import main
 
 PINS = Path(__file__).parent / "pins.json"
 TABLE_DIGITS = 12
-"""Numbers of tables (sweep, reproduction) are pinned to so many digits: the order of a sum may change the last ones."""
+"""Numbers of tables (sweep, reproduction) are pinned to so many digits: the order of a sum may
+change the last ones."""
 
 
 def machine() -> dict[str, str]:
@@ -50,12 +53,16 @@ class Cauchy(flmc.Link):
     def __init__(self, scale: float) -> None:
         self.scale = scale
 
-    def probability(self, g: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def probability(
+        self, g: np.ndarray[Any, np.dtype[np.float64]]
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Half plus an arc tangent."""
         return np.asarray(0.5 + np.arctan(g / self.scale) / np.pi)
 
 
-Cauchy.__module__ = "own"  # part of the plan's digest, and not to depend on how this file is imported
+Cauchy.__module__ = (
+    "own"  # part of the plan's digest, and not to depend on how this file is imported
+)
 
 
 def _linear(**settings: Any) -> flmc.LinearGaussian:
@@ -68,9 +75,11 @@ def _logistic() -> flmc.Model:
     features = rng.normal(size=(4, 50, 3))
     labels = np.where(features @ [1.0, -1.0, 0.5] + rng.logistic(size=(4, 50)) > 0, 1.0, -1.0)
 
-    def gradient(theta: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def gradient(
+        theta: np.ndarray[Any, np.dtype[np.float64]],
+    ) -> np.ndarray[Any, np.dtype[np.float64]]:
         margin = labels * np.einsum("kne,ce->ckn", features, theta)
-        return -np.einsum("ckn,kn,kne->cke", 1 / (1 + np.exp(margin)), labels, features)
+        return np.asarray(-np.einsum("ckn,kn,kne->cke", 1 / (1 + np.exp(margin)), labels, features))
 
     return flmc.Model.from_gradient(
         gradient, prior=flmc.Normal(0, 1), dim=3, num_devices=4, smoothness=100.0, convexity=1.0
@@ -84,7 +93,10 @@ Case = Callable[[], tuple[flmc.Plan, flmc.Model]]
 
 
 def _case(
-    uplink: flmc.Uplink, limits: flmc.Limits | None = None, model: flmc.Model | None = None, **settings: Any
+    uplink: flmc.Uplink,
+    limits: flmc.Limits | None = None,
+    model: flmc.Model | None = None,
+    **settings: Any,
 ) -> Case:
     def make() -> tuple[flmc.Plan, flmc.Model]:
         chosen = _linear() if model is None else model
@@ -98,29 +110,42 @@ _ROUND = flmc.Limits(epsilon=5)
 _RUN = flmc.Limits(epsilon=30, scope="run")
 CASES: dict[str, Case] = {
     "digital sigmoid": _case(flmc.Digital(), _ROUND),
-    "digital probit": _case(flmc.Digital(link=flmc.Probit(0.03)), flmc.Limits(epsilon=3, privacy="tail")),
+    "digital probit": _case(
+        flmc.Digital(link=flmc.Probit(0.03)), flmc.Limits(epsilon=3, privacy="tail")
+    ),
     "digital linear": _case(flmc.Digital(link=flmc.Linear(0.9), clip=40.0), _RUN),
     "digital sign": _case(flmc.Digital(link=flmc.Sign()), flmc.Limits(langevin="paper")),
     "digital own link": _case(flmc.Digital(link=Cauchy(15.0)), _ROUND),
     "analog": _case(flmc.Analog(), _ROUND),
-    "analog paper": _case(flmc.Analog(snr_db=12), flmc.Limits(epsilon=2, privacy="paper", langevin="paper")),
-    "digital paper": _case(flmc.Digital(), flmc.Limits(epsilon=5, privacy="paper", langevin="paper")),
+    "analog paper": _case(
+        flmc.Analog(snr_db=12), flmc.Limits(epsilon=2, privacy="paper", langevin="paper")
+    ),
+    "digital paper": _case(
+        flmc.Digital(), flmc.Limits(epsilon=5, privacy="paper", langevin="paper")
+    ),
     "ideal": _case(flmc.Ideal()),
     "rayleigh": _case(flmc.Digital(fading=flmc.RayleighFading(0.2)), _ROUND),
     "rayleigh analog": _case(flmc.Analog(fading=flmc.RayleighFading(0.2)), _ROUND),
     "fixed fading": _case(
-        flmc.Digital(fading=flmc.FixedFading(_GAINS)), _ROUND, _linear(dim=2, num_experiments=1), start="zero"
+        flmc.Digital(fading=flmc.FixedFading(_GAINS)),
+        _ROUND,
+        _linear(dim=2, num_experiments=1),
+        start="zero",
     ),
     "come and go": _case(flmc.Digital(), _RUN, active=_COME_AND_GO),
     "adaptive": _case(flmc.Digital(), flmc.Limits(epsilon=20, scope="run", allocation="adaptive")),
-    "adaptive analog": _case(flmc.Analog(), flmc.Limits(epsilon=20, scope="run", allocation="adaptive")),
+    "adaptive analog": _case(
+        flmc.Analog(), flmc.Limits(epsilon=20, scope="run", allocation="adaptive")
+    ),
     "example clip": _case(
         flmc.Digital(example_clip=4.0, example_shrink=0.965),
         flmc.Limits(epsilon=4, scope="run", neighbouring="example"),
         public_smoothness=300.0,
         public_convexity=100.0,
     ),
-    "given gain": _case(flmc.Digital(), flmc.Limits(), gain=0.2, step_size=3e-3, burn_in_step_factor=2.0),
+    "given gain": _case(
+        flmc.Digital(), flmc.Limits(), gain=0.2, step_size=3e-3, burn_in_step_factor=2.0
+    ),
     "own model": _case(flmc.Digital(link=flmc.Sigmoid(0.2), clip=10.0), _ROUND, _logistic()),
     "unbounded channel": _case(flmc.Analog(), flmc.Limits(langevin="off"), step_size=1e-4),
 }
@@ -137,7 +162,8 @@ def plan_document(plan: flmc.Plan) -> dict[str, Any]:
 
 
 def pin_run(name: str, engine: str) -> dict[str, Any] | None:
-    """One run: digests of draws and ledger, and the numbers; None where the engine does not apply."""
+    """One run: digests of draws and ledger, and the numbers; None where the engine does not
+    apply."""
     plan, model = CASES[name]()
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "record"
@@ -182,7 +208,10 @@ def pin_sweep() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place:
         config, out = Path(place) / "grid.toml", Path(place) / "out"
         config.write_text(SWEEP)
-        assert main(["sweep", "--config", str(config), "--out", str(out), "--workers", "1", "--json"]) == 0
+        assert (
+            main(["sweep", "--config", str(config), "--out", str(out), "--workers", "1", "--json"])
+            == 0
+        )
         return read_table(out / "table.csv", leave_out=("warnings",))
 
 
@@ -190,14 +219,20 @@ def pin_reproduction() -> dict[str, list[dict[str, Any]]]:
     """All tables of a reproduction at 20 experiments."""
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "out"
-        assert main(["reproduce", "--experiments", "20", "--seed", "3", "--out", str(out), "--json"]) == 0
+        assert (
+            main(["reproduce", "--experiments", "20", "--seed", "3", "--out", str(out), "--json"])
+            == 0
+        )
         return {name: read_table(out / f"{name}.csv") for name in ("points", "claims", "beyond")}
 
 
 def read_table(path: Path, leave_out: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """Rows of a CSV file with its numbers rounded to ``TABLE_DIGITS``."""
     with path.open(newline="") as stream:
-        return [{k: _rounded(v) for k, v in row.items() if k not in leave_out} for row in csv.DictReader(stream)]
+        return [
+            {k: _rounded(v) for k, v in row.items() if k not in leave_out}
+            for row in csv.DictReader(stream)
+        ]
 
 
 def _rounded(text: str) -> Any:
@@ -213,10 +248,17 @@ def everything() -> dict[str, Any]:
         plan, _ = make()
         engines = {engine: pin_run(name, engine) for engine in ("numpy", "numba")}
         runs[name] = {"plan": plan_document(plan), "digest": plan.digest, "engines": engines}
-    return {"machine": machine(), "runs": runs, "sweep": pin_sweep(), "reproduction": pin_reproduction()}
+    return {
+        "machine": machine(),
+        "runs": runs,
+        "sweep": pin_sweep(),
+        "reproduction": pin_reproduction(),
+    }
 
 
 if __name__ == "__main__":
     parts = everything()
-    lines = [f"{json.dumps(name)}: {json.dumps(part, allow_nan=False)}" for name, part in parts.items()]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(part, allow_nan=False)}" for name, part in parts.items()
+    ]
     PINS.write_text("{\n" + ",\n".join(lines) + "\n}\n")

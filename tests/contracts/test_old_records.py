@@ -1,7 +1,7 @@
 """Records that earlier versions wrote open and go on, or are refused with a clear word.
 
-The records of schema 2 were written by flmc 0.1.0 before the rebuild: two that finished, and two that were interrupted
-after 192 of 300 rounds, of the same runs."""
+The records of schema 2 were written by flmc 0.1.0 before the rebuild: two that finished, and two
+that were interrupted after 192 of 300 rounds, of the same runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ def test_opens(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_goes_on_to_the_same_draws(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_goes_on_to_the_same_draws(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy = tmp_path / "record"
     shutil.copytree(RECORDS / f"interrupted-{engine}", copy)
     code = main(["resume", str(copy)])
     if machine() != PINNED["machine"] and code == 2:
-        # On another processor the data may differ in their last bits: then the record is refused by name.
+        # On another processor the data may differ in their last bits: then the record is refused by
+        # name.
         assert "was made with other data" in capsys.readouterr().err
         return
     assert code == 0
@@ -43,7 +46,9 @@ def test_goes_on_to_the_same_draws(engine: str, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_ledger_is_read(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_ledger_is_read(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy = tmp_path / "record"
     shutil.copytree(RECORDS / f"interrupted-{engine}", copy)
     assert main(["ledger", str(copy)]) == 0

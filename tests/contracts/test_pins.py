@@ -1,8 +1,10 @@
-"""Results are what they were: draws, metrics, plans, ledgers, a sweep and a reproduction, pinned before the rebuild.
+"""Results are what they were: draws, metrics, plans, ledgers, a sweep and a reproduction, pinned
+before the rebuild.
 
-On the machine that made the pins (same processor, same versions) every bit must agree. Elsewhere one rounding may flip
-a random bit, after which a digital chain is another draw from the same law. So there plans agree to 1e-6 (the searches
-for a gain end within 1e-9 of it, relatively), and moments to six standard errors of the difference of two runs."""
+On the machine that made the pins (same processor, same versions) every bit must agree. Elsewhere
+one rounding may flip a random bit, after which a digital chain is another draw from the same law.
+So there plans agree to 1e-6 (the searches for a gain end within 1e-9 of it, relatively), and
+moments to six standard errors of the difference of two runs."""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def plain(value: Any) -> Any:
 def test_plans(name: str) -> None:
     plan, _ = pinned_runs.CASES[name]()
     old = PINNED["runs"][name]
-    assert_contains(plain(pinned_runs.plan_document(plan)), old["plan"], 0.0 if SAME_MACHINE else 1e-6)
+    assert_contains(
+        plain(pinned_runs.plan_document(plan)), old["plan"], 0.0 if SAME_MACHINE else 1e-6
+    )
     if SAME_MACHINE:
         assert plan.digest == old["digest"]
 
@@ -70,10 +74,11 @@ def test_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     if SAME_MACHINE:
         assert_contains(new, PINNED["sweep"], 0.0)
     else:
-        planned = [
-            [{k: row[k] for k in ("gain_used", "temperature")} for row in rows] for rows in (new, PINNED["sweep"])
-        ]
-        assert_contains(*planned, 1e-6)
+        names = ("gain_used", "temperature")
+        planned, before = (
+            [{name: row[name] for name in names} for row in rows] for rows in (new, PINNED["sweep"])
+        )
+        assert_contains(planned, before, 1e-6)
 
 
 def test_reproduction(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,5 +87,5 @@ def test_reproduction(capsys: pytest.CaptureFixture[str]) -> None:
         assert_contains(new, old, 0.0)
         return
     for table in ("points", "beyond"):
-        planned = [[{"gain": row["gain"]} for row in rows[table]] for rows in (new, old)]
-        assert_contains(*planned, 1e-6)
+        planned, before = ([{"gain": row["gain"]} for row in rows[table]] for rows in (new, old))
+        assert_contains(planned, before, 1e-6)

@@ -1,34 +1,48 @@
-r"""What was done, apart from what it costs.
+"""The contract of a privacy event: what one device transmitted in the worst case, and what it
+costs.
 
-An event is the worst case for one device over some transmissions, each of one entry with one gain: the *pair* of
-distributions that an adversary, who knows every other device's symbols, must tell apart. Neighbouring: all data of one
-device are replaced."""
+An event is the worst case for one device over some transmissions, each of one entry with one gain:
+the *pair* of distributions that an adversary, who knows every other device's symbols, must tell
+apart. It consists of plain numbers (probabilities, gains, counts) and knows nothing of uplinks or
+plans. It answers three questions: which delta goes with an epsilon, which epsilon with a delta, and
+which gain keeps within both. Three criteria are known:
+
+* ``tight``: standard (epsilon, delta)-differential privacy of the worst-case pair. The guarantee.
+* ``tail``: the paper's criterion, Pr(abs(loss) <= epsilon) >= 1 - delta, at that pair and gain. It
+  implies the guarantee, and is stricter.
+* ``paper``: the paper's bound of the loss, as if the other devices' known symbols did not cancel.
+  Valid for two or more devices, very loose.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, TypeGuard, TypeVar
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 
-from flmc import checks
-from flmc.checks import Array
-from flmc.errors import InvalidSetting
-from flmc.quantise import Link, Sign
-from flmc.uplink import Analog, Digital, Uplink
+from flmc.base.errors import InvalidSetting
+from flmc.privacy.root_finding import largest_argument, largest_gain
+from flmc.privacy.transmissions import Transmissions
 
-SYMMETRY_TOLERANCE = 1e-12
-MOST_GAINS = 32
-"""Distinct gains that are accounted one by one; more are rounded up to this many."""
-
-Transmissions = tuple[tuple[float, int], ...]
-"""Pairs of a gain and how many entries were sent with it."""
+CRITERIA = ("tight", "tail", "paper")
+_SMALLEST_TAIL = 1e-13
+"""Tail probabilities near 1e-15 are not resolved."""
+_ROUNDED = 1 - 1e-14
+"""The largest loss is itself rounded."""
 
 
-class _Sent:
-    """What both kinds of events know of their transmissions."""
+class Event(ABC):
+    """What one device transmitted; every epsilon and delta is an upper bound, every gain a lower
+    one.
 
+    A subclass is a frozen dataclass with the fields ``noise_power`` (variance of the channel's
+    noise in an entry) and ``transmissions`` (gains with their counts)."""
+
+    noise_power: float
     transmissions: Transmissions
 
     @property
@@ -41,167 +55,189 @@ class _Sent:
         """Whether nothing was sent at all."""
         return not any(count and gain > 0 for gain, count in self.transmissions)
 
-
-@dataclass(frozen=True)
-class BitEvent(_Sent):
-    r"""Bits that are +1 with probability ``high`` under one data set and ``low`` under the other,
-    :math:`\Phi(\pm\ell)`."""
-
-    high: float
-    low: float
-    noise_power: float
-    transmissions: Transmissions
+    @property
+    def softest(self) -> float:
+        """Smallest gain that is not zero."""
+        return min(gain for gain, count in self.transmissions if count and gain > 0)
 
     @property
-    def symmetric(self) -> bool:
-        """Whether high + low = 1: then both orders of the pair cost the same, and so does any mixture over entries."""
-        return abs(self.high + self.low - 1.0) <= SYMMETRY_TOLERANCE
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether a bit reveals the gradient's sign for certain, so that only the channel's noise hides it."""
-        return self.symmetric and max(self.high, 1.0 - self.low) >= 1.0
-
-    @property
-    def probability(self) -> float:
-        """The symmetric pair's p; of two values that differ by rounding the more revealing one."""
-        return max(self.high, 1.0 - self.low)
-
-    @property
+    @abstractmethod
     def largest_loss(self) -> float:
-        r"""Bound of the privacy loss at any signal-to-noise ratio: :math:`\ln(\Phi(\ell)/\Phi(-\ell))` per entry if
-        symmetric."""
-        with np.errstate(divide="ignore"):
-            ratios = np.log1p((self.high - self.low) / np.array([self.low, 1.0 - self.high]))
-        return float(np.max(ratios)) * self.num_transmissions
+        """Bound of the privacy loss at any signal-to-noise ratio; infinite where there is none."""
 
     @property
+    @abstractmethod
     def mu(self) -> float:
-        """As a Gaussian mechanism, for deterministic bits: they move by 2 A."""
-        return _mu(2.0, self.noise_power, self.transmissions)
+        """Distance of the two means in standard deviations, were this a Gaussian mechanism: exact
+        for one, else the size of a search's first step."""
+
+    @abstractmethod
+    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
+        """Refuse a criterion that is not proven for this event, with the reason."""
+
+    @abstractmethod
+    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Delta for an epsilon below the largest loss, where something was sent."""
+
+    @abstractmethod
+    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
+        """See :meth:`tight_epsilon`; called where something was sent."""
+
+    @abstractmethod
+    def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Delta in the limit of an infinite gain, for an epsilon below the largest loss."""
+
+    def delta(
+        self, epsilon: float, criterion: str = "tight", num_devices: int | None = None
+    ) -> float:
+        """Upper bound of the delta that goes with ``epsilon``.
+
+        Parameters
+        ----------
+        epsilon
+            The loss that may be exceeded with probability delta only.
+        criterion
+            One of ``CRITERIA``.
+        num_devices
+            Devices in all; only the criterion ``paper`` needs it.
+        """
+        self._check(criterion, num_devices)
+        if epsilon >= self.largest_loss * _ROUNDED or self.silent:
+            return 0.0
+        return self.delta_within_loss(epsilon, criterion, num_devices)
+
+    def epsilon(
+        self, delta: float, criterion: str = "tight", num_devices: int | None = None
+    ) -> float:
+        """Upper bound of the epsilon that goes with ``delta``; infinite where there is none.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger.
+        criterion
+            One of ``CRITERIA``.
+        num_devices
+            Devices in all; only the criterion ``paper`` needs it.
+        """
+        self._check(criterion, num_devices)
+        if self.silent:
+            return 0.0
+        if criterion == "tight":
+            return self.tight_epsilon(delta)[0]
+        return self.tail_epsilon(delta, criterion, num_devices)
+
+    def tight_epsilon(self, delta: float) -> tuple[float, bool]:
+        """Upper bound of epsilon by the criterion ``tight``, and whether it is looser than usual
+        because the grid of the composition had to be coarsened."""
+        return (0.0, False) if self.silent else self.tight_epsilon_if_sent(delta)
+
+    def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
+        """Upper bound of epsilon by one of the criteria about tails, by bisection on delta."""
+
+        def excess(minus: float) -> float:
+            return self.delta(-minus, criterion, num_devices) - delta
+
+        highest = self.largest_loss
+        if math.isinf(highest):
+            highest = 1.0
+            while excess(-highest) > 0:
+                highest *= 2
+        return -largest_argument(excess, -highest, 0.0, tolerance=1e-8)
+
+    def allowed_gain(
+        self, epsilon: float, delta: float, criterion: str = "tight", num_devices: int | None = None
+    ) -> float:
+        """Largest factor by which all gains may be multiplied within (epsilon, delta), from below.
+
+        For an event at gain 1 it is the largest gain. It is infinite if every gain is allowed.
+
+        Raises
+        ------
+        InvalidSetting
+            If not even the smallest gain is known to keep the budget.
+        """
+        return _allowed_gain(self, epsilon, delta, criterion, num_devices)
+
+    def solve_gain(
+        self, epsilon: float, delta: float, criterion: str, num_devices: int | None
+    ) -> float:
+        """The search behind :meth:`allowed_gain`; 0 where nothing is found."""
+        # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
+        scale = min(1.0, epsilon) / self.mu
+        return largest_gain(self.spender(epsilon, criterion, num_devices), delta, scale)
+
+    def spender(self, epsilon: float, criterion: str, num_devices: int | None) -> _Spender:
+        """Delta at this epsilon as a function of the factor of all gains."""
+        return _Spender(self, epsilon, criterion, num_devices)
+
+    def scaled(self, gain: float) -> Self:
+        """The same event with every gain multiplied."""
+        sent = tuple((gain * value, count) for value, count in self.transmissions)
+        return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
+
+    def _check(self, criterion: str, num_devices: int | None) -> None:
+        if criterion not in CRITERIA:
+            raise InvalidSetting(
+                f"privacy must be one of {', '.join(CRITERIA)}, off; got {criterion!r}"
+            )
+        self.check_criterion(criterion, num_devices)
 
 
-@dataclass(frozen=True)
-class MovingBitEvent(_Sent):
-    """Bits of a gradient entry that moves by at most ``shift``, from an unknown place: one example is replaced."""
+@dataclasses.dataclass(frozen=True)
+class _Spender:
+    """Delta of an event at one epsilon, as a function of the gain."""
 
-    link: Link
-    clip: float
-    shift: float
-    noise_power: float
-    transmissions: Transmissions
+    unit: Event
+    epsilon: float
+    criterion: str
+    num_devices: int | None
 
-    symmetric: ClassVar[bool] = False
-    deterministic: ClassVar[bool] = False
-
-    @property
-    def largest_loss(self) -> float:
-        """Bound at any signal-to-noise ratio, over a fine grid of places and rounded up. For an odd link bits of +1
-        say it all: those of -1 are the same at the opposite place, where probabilities near 1 are not rounded."""
-        step = self.shift / 64
-        x = np.linspace(-self.clip, self.clip - self.shift, 4096)
-        step = max(step, x[1] - x[0])
-        high = self.link.probability(np.minimum(x + self.shift + step, self.clip))
-        low = self.link.probability(x)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.log(high) - np.log(low)
-            if np.max(np.abs(low + self.link.probability(-x) - 1.0)) > SYMMETRY_TOLERANCE:
-                ratios = np.maximum(ratios, np.log1p(-low) - np.log1p(-high))
-        return float(np.max(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf))) * self.num_transmissions
-
-    @property
-    def mu(self) -> float:
-        """As a Gaussian mechanism, were the bits' means sent: the size of a search's first step."""
-        x = np.linspace(-self.clip, self.clip - self.shift, 1001)
-        moved = float(np.max(self.link.probability(x + self.shift) - self.link.probability(x)))
-        return _mu(2.0 * moved, self.noise_power, self.transmissions)
+    def __call__(self, gain: float) -> float:
+        if math.isinf(gain):
+            if self.epsilon >= self.unit.largest_loss * _ROUNDED:
+                return 0.0
+            return self.unit.delta_without_noise(self.epsilon, self.criterion, self.num_devices)
+        return self.unit.scaled(gain).delta(self.epsilon, self.criterion, self.num_devices)
 
 
-@dataclass(frozen=True)
-class GaussianEvent(_Sent):
-    """Values that move by at most ``sensitivity`` times the gain, under Gaussian noise."""
-
-    sensitivity: float
-    noise_power: float
-    transmissions: Transmissions
-
-    @property
-    def largest_loss(self) -> float:
-        """Unbounded: no noise, no privacy."""
-        return float("inf")
-
-    @property
-    def mu(self) -> float:
-        r"""Distance of the two means in standard deviations, :math:`\mu^2 = \sum (\Delta A)^2/N_0`; squares add over
-        rounds."""
-        return _mu(self.sensitivity, self.noise_power, self.transmissions)
+@lru_cache(maxsize=4096)
+def _allowed_gain(
+    unit: Event, epsilon: float, delta: float, criterion: str, num_devices: int | None
+) -> float:
+    if criterion != "tight" and delta < _SMALLEST_TAIL:
+        raise InvalidSetting(
+            f"delta must be at least {_SMALLEST_TAIL:g} for privacy {criterion!r}, got {delta:g};"
+            " use 'tight'"
+        )
+    if unit.silent:
+        return math.inf
+    found = unit.solve_gain(epsilon, delta, criterion, num_devices)
+    if found == 0:
+        raise nothing_allowed(epsilon, delta)
+    return found
 
 
-Event = BitEvent | MovingBitEvent | GaussianEvent
-AnyKind = TypeVar("AnyKind", bound=Uplink)
-
-
-def _mu(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
-    return float(np.sqrt(sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power))
-
-
-def event_of(uplink: Uplink, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device") -> Event:
-    """The event of an uplink, when all data of a ``device`` are replaced or one ``example``; refused by name for an
-    uplink whose worst case is not proven."""
-    sent = tuple(transmissions)
-    if neighbouring == "example":
-        return _event_of_example(uplink, sent)
-    if _transmits_as(uplink, Digital):
-        high, low = uplink.link.extremes(uplink.clip)
-        return BitEvent(high, low, uplink.noise_power, sent)
-    if _transmits_as(uplink, Analog):
-        return GaussianEvent(2.0 * uplink.clip, uplink.noise_power, sent)
-    raise InvalidSetting(
-        f"no privacy guarantee is known for the {uplink.scheme} uplink ({type(uplink).__name__}): its worst-case"
-        " pair is not proven; use digital or analog, or switch privacy off"
+def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
+    """The error for a budget that not even the smallest gain is known to keep."""
+    return InvalidSetting(
+        f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
+        " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
+        " larger epsilon"
     )
 
 
-def _transmits_as(uplink: Uplink, kind: type[AnyKind]) -> TypeGuard[AnyKind]:
-    """Whether an uplink does what the proof for this kind is about: a subclass that clips, quantises or transmits in
-    its own way has none, whatever it is called."""
-    if not isinstance(uplink, kind) or type(uplink).symbols is not kind.symbols:
-        return False
-    if type(uplink).clipped is not Uplink.clipped:
-        return False
-    return not isinstance(uplink, Digital) or uplink.link.within_extremes
-
-
-def _event_of_example(uplink: Uplink, sent: Transmissions) -> Event:
-    r"""With examples clipped at c an entry of the sum moves by at most :math:`D = \min(2c, 2\ell)`."""
-    if uplink.example_clip is None:
-        raise InvalidSetting(
-            "neighbouring 'example' needs example_clip, the bound of one example's gradient entries; got none"
+def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
+    r""":math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` for values that move by the sensitivity
+    :math:`\Delta` before the gain :math:`A`."""
+    return float(
+        np.sqrt(
+            sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power
         )
-    # A whole device moves no further; and projecting onto a ball moves single entries further than examples did.
-    if uplink.example_clip >= uplink.clip or uplink.clips_norm:
-        return event_of(uplink, sent)
-    shift = 2.0 * uplink.example_clip
-    if _transmits_as(uplink, Digital):
-        if not uplink.link.proven or isinstance(uplink.link, Sign):
-            return event_of(uplink, sent)  # nothing is known between the ends, or a step reveals all the same
-        return MovingBitEvent(uplink.link, uplink.clip, shift, uplink.noise_power, sent)
-    if _transmits_as(uplink, Analog):
-        return GaussianEvent(shift, uplink.noise_power, sent)
-    return event_of(uplink, sent)
+    )
 
 
-def count_gains(gains: Array) -> Transmissions:
-    """Distinct gains with their counts; where there are many, rounded up to a few, which only costs privacy."""
-    flat = checks.finite_array("gain", np.ravel(gains))
-    flat = flat[flat > 0]  # a gain of 0 sends nothing
-    if flat.size == 0:
-        return ()
-    values, counts = np.unique(flat, return_counts=True)
-    if len(values) > MOST_GAINS:
-        edges = np.geomspace(values[0], values[-1], MOST_GAINS)
-        edges[-1] = values[-1]
-        level = np.searchsorted(edges, values * (1 - 1e-12))
-        counts = np.bincount(level, weights=counts, minlength=MOST_GAINS).astype(np.int64)
-        values, counts = np.maximum(edges[counts > 0], 0.0), counts[counts > 0]
-    return tuple((float(value), int(count)) for value, count in zip(values, counts, strict=True))
+def refuse_tails(what: str, criterion: str, why: str) -> Any:
+    """Raise if a criterion is not ``tight``."""
+    if criterion != "tight":
+        raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")

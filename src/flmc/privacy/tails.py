@@ -5,11 +5,12 @@ A sum X of independent losses exceeds epsilon with probability
 .. math:: \Pr(X > \epsilon) = \frac{1}{2\pi i}
           \int_{c - i\infty}^{c + i\infty} \frac{M(s)\,e^{-s\epsilon}}{s}\,ds, \qquad c > 0,
 
-M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly :math:`\sum_k e^{c k
-P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`, those with k > 0 vanish once epsilon + P
-is above every loss, so the error is known; the rest of the line is negligible, for at least as long as the integrand
-may take to come back. Where the integrand does not decay, because the losses are nearly discrete at high
-signal-to-noise ratio, a grid and FFT with losses rounded up give an upper bound instead."""
+M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly
+:math:`\sum_k e^{c k P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`,
+those with k > 0 vanish once epsilon + P is above every loss, so the error is known; the rest of the
+line is negligible, for at least as long as the integrand may take to come back. Where the integrand
+does not decay, because the losses are nearly discrete at high signal-to-noise ratio, a grid and FFT
+with losses rounded up give an upper bound instead."""
 
 from __future__ import annotations
 
@@ -20,20 +21,22 @@ from functools import cached_property
 
 import numpy as np
 
-from flmc.checks import Array, ComplexArray
-from flmc.privacy.lossgrid import LossGrid, compose
-from flmc.privacy.pair import REACH, BitPair
-from flmc.privacy.solve import largest_argument
-from flmc.special import ndtr
+from flmc.base.arrays import Array, ComplexArray
+from flmc.base.special import ndtr
+from flmc.privacy.bit_pair import REACH, BitPair
+from flmc.privacy.loss_grid import LossGrid, compose
+from flmc.privacy.root_finding import largest_argument
 
 _ALIASING = 40.0  # exp(-40) = 4e-18
 _MOST_POINTS = 1 << 10
 _FASTEST = 5e3
-"""Most radians per noise deviation that the quadrature of the moment generating function follows."""
+"""Most radians per noise deviation that the quadrature of the moment generating function
+follows."""
 _FLOOR = 1e-15
 """Probabilities below this are not resolved; it is added."""
 _DISTINCT = 2.0
-"""Amplitude over noise at which bits are received nearly without error, so that losses are nearly discrete."""
+"""Amplitude over noise at which bits are received nearly without error, so that losses are nearly
+discrete."""
 _LOUDEST = 40.0
 _STEEPEST = 3e3
 _CHUNK = 32
@@ -43,7 +46,8 @@ _GRID_POINTS = (1 << 16) - 64
 
 @dataclass(frozen=True)
 class LossLaw:
-    """The loss of a pair when the received value is normal about ``centres`` with ``weights`` (noise variance 1)."""
+    """The loss of a pair when the received value is normal about ``centres`` with ``weights``
+    (noise variance 1)."""
 
     pair: BitPair
     centres: tuple[float, ...]
@@ -69,14 +73,15 @@ class LossLaw:
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
 
     def node_width(self, fastest: float) -> float:
-        """A step that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the loss's singularities,
-        which lie at a distance of pi/(2 A) from the real line; a power of the root of two, so that it changes
-        rarely."""
+        """A step that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the loss's
+        singularities, which lie at a distance of pi/(2 A) from the real line; a power of the root
+        of two, so that it changes rarely."""
         wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
 
     def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
-        """ln E[exp(s loss)] and its slope; by few nodes, which large s may ask too much of, or ``exactly``."""
+        """ln E[exp(s loss)] and its slope; by few nodes, which large s may ask too much of, or
+        ``exactly``."""
         loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
         exponent = s * loss
         peak = float(exponent.max())
@@ -124,8 +129,9 @@ class LossLaw:
 
 
 def _audible(pair: BitPair) -> BitPair:
-    """Louder than this nothing changes: within reach of the noise a bit is received without error, and its loss is the
-    largest there is, but for exp(-2 * 40 * 30). But the quadrature would have to follow every step."""
+    """Louder than this nothing changes: within reach of the noise a bit is received without error,
+    and its loss is the largest there is, but for exp(-2 * 40 * 30). But the quadrature would have
+    to follow every step."""
     return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
 
 
@@ -133,9 +139,10 @@ Sum = Sequence[tuple[LossLaw, int]]
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
-    r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``, Pr(|X| > epsilon) for the loss under P of
-    symmetric pairs. There X under Q has the law of -X under P, so that :math:`\Pr(X < -\epsilon) = E[e^{-X}; X >
-    \epsilon]`. With ``quick`` a looser bound, which takes little time and is never below the other."""
+    r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``, Pr(|X| > epsilon) for
+    the loss under P of symmetric pairs. There X under Q has the law of -X under P, so that
+    :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`. With ``quick`` a looser bound, which takes
+    little time and is never below the other."""
     highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
@@ -156,20 +163,25 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
 
 
 def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
-    r""":math:`e^{K(s) - s\epsilon}` for one s > 0; for both sides :math:`1 + e^{-\epsilon}` times that. What is beyond
-    the noise's reach is not in K, and is added."""
+    r""":math:`e^{K(s) - s\epsilon}` for one s > 0; for both sides :math:`1 + e^{-\epsilon}` times
+    that. What is beyond the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
-    s = min(s, *(_STEEPEST / law.steepest for law, _ in parts))  # any s gives a bound, and large ones take many nodes
+    s = min(
+        s, *(_STEEPEST / law.steepest for law, _ in parts)
+    )  # any s gives a bound, and large ones take many nodes
     exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
     sides = 1.0 + math.exp(-epsilon) if both else 1.0
     return min(1.0, sides * math.exp(min(exponent, 0.0)) * (1 + 1e-6) + 2 * _FLOOR)
 
 
-def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float) -> float | None:
+def _by_contour(
+    parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float
+) -> float | None:
     """The integral; None where it does not converge."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
-    # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both` stays right of them.
+    # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both`
+    # stays right of them.
     sign = 1.0 if saddle >= 0 or both else -1.0
     c = max(saddle, 1.0 / spread) if sign > 0 else min(saddle, -1.0 / spread)
     period = max(_ALIASING / abs(c), top - epsilon if sign > 0 else epsilon + top, 12.0 * spread)
@@ -178,7 +190,9 @@ def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: flo
     lines = [(_Line(law, c, spacing), count) for law, count in parts]
 
     def terms(first: int) -> ComplexArray:
-        s: ComplexArray = np.asarray(c + 1j * spacing * np.arange(first, first + _CHUNK), dtype=np.complex128)
+        s: ComplexArray = np.asarray(
+            c + 1j * spacing * np.arange(first, first + _CHUNK), dtype=np.complex128
+        )
         kernel = 1.0 / s + math.exp(-epsilon) / (s + 1.0) if both else 1.0 / s
         exponent = sum(count * line.log_moment(first) for line, count in lines) - s * epsilon
         return np.asarray(np.exp(exponent) * kernel)
@@ -190,14 +204,16 @@ def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: flo
     decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
     if decay > math.log(1e-13 * abs(c)):
         return None
-    # Losses near two values, plus and minus the bound, make the integrand come back after pi/bound: it must have been
-    # negligible for as long as that.
+    # Losses near two values, plus and minus the bound, make the integrand come back after pi/bound:
+    # it must have been negligible for as long as that.
     revival = math.pi / max(law.pair.bound for law, _ in parts)
     total, quiet_since = 0.0, 0.0
     for first in range(0, _MOST_POINTS, _CHUNK):
         values = terms(first)
         index = np.arange(first, first + _CHUNK)
-        total += float((np.where(index == 0, 1.0, 2.0) * values.real).sum()) * spacing / (2 * math.pi)
+        total += (
+            float((np.where(index == 0, 1.0, 2.0) * values.real).sum()) * spacing / (2 * math.pi)
+        )
         loud = np.abs(values) * spacing * (index + 1) >= 1e-11 * max(abs(total), _FLOOR)
         if loud.any():
             quiet_since = spacing * float(index[loud][-1])
@@ -207,8 +223,8 @@ def _by_contour(parts: Sum, epsilon: float, both: bool, mean: float, spread: flo
 
 
 class _Line:
-    """The moment generating function of a law at c, c + i dt, c + 2 i dt, ...: a chunk at a time as one matrix
-    product."""
+    """The moment generating function of a law at c, c + i dt, c + 2 i dt, ...: a chunk at a time as
+    one matrix product."""
 
     def __init__(self, law: LossLaw, c: float, spacing: float) -> None:
         self._law, self._c, self._spacing = law, c, spacing
@@ -224,7 +240,8 @@ class _Line:
             self._weights = weights * np.exp(self._c * self._loss - self._peak)
             self._turns = _powers(np.exp(1j * self._spacing * self._loss), _CHUNK)
         start = self._weights * np.exp(1j * self._spacing * first * self._loss)
-        # Not a matrix product: so small a one costs more in waking BLAS's threads than in arithmetic.
+        # Not a matrix product: so small a one costs more in waking BLAS's threads than in
+        # arithmetic.
         return np.asarray(np.log(np.einsum("tn,n->t", self._turns, start)) + self._peak)
 
 
@@ -239,7 +256,8 @@ def _powers(base: ComplexArray, count: int) -> ComplexArray:
 
 
 def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
-    """About where K(s) - s epsilon is least: the integrand is largest at the real line and falls off fast."""
+    """About where K(s) - s epsilon is least: the integrand is largest at the real line and falls
+    off fast."""
 
     def slope(s: float) -> float:
         return sum(count * law.cumulant(s)[1] for law, count in parts) - epsilon
@@ -259,7 +277,9 @@ def _bracketed(slope: Callable[[float], float], spread: float) -> float:
 def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
     """Upper bound: every loss rounded up."""
     lowest = [float(law.pair.loss(np.array([min(law.centres) - REACH]))[0]) for law, _ in parts]
-    width = sum(count * (law.largest - low) for (law, count), low in zip(parts, lowest, strict=True))
+    width = sum(
+        count * (law.largest - low) for (law, count), low in zip(parts, lowest, strict=True)
+    )
     step = width / _GRID_POINTS
     composed = compose([(law.grid(step), count) for law, count in parts], wide=1 << 16)
     above = composed.losses > epsilon

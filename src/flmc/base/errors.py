@@ -1,0 +1,44 @@
+"""What can go wrong, one class per meaning. A user's mistake is :class:`InvalidSetting`, exit code
+2; a run that failed is :class:`RunFailed`, exit code 1."""
+
+from __future__ import annotations
+
+__all__ = [
+    "FlmcError",
+    "Interrupted",
+    "InvalidSetting",
+    "MissingExtra",
+    "RunFailed",
+    "UnknownPrivacy",
+]
+
+
+class FlmcError(Exception):
+    """Base of every error that flmc raises on purpose."""
+
+    exit_code = 1
+
+
+class InvalidSetting(FlmcError, ValueError):  # noqa: N818 (the name is part of the interface)
+    """A value outside its bounds: the message names the bound, the value given and what to
+    change."""
+
+    exit_code = 2
+
+
+class UnknownPrivacy(InvalidSetting):
+    """No privacy guarantee is known for what was asked; the message says why."""
+
+
+class RunFailed(FlmcError, RuntimeError):  # noqa: N818 (the name is part of the interface)
+    """A run could not go on; the message names round and data set."""
+
+
+class Interrupted(FlmcError, RuntimeError):  # noqa: N818 (not an error, but an end)
+    """A run was asked to stop, and did so between two rounds."""
+
+
+class MissingExtra(FlmcError, ImportError):  # noqa: N818 (the name is part of the interface)
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    exit_code = 2

@@ -1,0 +1,67 @@
+"""`flmc audit`: attack the uplink of a plan."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.cli.options import with_settings
+from flmc.cli.output import Json, print_json
+from flmc.settings.assembly import assemble
+from flmc.settings.schema import Settings
+
+
+@with_settings
+def audit_command(
+    settings: Settings,
+    trials: Annotated[
+        int, typer.Option("--trials", help="transmissions in each of the two worlds")
+    ] = 200_000,
+    audit_rounds: Annotated[
+        int, typer.Option("--audit-rounds", help="length of the short run")
+    ] = 4,
+    json_: Json = False,
+) -> None:
+    """Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's
+    upper bound, for one round and for a short run. Exit code 1 if the attack refutes the
+    accountant."""
+    from flmc.evaluation.auditing import Scene, audit
+    from flmc.views.progress import show_progress
+
+    if settings.scheme == "ideal":
+        raise InvalidSetting(
+            "scheme must be digital or analog: the ideal uplink states no privacy to audit"
+        )
+    if settings.neighbouring == "example":
+        raise InvalidSetting("an audit attacks whole devices: use neighbouring = 'device'")
+    checks.at_least("audit_rounds", audit_rounds, 1)
+    plan = assemble(settings).plan(settings, forecast=False)
+    found = []
+    for rounds in dict.fromkeys((1, audit_rounds)):
+        with show_progress(f"attacking {rounds} rounds") as progress:
+            found.append(
+                audit(
+                    Scene.of_plan(plan, rounds),
+                    settings.delta,
+                    trials,
+                    settings.seed,
+                    progress=progress,
+                )
+            )
+    if json_:
+        print_json(
+            {"audits": [each.to_document() for each in found], "gain": float(plan.gain.max())}
+        )
+    else:
+        for each in found:
+            typer.echo(str(each))
+    broken = [each for each in found if each.broken]
+    if broken:
+        worst = broken[0]
+        raise RunFailed(
+            f"over {worst.num_rounds} rounds epsilon is at least {worst.lower:.4g}, and the"
+            f" accountant states {worst.upper:.4g}: the mechanism or the accountant is broken"
+        )

@@ -1,0 +1,63 @@
+"""Every setting as an option of a command, from the one schema."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flmc.runs.sweep_grid import read_grid
+from flmc.settings.schema import Settings, choices_of, merge, read_file
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for every setting, with its description and default from the
+    schema.
+
+    The command is called with ``settings`` in place of them, or with ``grid`` if it takes that.
+    Values arrive as text: the schema parses and checks them, whether they come from options or from
+    a file."""
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "grid")]
+    sweeps = "grid" in inspect.signature(command).parameters
+    options = [_option(name) for name in Settings.model_fields]
+    file = Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="settings in a TOML file")
+    ]
+    every = [inspect.Parameter("config", keyword, default=None, annotation=file), *options, *own]
+
+    def called(config: Path | None, **values: Any) -> None:
+        given = {name: values.pop(name) for name in list(values) if name in Settings.model_fields}
+        options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
+        document = {} if config is None else read_file(config)
+        if sweeps:
+            command(grid=read_grid(document, options), **values)
+        else:
+            command(settings=merge(document, options), **values)
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    called.__annotations__ = {p.name: p.annotation for p in every}
+    return called
+
+
+def _option(name: str) -> inspect.Parameter:
+    field = Settings.model_fields[name]
+    shown = "" if field.default is None else f" [default: {field.default}]"
+    choices = choices_of(name)
+    metavar = "|".join(choices) if choices else "VALUE"
+    option = typer.Option(
+        "--" + name.replace("_", "-"), metavar=metavar, help=f"{field.description}{shown}"
+    )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, option])
+
+
+def _from_text(name: str, text: str) -> Any:
+    """Lists are written with commas; everything else the schema reads from text."""
+    return text.split(",") if name == "gain" and "," in text else text

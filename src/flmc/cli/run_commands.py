@@ -1,0 +1,136 @@
+"""`flmc run`, `flmc resume` and `flmc ledger`: simulate, go on, and what was spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flmc.base.errors import InvalidSetting
+from flmc.base.tables import Listing, Row
+from flmc.cli.options import with_settings
+from flmc.cli.output import Json, print_json
+from flmc.cli.signals import stopping_at_signals
+from flmc.runs.execution import resume, run
+from flmc.runs.ledger_cost import spent_under
+from flmc.runs.records import check_new, clean_up, describe, is_finished, load
+from flmc.runs.results import Result
+from flmc.sampling.engines import choose_engine
+from flmc.settings.assembly import assemble, make_limits, make_uplink
+from flmc.settings.schema import Settings, merge
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="what `flmc run --out` made")]
+
+
+@with_settings
+def run_command(
+    settings: Settings,
+    json_: Json = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="keep a record in a new directory")
+    ] = None,
+) -> None:
+    """Simulate, and print metrics against the exact posterior with their standard errors."""
+    from flmc.views.progress import show_progress
+    from flmc.views.terminal import show
+
+    if out is not None:
+        check_new(out)
+    problem = assemble(settings)
+    planned = problem.plan(settings)
+    choose_engine(
+        settings.engine, planned, problem.model
+    )  # or say why it cannot run, before anything is printed
+    if not json_:
+        show(planned.listing(), "")
+    with show_progress("simulating") as progress, stopping_at_signals() as stop:
+        result = run(
+            planned,
+            problem.model,
+            settings.seed,
+            settings.num_chains,
+            keep_draws=out is not None,
+            engine=settings.engine,
+            threads=settings.threads,
+            progress=progress,
+            out=out,
+            settings=settings.model_dump(exclude_defaults=True),
+            checkpoint_rounds=settings.checkpoint_rounds,
+            stop=stop,
+        )
+    _answer(result, out, json_)
+
+
+def _answer(result: Result, out: Path | None, json_: bool) -> None:
+    if json_:
+        print_json(result.to_document())
+        return
+    from flmc.views.terminal import show
+
+    show(result.listing(), *([] if out is None else [f"record: {out}"]))
+
+
+def resume_command(
+    directory: Directory,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="of the numba engine; default: all")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Go on with a recorded run after an interruption, to the identical result."""
+    from flmc.views.progress import show_progress
+
+    asked = describe(directory)
+    if is_finished(directory):
+        _show_finished(directory, json_)
+        return
+    if asked.get("settings") is None:
+        raise InvalidSetting(
+            f"the run in {str(directory)!r} was made in Python: go on there, with flmc.resume"
+        )
+    settings = merge({}, asked["settings"])
+    problem = assemble(settings)
+    with show_progress("simulating") as progress, stopping_at_signals() as stop:
+        result = resume(
+            directory,
+            problem.plan(settings),
+            problem.model,
+            threads=settings.threads if threads is None else threads,
+            progress=progress,
+            stop=stop,
+        )
+    _answer(result, directory, json_)
+
+
+def _show_finished(directory: Path, json_: bool) -> None:
+    finished = load(directory).result or {}
+    if json_:
+        print_json(finished)
+    else:
+        metrics = (finished.get("metrics") or {}).items()
+        rows = tuple(Row(name, f"{value['mean']:.5g}") for name, value in metrics)
+        typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
+    clean_up(directory)
+
+
+def ledger_command(directory: Directory, json_: Json = False) -> None:
+    """What a recorded run has spent: epsilon against round, for the device that spent most, and a
+    picture."""
+    from flmc.views.ledger_figure import draw_ledger_file
+
+    record = load(directory)
+    if record.ledger and record.asked.get("settings") is None:
+        raise InvalidSetting(
+            f"{str(directory)!r} was made from Python, with a plan that is known there only: use"
+            " flmc.spent(flmc.load(DIR), plan)"
+        )
+    settings = merge({}, record.asked.get("settings") or {})
+    curve = spent_under(record, make_uplink(settings), make_limits(settings))
+    if json_:
+        print_json(curve.to_document())
+        return
+    typer.echo(str(curve))
+    picture = draw_ledger_file(curve, directory)
+    if picture is not None:
+        typer.echo(f"picture: {picture}")

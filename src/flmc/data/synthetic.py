@@ -1,0 +1,204 @@
+"""Synthetic data: the paper's linear regression, for any number of samples, entries and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.base.randomness import Purpose, generator
+from flmc.data.linear import LinearData, LinearStatistics
+from flmc.data.splits import split_evenly
+
+PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
+"""The paper's ground truth, section IV."""
+
+KINDS = ("examples", "sufficient")
+"""Synthetic data as examples, or straight as sufficient statistics."""
+
+_NUMBERS_AT_ONCE = 4_000_000
+
+
+def draw_linear(
+    seed: int,
+    *,
+    num_samples: int = 1200,
+    dim: int = 5,
+    num_devices: int = 20,
+    device_sizes: Sequence[int] | None = None,
+    theta: Sequence[float] | Array | None = None,
+    noise_variance: float = 1.0,
+    num_experiments: int | None = None,
+) -> LinearData:
+    r"""Features :math:`u \sim N(0, I)` and targets :math:`v = u^\top\theta^* + N(0, \sigma^2)`.
+
+    ``theta`` defaults to the paper's ground truth, repeated or cut to ``dim`` entries. Samples are
+    dealt to devices evenly, or as ``device_sizes`` says. With ``num_experiments`` the arrays get a
+    leading axis; data set number e is the same whatever their number."""
+    checks.fits("the examples", 8.0 * num_samples * (dim + 1) * (num_experiments or 1))
+    sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
+    checks.positive("noise_variance", noise_variance)
+    if num_experiments is None:
+        return LinearData(*_draw_one(seed, 0, num_samples, truth, noise_variance), sizes)
+    return _draw_several(
+        seed,
+        range(checks.at_least("num_experiments", num_experiments, 1)),
+        sizes,
+        truth,
+        noise_variance,
+    )
+
+
+def draw_linear_statistics(
+    seed: int,
+    *,
+    num_experiments: int,
+    num_samples: int = 1200,
+    dim: int = 5,
+    num_devices: int = 20,
+    device_sizes: Sequence[int] | None = None,
+    theta: Sequence[float] | Array | None = None,
+    noise_variance: float = 1.0,
+    kind: str = "examples",
+) -> DrawnStatistics:
+    """Sufficient statistics of many data sets, drawn when they are needed.
+
+    With kind `examples` they are those of the very data sets that :func:`draw_linear` draws; with
+    `sufficient` they are drawn directly, which is faster and exact in law, but gives other data
+    sets."""
+    if kind == "examples":
+        checks.fits("the examples of one data set", 8.0 * num_samples * (dim + 1))
+    checks.fits("the statistics of one data set", 8.0 * num_devices * dim**2)
+    checks.fits("the posteriors of all data sets", 16.0 * num_experiments * dim**2)
+    sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
+    checks.one_of("kind", kind, KINDS)
+    checks.positive("noise_variance", noise_variance)
+    checks.at_least("num_experiments", num_experiments, 1)
+    return DrawnStatistics(seed, num_experiments, sizes, truth, noise_variance, kind)
+
+
+@dataclass(frozen=True)
+class DrawnStatistics:
+    """Data sets known by their seed: each is drawn when it is asked for, and is the same whatever
+    is asked."""
+
+    seed: int
+    num_experiments: int
+    device_sizes: tuple[int, ...]
+    theta: Array
+    noise_variance: float
+    kind: str
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices hold data."""
+        return len(self.device_sizes)
+
+    @property
+    def dim(self) -> int:
+        """Entries of theta."""
+        return len(self.theta)
+
+    def rows(self, experiments: range) -> LinearStatistics:
+        """The sufficient statistics of some data sets."""
+        gram = np.empty((len(experiments), self.num_devices, self.dim, self.dim))
+        moment = np.empty(gram.shape[:-1])
+        at_once = self._at_once
+        for first in range(experiments.start // at_once * at_once, experiments.stop, at_once):
+            block = range(first, first + at_once)
+            wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
+            place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
+            part = self._draw(block, wanted)
+            gram[place], moment[place] = part.gram, part.moment
+        return LinearStatistics(gram, moment)
+
+    @property
+    def _at_once(self) -> int:
+        if self.kind == "examples":
+            return max(1, _NUMBERS_AT_ONCE // (sum(self.device_sizes) * self.dim))
+        # Data sets that share a stream: part of what a seed means, so it must not depend on how
+        # many there are.
+        return max(1, min(64, _NUMBERS_AT_ONCE // (4 * self.num_devices * self.dim**2)))
+
+    def _draw(self, block: range, wanted: range) -> LinearStatistics:
+        """The wanted ones of a block of data sets."""
+        if self.kind == "examples":
+            several = _draw_several(
+                self.seed, wanted, self.device_sizes, self.theta, self.noise_variance
+            )
+            return several.to_statistics()
+        return self._bartlett(block).rows(
+            range(wanted.start - block.start, wanted.stop - block.start)
+        )
+
+    def _bartlett(self, block: range) -> LinearStatistics:
+        r"""Bartlett's decomposition: with n normal inputs of m entries, n >= m, :math:`G = A
+        A^\top` where A is lower triangular, :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and
+        standard normals lie below. Given the inputs the moment is :math:`G\theta + \sigma N(0, G)`,
+        so :math:`G\theta + \sigma A z`. A device with fewer than m examples gets its inputs as the
+        columns of A instead."""
+        rng = generator(self.seed, Purpose.DATA, block.start, 1)
+        shape = (len(block), self.num_devices, self.dim)
+        root = np.tril(rng.standard_normal((*shape, self.dim)), -1)
+        freedom = np.subtract.outer(np.array(self.device_sizes), np.arange(self.dim))
+        entry = np.arange(self.dim)
+        root[..., entry, entry] = np.sqrt(rng.chisquare(np.maximum(freedom, 1), shape))
+        for device in np.flatnonzero(np.array(self.device_sizes) < self.dim):
+            root[:, device] = 0.0
+            few = self.device_sizes[device]
+            root[:, device, :, :few] = rng.standard_normal((len(block), self.dim, few))
+        gram = root @ np.swapaxes(root, 2, 3)
+        noise = np.einsum("ekij,ekj->eki", root, rng.standard_normal(shape))
+        return LinearStatistics(gram, gram @ self.theta + np.sqrt(self.noise_variance) * noise)
+
+
+def _draw_several(
+    seed: int, experiments: range, sizes: tuple[int, ...], theta: Array, noise_variance: float
+) -> LinearData:
+    pairs = [
+        _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
+    ]
+    return LinearData(
+        np.stack([features for features, _ in pairs]),
+        np.stack([targets for _, targets in pairs]),
+        sizes,
+    )
+
+
+def _draw_one(
+    seed: int, experiment: int, num_samples: int, theta: Array, noise_variance: float
+) -> tuple[Array, Array]:
+    rng = generator(seed, Purpose.DATA, experiment)
+    features = rng.standard_normal((num_samples, len(theta)))
+    targets = features @ theta + np.sqrt(noise_variance) * rng.standard_normal(num_samples)
+    return features, targets
+
+
+def _problem(
+    num_samples: int,
+    dim: int,
+    num_devices: int,
+    device_sizes: Sequence[int] | None,
+    theta: Sequence[float] | Array | None,
+) -> tuple[tuple[int, ...], Array]:
+    """Device sizes and ground truth, checked."""
+    checks.at_least("num_samples", num_samples, 1)
+    checks.at_least("dim", dim, 1)
+    if device_sizes is None:
+        sizes = split_evenly(num_samples, num_devices)
+    else:
+        sizes = tuple(
+            checks.at_least("each device's number of samples", size, 0) for size in device_sizes
+        )
+        if not sizes or sum(sizes) != num_samples:
+            raise InvalidSetting(
+                f"device_sizes must add up to num_samples = {num_samples}, got {sum(sizes)}"
+            )
+    truth = np.resize(PAPER_THETA, dim) if theta is None else checks.finite_array("theta", theta)
+    if truth.shape != (dim,):
+        raise InvalidSetting(f"theta must have dim = {dim} entries, got {truth.shape}")
+    return sizes, truth

@@ -1,0 +1,206 @@
+r"""How close the draws are to the exact posterior :math:`N(\mu, \Sigma)`.
+
+The MSE is the mean over kept rounds of :math:`\|\theta - \mu\|^2`. Exact posterior samples have MSE
+= trace(Sigma), *not* zero: a smaller MSE means a collapsed sampler, so it is never reported alone.
+Covariances are pooled over chains and kept rounds about the pooled mean, per data set. Standard
+errors are over data sets, or a jackknife over batches of chains where there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.models.distributions import Gaussian
+from flmc.sampling.moments import Moments
+
+
+class Estimate(NamedTuple):
+    """A mean and its standard error (NaN where there is nothing to estimate it from)."""
+
+    mean: float
+    se: float
+
+    @classmethod
+    def over(cls, values: Array) -> Estimate:
+        """Of values of independent data sets (experiment)."""
+        return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g}" + ("" if np.isnan(self.se) else f" ± {self.se:.2g}")
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Quality of the draws; each with a standard error."""
+
+    mse: Estimate
+    variance_ratio: Estimate
+    """trace(Cov)/trace(Sigma)"""
+    variance_ratio_smallest: Estimate
+    """Over the posterior's eigen-directions."""
+    variance_ratio_largest: Estimate
+    wasserstein2_squared: Estimate
+    """Squared 2-Wasserstein distance from the Gaussian fitted to the draws to the posterior."""
+    mean_error_squared: Estimate
+    """Squared distance of the pooled mean from the posterior mean."""
+    posterior_trace: float
+    """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
+    num_draws: int
+    """Draws per data set, chains times kept rounds."""
+    independent_draws: float
+    """How many independent draws they are worth, from the Langevin equation's own memory."""
+    wasserstein2_floor: float
+    """Expected squared distance of exact posterior samples with the same memory: what perfection
+    would show."""
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics by name."""
+        pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return {name: value for name, value in pairs if isinstance(value, Estimate)}
+
+
+def measure(
+    moments: Moments, posterior: Gaussian, effective_step_size: float | None, num_chains: int
+) -> Metrics:
+    """Compare the sums of a run with the posterior."""
+    compare = _Comparison(posterior)
+    estimates = {name: _estimate(moments, value) for name, value in compare.statistics().items()}
+    num_draws = int(moments.counts.sum())
+    shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
+    return Metrics(
+        **estimates,
+        posterior_trace=float(compare.trace.mean()),
+        num_draws=num_draws,
+        independent_draws=compare.independent_draws(*shape),
+        wasserstein2_floor=compare.floor(*shape),
+    )
+
+
+def squared_errors(moments: Moments) -> Array:
+    """MSE of every data set, (experiment): the mean over chains and kept rounds of the squared
+    distance from the centre of the moments, which is the posterior mean where that is known."""
+    return _second_trace(moments.products.sum(axis=1) / moments.counts.sum())
+
+
+def pooled_variance_ratios(moments: Moments, posterior: Gaussian) -> Array:
+    """Variance over that of the posterior, about the exact posterior means: values (experiment)
+    whose mean is the ratio.
+
+    A single chain's variance about its own mean is too small, by how much depends on its memory. So
+    deviations from the exact means are pooled over data sets, less the shift that they have in
+    common. It needs many data sets, and only then says the same as ``variance_ratio`` does with
+    many chains of one."""
+    common = (moments.sums.sum(axis=1) / moments.counts.sum()).mean(axis=0)
+    trace = np.trace(posterior.covariance, axis1=1, axis2=2).mean()
+    return np.asarray((squared_errors(moments) - common @ common) / trace)
+
+
+def _second_trace(second: Array) -> Array:
+    return np.asarray(np.trace(second, axis1=1, axis2=2))
+
+
+Statistic = Callable[[Array, Array], Array]
+"""Mean deviation (experiment, dim) and mean product of deviations (experiment, dim, dim) to one
+value per data set."""
+
+
+class _Comparison:
+    """The posterior in its eigen-directions."""
+
+    def __init__(self, posterior: Gaussian) -> None:
+        self.values, self.directions = np.linalg.eigh(posterior.covariance)
+        self.trace = self.values.sum(axis=1)
+
+    def statistics(self) -> dict[str, Statistic]:
+        return {
+            "mse": lambda shift, second: _second_trace(second),
+            "variance_ratio": lambda shift, second: (
+                (_second_trace(second) - np.square(shift).sum(axis=1)) / self.trace
+            ),
+            "variance_ratio_smallest": lambda shift, second: self._ratios(shift, second).min(
+                axis=1
+            ),
+            "variance_ratio_largest": lambda shift, second: self._ratios(shift, second).max(axis=1),
+            "wasserstein2_squared": self._wasserstein2_squared,
+            "mean_error_squared": lambda shift, second: np.square(shift).sum(axis=1),
+        }
+
+    def _rotated(self, shift: Array, second: Array) -> Array:
+        """Covariance in the eigen-directions."""
+        covariance = second - shift[:, :, None] * shift[:, None, :]
+        return np.asarray(np.swapaxes(self.directions, 1, 2) @ covariance @ self.directions)
+
+    def _ratios(self, shift: Array, second: Array) -> Array:
+        return np.asarray(np.diagonal(self._rotated(shift, second), axis1=1, axis2=2) / self.values)
+
+    def _wasserstein2_squared(self, shift: Array, second: Array) -> Array:
+        r""":math:`\|\bar\theta - \mu\|^2 + \operatorname{tr}(C + \Sigma - 2(\Sigma^{1/2} C
+        \Sigma^{1/2})^{1/2})`."""
+        covariance = self._rotated(shift, second)
+        root = np.sqrt(self.values)
+        inner = np.linalg.eigvalsh(root[:, :, None] * covariance * root[:, None, :])
+        cross = np.sqrt(np.maximum(inner, 0.0)).sum(axis=1)
+        distance = (
+            np.square(shift).sum(axis=1)
+            + np.trace(covariance, axis1=1, axis2=2)
+            + self.trace
+            - 2 * cross
+        )
+        return np.asarray(np.maximum(distance, 0.0))
+
+    def memory(self, effective_step_size: float | None) -> Array:
+        r"""Correlation of successive rounds along each direction, :math:`\rho_i = 1 -
+        \eta_{\text{eff}}/v_i`; 1 where it is not known."""
+        if effective_step_size is None:
+            return np.ones_like(self.values)
+        return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
+
+    def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
+        """How many independent draws estimate the mean as well."""
+        weight = np.average(_variance_of_mean(memory, num_kept), axis=1, weights=self.values)
+        return float(num_chains / weight.mean())
+
+    def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
+        r"""Expected squared W2 of exact draws with this memory to first order, in the eigenvalues
+        :math:`v` of Sigma: :math:`\sum_i v_i w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i
+        v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the chains; w is the variance of the mean of a chain's
+        draws. The first sum is the mean's part, the second the covariance's."""
+        v = self.values
+        mean_part = (v * _variance_of_mean(memory, num_kept)).sum(axis=1)
+        both = _variance_of_mean(memory[:, :, None] * memory[:, None, :], num_kept)
+        pairs = v[:, :, None] * v[:, None, :] / (v[:, :, None] + v[:, None, :]) * both
+        covariance_part = 0.5 * (pairs.sum(axis=(1, 2)) + np.trace(pairs, axis1=1, axis2=2))
+        return float(np.mean(mean_part + covariance_part) / num_chains)
+
+
+def _variance_of_mean(rho: Array, n: int) -> Array:
+    r"""Variance of the mean of n successive values of a unit autoregression:
+    :math:`\frac1n\bigl[\frac{1+\rho}{1-\rho} - \frac{2\rho(1-\rho^n)}{n(1-\rho)^2}\bigr]`, 1 for
+    :math:`\rho = 1`."""
+    r = np.minimum(rho, 1.0 - 1e-6)
+    return np.asarray(((1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)) / n)
+
+
+def _estimate(moments: Moments, statistic: Statistic) -> Estimate:
+    sums, products, counts = moments.sums, moments.products, moments.counts
+    total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
+    values = statistic(total_sum / total, total_product / total)
+    if len(values) > 1:
+        return Estimate.over(values)
+    batches = len(counts)
+    if batches == 1:
+        return Estimate(float(values[0]), float("nan"))
+    left_out = [
+        statistic(
+            (total_sum - sums[:, b]) / (total - counts[b]),
+            (total_product - products[:, b]) / (total - counts[b]),
+        )[0]
+        for b in range(batches)
+    ]
+    return Estimate(float(values[0]), float(np.std(left_out) * np.sqrt(batches - 1)))

@@ -1,0 +1,126 @@
+r"""Whether draws can come from a posterior that is not known, from its gradient alone.
+
+For draws from a density proportional to :math:`e^{-U}` integration by parts (Stein's identity)
+gives, for every entry,
+
+.. math:: E[\partial_i U] = 0, \qquad E[(\theta_i - \bar\theta_i)\,\partial_i U] = 1,
+
+and at temperature T, with density proportional to :math:`e^{-U/T}`, the second is T: so it measures
+how much wider than the posterior the draws are, whatever the posterior's shape. For a mean that is
+off by d the first is about :math:`\Sigma^{-1} d`. It needs the true gradients of all devices at the
+draws, so it belongs to a simulation, not to a deployment."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.tables import Row
+from flmc.models.model import Model
+
+_MOST_DRAWS = 2000
+_FEWEST_DRAWS = 40
+_NARROW, _WIDE = 0.8, 1.25
+"""Variance ratios that are worth a warning, beyond four standard errors."""
+_SHIFTED = 0.5
+"""Standard deviations by which the mean may be off without one."""
+
+
+class Evidence(NamedTuple):
+    """Of the first data set, with standard errors over chains (NaN for one chain)."""
+
+    variance_ratio: float
+    """Mean over entries of :math:`E[(\\theta_i - \\bar\\theta_i)\\,\\partial_i U]`; 1 is right."""
+    variance_ratio_se: float
+    smallest: float
+    """Of the entries."""
+    largest: float
+    mean_shift: float
+    """Largest over entries, in posterior standard deviations."""
+    mean_shift_se: float
+
+    def to_document(self) -> dict[str, Any]:
+        """For JSON; what is not a number is null."""
+        return {
+            name: value if math.isfinite(value) else None for name, value in self._asdict().items()
+        }
+
+    @property
+    def rows(self) -> list[Row]:
+        """For whoever shows a result."""
+        ratio = f"{self.variance_ratio:.3g}{_plus_minus(self.variance_ratio_se)} (1 is right)"
+        shift = (
+            f"{self.mean_shift:.2g}{_plus_minus(self.mean_shift_se)} posterior sd in the worst"
+            " entry"
+        )
+        return [
+            Row(
+                "variance ratio, by Stein",
+                f"{ratio}; {self.smallest:.3g} to {self.largest:.3g} over entries",
+            ),
+            Row("mean off by about", shift),
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against the draws."""
+        found = []
+        cures = (
+            "gradients may be too large for clip or link, the link too steep, or smoothness too"
+            " small for the step"
+        )
+        off = abs(self.variance_ratio - 1) > 4 * self.variance_ratio_se
+        if off and not _NARROW < self.variance_ratio < _WIDE:
+            kind = "wide" if self.variance_ratio > 1 else "narrow"
+            found.append(
+                f"the draws are too {kind}, {self.variance_ratio:.3g} times the posterior's"
+                f" variance: {cures}"
+            )
+        if self.mean_shift > max(_SHIFTED, 4 * self.mean_shift_se):
+            found.append(
+                f"the mean of the draws is about {self.mean_shift:.2g} posterior standard"
+                f" deviations off: {cures}, or devices differ so much that clipping or a curved"
+                " link outvotes them"
+            )
+        return found
+
+
+def _plus_minus(se: float) -> str:
+    return "" if math.isnan(se) else f" ± {se:.1g}"
+
+
+def examine(model: Model, draws: Array) -> Evidence | None:
+    """From draws (chain, draw, dim) of the first data set; None where they are too few, or
+    gradients not finite."""
+    num_chains, num_draws, dim = draws.shape
+    theta = draws[:, :: max(1, num_chains * num_draws // _MOST_DRAWS)]
+    if theta.shape[0] * theta.shape[1] < _FEWEST_DRAWS:
+        return None
+    gradient = (
+        model.gradient(theta.reshape(1, -1, dim), slice(0, 1)).sum(axis=2).reshape(theta.shape)
+    )
+    deviation = theta - theta.mean(axis=(0, 1))
+    variance = np.square(deviation).mean(axis=(0, 1))
+    if not np.isfinite(gradient).all() or not (variance > 0).all():
+        return None
+    by_chain = (deviation * gradient).mean(axis=1)  # (chain, dim)
+    ratio, entries = by_chain.mean(), by_chain.mean(axis=0)
+    covariance = np.einsum("cdi,cdj->ij", deviation, deviation) / (theta.size / dim)
+    # At temperature T the covariance is T times the posterior's.
+    shift = gradient.mean(axis=1) @ covariance / (np.sqrt(variance) * math.sqrt(max(ratio, 1e-12)))
+    worst = int(np.argmax(np.abs(shift.mean(axis=0))))
+    return Evidence(
+        float(ratio),
+        _standard_error(by_chain.mean(axis=1)),
+        float(entries.min()),
+        float(entries.max()),
+        float(abs(shift[:, worst].mean())),
+        _standard_error(shift[:, worst]),
+    )
+
+
+def _standard_error(values: Array) -> float:
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan

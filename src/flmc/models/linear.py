@@ -1,0 +1,168 @@
+r"""Bayesian linear regression, :math:`v = u^\top\theta + \text{noise}`, held as sufficient
+statistics per device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.clipping import clip
+from flmc.base.errors import InvalidSetting
+from flmc.data.linear import LinearData, StatisticsSource
+from flmc.models.distributions import Gaussian, Normal
+from flmc.models.model import Model, Quadratic
+
+_MOST_HELD = 20_000_000
+"""Numbers of local costs that a model keeps in memory: 160 MB."""
+
+
+class LinearGaussian(Model):
+    r"""Linear regression with known noise variance and a Gaussian prior.
+
+    :math:`f_k(\theta) = \frac{1}{2\sigma^2}\sum_{n \in D_k}(v_n - u_n^\top\theta)^2 +
+    \frac{1}{2K}(\theta-\theta_0)^\top\Lambda(\theta-\theta_0)`, so :math:`\nabla f_k = H_k\theta -
+    b_k` with :math:`H_k = G_k/\sigma^2 + \Lambda/K`. The posterior is normal with precision
+    :math:`\sum_k H_k`. ``prior_precision`` :math:`\Lambda` is a number, a vector or a positive
+    definite matrix."""
+
+    posterior: Gaussian
+    smoothness: float
+    convexity: float
+
+    def __init__(
+        self,
+        data: LinearData | StatisticsSource,
+        *,
+        prior_precision: float | Array = 1.0,
+        prior_mean: float | Array = 0.0,
+        noise_variance: float = 1.0,
+    ) -> None:
+        self._examples = data if isinstance(data, LinearData) else None
+        self._source: StatisticsSource = (
+            data.to_statistics() if isinstance(data, LinearData) else data
+        )
+        source = self._source
+        self.num_experiments, self.num_devices, self.dim = (
+            source.num_experiments,
+            source.num_devices,
+            source.dim,
+        )
+        self._variance = checks.positive("noise_variance", noise_variance)
+        self._precision = _as_matrix(prior_precision, self.dim)
+        mean = checks.finite_array("prior_mean", prior_mean)
+        if mean.shape not in ((), (self.dim,)):
+            raise InvalidSetting(
+                f"prior_mean must be a number or {self.dim} numbers, got the shape {mean.shape}"
+            )
+        mean = np.broadcast_to(mean, (self.dim,))
+        self._pull = self._precision @ mean
+        # A start is drawn entry by entry; for a full precision matrix the marginal standard
+        # deviations serve.
+        self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self._precision))))
+        self._stacked: tuple[slice, Array, Array] | None = None
+        # What does not fit is drawn again when it is needed; statistics that were given are there
+        # in any case.
+        each = self.num_devices * self.dim * (self.dim + 1)
+        self._held: Quadratic | None = None
+        if each * self.num_experiments <= _MOST_HELD:
+            self._held = self._costs(range(self.num_experiments))
+        self._find_posterior(max(1, _MOST_HELD // (8 * each)))
+
+    def _find_posterior(self, at_once: int) -> None:
+        """Mean and covariance of every data set, a few at a time, and the extreme curvatures."""
+        mean = np.empty((self.num_experiments, self.dim))
+        covariance = np.empty((*mean.shape, self.dim))
+        extremes = []
+        for first in range(0, self.num_experiments, at_once):
+            part = slice(first, min(first + at_once, self.num_experiments))
+            costs = self.quadratic(part)
+            precision = costs.hessian.sum(axis=1)
+            mean[part] = np.linalg.solve(precision, costs.offset.sum(axis=1)[..., None])[..., 0]
+            inverse = np.linalg.inv(precision)
+            covariance[part] = (inverse + np.swapaxes(inverse, 1, 2)) / 2
+            eigenvalues = np.linalg.eigvalsh(precision)
+            extremes.append((eigenvalues.min(), eigenvalues.max()))
+        self.posterior = Gaussian(mean, covariance)
+        self.convexity, self.smoothness = float(np.min(extremes)), float(np.max(extremes))
+
+    def _costs(self, experiments: range) -> Quadratic:
+        statistics = self._source.rows(experiments)
+        costs = Quadratic(statistics.gram / self._variance, statistics.moment / self._variance)
+        for likelihood, prior in zip(costs, (self._precision, self._pull), strict=True):
+            likelihood += prior / self.num_devices  # in place: there may be many data sets
+        return costs
+
+    def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
+        """Curvature H_k (experiment, device, dim, dim) and constant part b_k (experiment, device,
+        dim) of the local gradients of some data sets."""
+        if self._held is not None:
+            return Quadratic(*(array[experiments] for array in self._held))
+        return self._costs(range(*experiments.indices(self.num_experiments)))
+
+    def clipped_gradient(
+        self, theta: Array, example_clip: float, experiments: slice = slice(None)
+    ) -> Array:
+        r""":math:`\sum_{n \in D_k} \mathrm{clip}(u_n (u_n^\top\theta - v_n)/\sigma^2) +
+        \Lambda(\theta - \theta_0)/K` for every device."""
+        if self._examples is None:
+            raise InvalidSetting(
+                "example_clip needs examples, and this model has sufficient statistics only: make"
+                " it from flmc.data.draw_linear, or LinearData of your own"
+            )
+        examples = self._examples
+        features = examples.features.reshape(self.num_experiments, -1, self.dim)[experiments]
+        targets = examples.targets.reshape(self.num_experiments, -1)[experiments]
+        prior = (theta @ self._precision - self._pull) / self.num_devices
+        local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
+        ends = np.cumsum(examples.device_sizes)
+        for e in range(len(theta)):
+            for k, (end, size) in enumerate(zip(ends, examples.device_sizes, strict=True)):
+                u, v = features[e, end - size : end], targets[e, end - size : end]
+                with np.errstate(over="ignore", invalid="ignore"):
+                    residual = (theta[e] @ u.T - v) / self._variance
+                    for i in range(self.dim):
+                        # Every example by itself: one that is not a number must not silence the
+                        # others.
+                        local[e, :, k, i] = clip(residual * u[:, i], example_clip).sum(axis=1)
+        return local + prior[:, :, None]
+
+    @property
+    def hessian(self) -> Array:
+        """Curvature of each local cost, (experiment, device, dim, dim)."""
+        return self.quadratic().hessian
+
+    @property
+    def offset(self) -> Array:
+        """The constant part b_k of each local gradient, (experiment, device, dim)."""
+        return self.quadratic().offset
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """H_k theta - b_k for every device at once."""
+        held = self._stacked
+        if held is None or held[0] != experiments:
+            # Laid out so that all devices of a data set are one matrix product; an engine asks many
+            # times for the same.
+            hessian, offset = self.quadratic(experiments)
+            side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
+            held = self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])
+        _, stacked, shift = held
+        local: Array = (theta @ stacked).reshape(*theta.shape[:2], self.num_devices, self.dim)
+        local -= shift
+        return local
+
+
+def _as_matrix(prior_precision: float | Array, dim: int) -> Array:
+    precision = checks.finite_array("prior_precision", prior_precision)
+    if precision.shape in ((), (dim,)):
+        precision = np.diag(np.broadcast_to(precision, (dim,)))
+    if precision.shape != (dim, dim) or not np.allclose(precision, precision.T):
+        raise InvalidSetting(
+            f"prior_precision must be a number, {dim} numbers or a symmetric matrix, got"
+            f" {precision.shape}"
+        )
+    if np.linalg.eigvalsh(precision).min() <= 0:
+        raise InvalidSetting(
+            "prior_precision must be positive definite, got an eigenvalue that is not positive"
+        )
+    return precision

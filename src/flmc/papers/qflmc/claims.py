@@ -1,0 +1,299 @@
+"""The claims of the paper's numerical section, each with the statistic that decides it.
+
+A claim is judged from the errors of the same experiments under both things compared (common random
+numbers). "Smaller" means that the 99 % confidence interval of the ratio of mean errors lies below
+1; where it holds 1, the experiments do not decide. Verdicts are computed, never typed in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.uplink.schemes import Analog, Digital
+
+_RESAMPLES = 200
+_NEGLIGIBLE = 0.01
+"""A mean error that falls by less than 1 % has stopped falling."""
+
+CurveSet = Mapping[str, tuple[Array, Array]]
+"""Curves of a figure by name: x (point) and errors (point, experiment)."""
+Figures = Mapping[str, CurveSet]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim in our words, its statistic with a confidence interval, and whether it holds."""
+
+    claim: str
+    statistic: str
+    value: str
+    holds: bool | None
+    """None where the experiments do not decide."""
+
+    @property
+    def word(self) -> str:
+        """For a table."""
+        return "undecided" if self.holds is None else "holds" if self.holds else "fails"
+
+
+@lru_cache(maxsize=16)
+def _quantile(count: int) -> float:
+    """Student's, of the mean of ``count`` values: 99 %, two-sided."""
+    from scipy.special import stdtrit  # takes as long to import as a plan to make
+
+    return float(stdtrit(count - 1, 0.995))
+
+
+def paired(first: Array, second: Array) -> Array:
+    """Ratio of mean errors (..., experiment) with the ends of its 99 % interval, (..., 3), from the
+    paired differences: experiments are pairs."""
+    difference, scale = first - second, second.mean(axis=-1)
+    count = difference.shape[-1]
+    half = _quantile(count) * difference.std(axis=-1, ddof=1) / math.sqrt(count) / scale
+    ratio = first.mean(axis=-1) / scale
+    return np.stack([ratio, ratio - half, ratio + half], axis=-1)
+
+
+def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
+    """Whether ours is smaller at every point (point, experiment), and the ratio that speaks most
+    against it."""
+    ratios = paired(ours, theirs)
+    lost = bool((ratios[:, 1] >= 1).any())
+    worst = ratios[np.argmax(ratios[:, 1 if lost else 2])]
+    return False if lost else True if worst[2] < 1 else None, worst
+
+
+def _interval(values: Array) -> str:
+    middle, low, high = values
+    return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+
+
+def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
+    """Where the sign of the difference of mean errors changes."""
+    sign = np.sign(ours.mean(axis=1) - theirs.mean(axis=1))
+    changes = [
+        f"{x[i]:g} to {x[i + 1]:g}{unit}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0
+    ]
+    if changes:
+        return "crossing at " + ", ".join(changes)
+    return f"no crossing, {'digital' if sign[0] < 0 else 'analog'} is smaller throughout"
+
+
+def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
+    """Smallest x from which the mean error falls no further, by more than 1 % and significantly, up
+    to the last x; and the ends of its 99 % interval."""
+    ratio, low, _ = paired(errors, errors[-1:]).T
+    found = x[
+        np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))
+    ]  # the last point does not differ from itself
+    return float(found), *_bootstrap_saturation(x, errors)
+
+
+def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
+    """99 % interval of the same over resampled experiments, by the mean errors alone."""
+    means = errors @ _resampling(errors.shape[1])
+    found = x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1], axis=0)]
+    low, high = np.quantile(found, [0.005, 0.995], method="nearest")
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=4)
+def _resampling(count: int) -> Array:
+    """How much each experiment weighs in each resample, (experiment, resample)."""
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
+    return np.ascontiguousarray(drawn.T / count)
+
+
+@lru_cache(maxsize=1)
+def finite_loss() -> Verdict:
+    """Of one round at 80 dB, where the noise has all but gone."""
+    gain = 10.0**4
+    digital = Digital().privacy_event([(gain, 5)]).epsilon(0.01)
+    analog = Analog().privacy_event([(gain, 5)]).epsilon(0.01)
+    return Verdict(
+        "at high SNR digital keeps a finite privacy loss, m a ell = 7.5, while analog's grows"
+        " without bound",
+        "epsilon of one round at amplitude 80 dB above the noise, delta 0.01 (exact)",
+        f"digital {digital:.4g}, analog {analog:.3g}",
+        digital <= 7.5 * (1 + 1e-9) and analog > 1e6,
+    )
+
+
+def above_the_crossing(curves: CurveSet) -> Verdict:
+    """Figure 2, SNR above 17.5 dB."""
+    x, digital, analog = _both(curves)
+    holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
+    return Verdict(
+        "digital has the smaller error above 17.5 dB",
+        "digital error over analog error, at the SNR above 17.5 dB where digital does worst (below"
+        " 1: holds)",
+        f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
+        holds,
+    )
+
+
+def below_the_crossing(curves: CurveSet) -> Verdict:
+    """Figure 2, SNR below 17.5 dB."""
+    x, digital, analog = _both(curves)
+    holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
+    return Verdict(
+        "analog has the smaller error below 17.5 dB",
+        "analog error over digital error, at the SNR below 17.5 dB where analog does worst (below"
+        " 1: holds)",
+        f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
+        holds,
+    )
+
+
+def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
+    x, errors = curves[scheme]
+    found, low, high = saturation(x, errors)
+    neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
+    inside = [bool(neighbours.min() <= place <= neighbours.max()) for place in (found, low, high)]
+    beside = high < neighbours.min() or low > neighbours.max()
+    return Verdict(
+        f"the {scheme} error falls with epsilon until {claimed:g} and not beyond",
+        "smallest epsilon of the grid from which the mean error falls by less than 1 %",
+        f"{found:g} [{low:g}, {high:g}]",
+        True if all(inside) else False if beside and not any(inside) else None,
+    )
+
+
+def strict_privacy(curves: CurveSet) -> Verdict:
+    """Figure 3, epsilon at most 7.5."""
+    x, digital, analog = _both(curves)
+    holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
+    return Verdict(
+        "digital has the smaller error for epsilon <= 7.5 at 25 dB",
+        "digital error over analog error, at the epsilon <= 7.5 where digital does worst (below 1:"
+        " holds)",
+        f"{_interval(value)}; {crossing(x, digital, analog, '')}",
+        holds,
+    )
+
+
+def small_slope_first(curves: CurveSet) -> Verdict:
+    """Figure 4, epsilon below 2."""
+    x, small = curves["a = 0.01"]
+    strict = x < 2
+    results = [
+        wins_throughout(small[strict], errors[strict])
+        for name, (_, errors) in curves.items()
+        if name != "a = 0.01"
+    ]
+    return Verdict(
+        "the noisiest quantiser, a = 0.01, has the smallest error for epsilon < 2",
+        "error of a = 0.01 over that of another a, where it does worst (below 1: holds)",
+        _interval(max((value for _, value in results), key=lambda ratio: ratio[2])),
+        _all(holds for holds, _ in results),
+    )
+
+
+def _all(verdicts: Iterable[bool | None]) -> bool | None:
+    """Fails if one does; else it is undecided if one is."""
+    found = set(verdicts)
+    return False if False in found else None if None in found else True
+
+
+def larger_slopes_later(curves: CurveSet) -> Verdict:
+    """Figure 4: every larger slope overtakes 0.01 for good, and the largest is best at last."""
+    names = list(curves)
+    x, small = curves[names[0]]
+    overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
+    order = np.argsort([errors[-1].mean() for _, errors in curves.values()])
+    first, second = (curves[names[i]][1][-1] for i in order[:2])
+    lead = paired(first, second)
+    largest_last = None if lead[2] >= 1 else bool(order[0] == len(names) - 1)
+    later = [
+        (None if paired(curves[name][1], small)[-1, 1] < 1 else False)
+        if start is None
+        else bool(start > x[0])
+        for name, start in zip(names[1:], overtaken.values(), strict=True)
+    ]
+    starts = ", ".join(
+        f"{a} from {'never' if start is None else f'{start:g}'}" for a, start in overtaken.items()
+    )
+    return Verdict(
+        "larger a becomes better as epsilon is relaxed",
+        "epsilon from which each larger a stays ahead of a = 0.01 (99 %); best a at the largest"
+        " epsilon",
+        f"{starts}; best at last: {names[order[0]][4:]}, error over the next {_interval(lead)}",
+        _all([largest_last, *later]),
+    )
+
+
+def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
+    """Smallest x from which ours is smaller at every point; None if it never is."""
+    behind = np.flatnonzero(paired(ours, theirs)[:, 2] >= 1)
+    first = behind[-1] + 1 if len(behind) else 0
+    return float(x[first]) if first < len(x) else None
+
+
+def _both(curves: CurveSet) -> tuple[Array, Array, Array]:
+    x, digital = curves["digital"]
+    return x, digital, curves["analog"][1]
+
+
+class Claim(NamedTuple):
+    """What decides it: the number of the figure, if one does, and the curves that it depends on
+    (none named: all)."""
+
+    figure: str
+    judge: Callable[[CurveSet], Verdict]
+    curves: tuple[str, ...] = ()
+
+
+CLAIMS = {
+    "finite loss": Claim("", lambda curves: finite_loss()),
+    "digital above 17.5 dB": Claim("2", above_the_crossing),
+    "analog below 17.5 dB": Claim("2", below_the_crossing),
+    "digital until 7.5": Claim(
+        "3", lambda curves: _falls_until(curves, "digital", 7.5), ("digital",)
+    ),
+    "analog until 15": Claim("3", lambda curves: _falls_until(curves, "analog", 15.0), ("analog",)),
+    "digital for epsilon <= 7.5": Claim("3", strict_privacy),
+    "small a for epsilon < 2": Claim("4", small_slope_first),
+    "larger a later": Claim("4", larger_slopes_later),
+}
+
+
+def judge(figures: Figures) -> dict[str, Verdict]:
+    """All claims whose figures are there."""
+    return Judge()(figures)
+
+
+class Judge:
+    """Judges many sets of figures; where a claim's curves are the very same objects as before, so
+    is its verdict."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[CurveSet, Verdict]] = {}
+
+    def __call__(self, figures: Figures) -> dict[str, Verdict]:
+        """All claims whose figures are there."""
+        present = {
+            name: figures.get(claim.figure) if claim.figure else {}
+            for name, claim in CLAIMS.items()
+        }
+        return {
+            name: self._verdict(name, curves)
+            for name, curves in present.items()
+            if curves is not None
+        }
+
+    def _verdict(self, name: str, curves: CurveSet) -> Verdict:
+        claim = CLAIMS[name]
+        used = {curve: curves[curve] for curve in claim.curves or curves}
+        key = (name, *((curve, id(values)) for curve, values in used.items()))
+        if key not in self._known:
+            self._known[key] = (
+                used,
+                claim.judge(used),
+            )  # with the curves, so that their identities stay theirs
+        return self._known[key][1]

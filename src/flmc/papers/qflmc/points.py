@@ -1,0 +1,168 @@
+"""Points of the figures: plan, simulate, and keep the error of every experiment for paired
+tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.progress import Progress
+from flmc.evaluation.metrics import Estimate, pooled_variance_ratios, squared_errors
+from flmc.models.linear import LinearGaussian
+from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.readings import Reading
+from flmc.planning.constraints import PAPER_STEP_SIZES
+from flmc.planning.planner import plan
+from flmc.planning.plans import Plan
+from flmc.sampling.moments import Moments
+from flmc.sampling.simulation import simulate
+from flmc.uplink.links import Sigmoid
+from flmc.uplink.schemes import Analog, Digital
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a figure has a point: which reading, which curve, which x."""
+
+    figure: str
+    reading: Reading
+    curve: str
+    x: float
+    uplink: Uplink
+    epsilon: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured point, as in the CSV."""
+
+    figure: str
+    reading: str
+    curve: str
+    x: float
+    gain: float
+    binding: str
+    step_size: float
+    temperature: float
+    rounds_needed: int
+    mse: float
+    mse_se: float
+    variance_ratio: float
+    variance_ratio_se: float
+    experiments: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a table."""
+        return asdict(self)
+
+
+def points_of(figure: str) -> Iterator[Point]:
+    """All points of a figure of the paper, by number."""
+    for reading in readings.READINGS:
+        if figure == "2":
+            epsilon = readings.EPSILON_OF_SNR_FIGURE
+            for snr_db in readings.SNR_DB:
+                for uplink in (Digital(snr_db=snr_db), Analog(snr_db=snr_db)):
+                    yield Point(figure, reading, uplink.scheme, snr_db, uplink, epsilon)
+                    yield Point(
+                        figure, reading, f"{uplink.scheme} without DP", snr_db, uplink, None
+                    )
+        elif figure == "3":
+            for value in readings.EPSILONS:
+                for uplink in (Digital(), Analog()):
+                    yield Point(figure, reading, uplink.scheme, value, uplink, value)
+                    yield Point(figure, reading, f"{uplink.scheme} without DP", value, uplink, None)
+        else:
+            for slope in readings.SLOPES:
+                for value in readings.EPSILONS_OF_SLOPES:
+                    yield Point(
+                        figure,
+                        reading,
+                        f"a = {slope:g}",
+                        value,
+                        Digital(link=Sigmoid(slope)),
+                        value,
+                    )
+
+
+@dataclass
+class Curves:
+    """Errors (point, experiment) by figure, reading and curve, beside the rows of the table."""
+
+    rows: list[Row] = field(default_factory=list)
+    errors: dict[tuple[str, str, str], dict[float, Array]] = field(default_factory=dict)
+
+    def add(self, row: Row, errors: Array) -> None:
+        """One more point."""
+        self.rows.append(row)
+        self.errors.setdefault((row.figure, row.reading, row.curve), {})[row.x] = errors
+
+    def curve(self, figure: str, reading: str, name: str) -> tuple[Array, Array]:
+        """x (point) and errors (point, experiment) of one curve."""
+        found = self.errors[figure, reading, name]
+        return np.array(list(found)), np.stack(list(found.values()))
+
+
+class Laboratory:
+    """Runs plans on one set of data sets with one seed; a plan that was run before is not run
+    again."""
+
+    def __init__(self, model: LinearGaussian, seed: int, engine: str = "auto") -> None:
+        self.model, self.seed, self.engine = model, seed, engine
+        self._done: dict[str, Moments] = {}
+
+    def plan(self, point: Point) -> Plan:
+        """As the reading says."""
+        step = PAPER_STEP_SIZES[point.uplink.scheme] if point.reading.paper_steps else "auto"
+        limits = point.reading.limits(point.epsilon, readings.DELTA)
+        return plan(self.model, point.uplink, limits, step_size=step, forecast=False)
+
+    def moments(self, plan: Plan) -> Moments:
+        """Moments of every experiment; what does not change the chain does not make a new run."""
+        key = repr(
+            (
+                plan.uplink.scheme,
+                getattr(plan.uplink, "link", None),
+                plan.step_size,
+                plan.burn_in_step_factor,
+                plan.gain.round(15).tolist(),
+            )
+        )
+        if key not in self._done:
+            self._done[key] = simulate(plan, self.model, self.seed, engine=self.engine).moments
+        return self._done[key]
+
+
+def measure(
+    points: list[Point], laboratory: Laboratory, progress: Progress | None = None
+) -> Curves:
+    """Plan and run every point."""
+    curves = Curves()
+    for index, point in enumerate(points):
+        planned = laboratory.plan(point)
+        moments = laboratory.moments(planned)
+        errors = squared_errors(moments)
+        ratio = Estimate.over(pooled_variance_ratios(moments, laboratory.model.posterior))
+        row = Row(
+            point.figure,
+            point.reading.name,
+            point.curve,
+            point.x,
+            planned.typical_gain,
+            planned.binding,
+            planned.step_size,
+            planned.temperature or float("nan"),
+            planned.rounds_needed or 0,
+            *Estimate.over(errors),
+            *ratio,
+            len(errors),
+        )
+        curves.add(row, errors)
+        if progress is not None:
+            progress((index + 1) / len(points))
+    return curves

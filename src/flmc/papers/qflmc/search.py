@@ -1,0 +1,258 @@
+"""A search over what the paper's text leaves open or may have misprinted: is there a combination
+under which all claims hold?
+
+The error of a scheme depends on its gain, step, slope and kind of clipping only. So the error is
+measured once on a grid of gains for each of these, with common random numbers, and every
+combination only computes gains and interpolates, experiment by experiment."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.progress import Progress
+from flmc.evaluation.metrics import squared_errors
+from flmc.models.linear import LinearGaussian
+from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.claims import CLAIMS, Judge
+from flmc.planning.constraints import PAPER_STEP_SIZES
+from flmc.planning.limits import Limits
+from flmc.planning.planner import plan
+from flmc.privacy import gaussian
+from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.root_finding import largest_gain
+from flmc.sampling.simulation import simulate
+from flmc.uplink.links import Sigmoid
+from flmc.uplink.schemes import Analog, Digital
+from flmc.uplink.uplink import Uplink
+
+DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One way to take the text; the first value of each list is what is printed."""
+
+    power: str
+    langevin: str
+    accountant: str
+    half: str
+    digital_step: float
+    analog_step: float
+    clipping: str
+
+
+CHOICES: dict[str, tuple[str | float, ...]] = {
+    "power": ("per symbol", "per block", "off"),
+    "langevin": ("on", "off"),
+    "accountant": ("paper, K - 1", "paper, 1", "tail", "tight"),
+    "half": ("with 1/2", "without"),
+    "digital_step": (1.0, 0.1, 10.0),
+    "analog_step": (1.0, 0.1, 10.0),
+    "clipping": ("entry", "norm"),
+}
+
+
+def combinations() -> Iterator[Combination]:
+    """All of them."""
+    for values in itertools.product(*CHOICES.values()):
+        yield Combination(*values)  # type: ignore[arg-type]
+
+
+class NormDigital(Digital):
+    """Bits of gradients whose norm is clipped."""
+
+    clips_norm = True
+
+
+class NormAnalog(Analog):
+    """Gradients whose norm is clipped."""
+
+    clips_norm = True
+
+
+def gain_of(
+    combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None
+) -> float:
+    """The gain that the combination's limits allow."""
+    power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
+    norm = combination.clipping == "norm"
+    # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows
+    # ell^2.
+    peak = 1.0 if scheme == "digital" else CLIP / (math.sqrt(DIM) if norm else 1.0)
+    limits = [FADING * math.sqrt(power) / peak if combination.power != "off" else math.inf]
+    step = PAPER_STEP_SIZES[scheme] * (
+        combination.digital_step if scheme == "digital" else combination.analog_step
+    )
+    if combination.langevin == "on":
+        limits.append(math.sqrt(step / 2))
+    if epsilon is not None:
+        limits.append(
+            _private_gain(scheme, slope, epsilon, combination.accountant, combination.half, norm)
+        )
+    return min(*limits, _LOUDEST[scheme])
+
+
+_LOUDEST = {"digital": 30.0, "analog": 1.0}
+"""Where nothing limits the gain: the noise is negligible here."""
+
+
+@lru_cache(maxsize=4096)
+def _private_gain(
+    scheme: str, slope: float, epsilon: float, accountant: str, half: str, norm: bool
+) -> float:
+    kind, _, shift = accountant.partition(", ")
+    if scheme == "digital":
+        # Norm clipping does not change the worst case of one entry, and the paper takes the worst
+        # case of every entry.
+        bits = Digital(link=Sigmoid(slope)).privacy_event([(1.0, DIM)])
+        return bits.allowed_gain(epsilon, readings.DELTA, kind, DEVICES if shift != "1" else 2)
+    event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
+    if kind == "tight":
+        return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
+    # T(x) >= 1 - delta without the half asks for a probability of (1 - delta)/2 only.
+    target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
+    return largest_gain(
+        lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(epsilon, g * event.mu),
+        target,
+        1 / event.mu,
+    )
+
+
+class ErrorTable:
+    """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping."""
+
+    def __init__(self, model: LinearGaussian, seed: int, points: int, engine: str = "auto") -> None:
+        self.model, self.seed, self.engine = model, seed, engine
+        self.gains = {
+            "digital": np.geomspace(0.004, _LOUDEST["digital"], points),
+            "analog": np.geomspace(1e-4, _LOUDEST["analog"], points),
+        }
+        self._tables: dict[tuple[str, float, float, str], Array] = {}
+
+    def keys(self) -> list[tuple[str, float, float, str]]:
+        """All tables that combinations need."""
+        steps, clippings = CHOICES["digital_step"], CHOICES["clipping"]
+        digital = itertools.product(["digital"], readings.SLOPES, steps, clippings)
+        analog = itertools.product(["analog"], [0.0], steps, clippings)
+        return [*digital, *analog]  # type: ignore[list-item]
+
+    def fill(self, progress: Progress | None = None) -> None:
+        """Measure."""
+        keys = self.keys()
+        for index, key in enumerate(keys):
+            self._tables[key] = np.log(
+                np.stack([self._errors(key, gain) for gain in self.gains[key[0]]])
+            )
+            if progress is not None:
+                progress((index + 1) / len(keys))
+
+    def _errors(self, key: tuple[str, float, float, str], gain: float) -> Array:
+        scheme, slope, factor, clipping = key
+        uplink: Uplink
+        if scheme == "digital":
+            uplink = (Digital if clipping == "entry" else NormDigital)(
+                link=Sigmoid(slope), snr_db=200.0
+            )
+        else:
+            uplink = (Analog if clipping == "entry" else NormAnalog)(snr_db=200.0)
+        step = PAPER_STEP_SIZES[scheme] * factor
+        planned = plan(
+            self.model, uplink, Limits(langevin="off"), step_size=step, gain=gain, forecast=False
+        )
+        return squared_errors(simulate(planned, self.model, self.seed, engine=self.engine).moments)
+
+    def errors(self, key: tuple[str, float, float, str], gain: Array) -> Array:
+        """Interpolated in logarithms, experiment by experiment, (gain, experiment)."""
+        gains, table = np.log(self.gains[key[0]]), self._tables[key]
+        place = np.interp(np.log(gain), gains, np.arange(len(gains)))
+        low = np.minimum(place.astype(int), len(gains) - 2)
+        share = (place - low)[:, None]
+        return np.asarray(np.exp((1 - share) * table[low] + share * table[low + 1]))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A combination and the claims that hold under it."""
+
+    combination: Combination
+    holds: tuple[str, ...]
+
+    @property
+    def changes(self) -> int:
+        """How many settings differ from what is printed."""
+        printed = [values[0] for values in CHOICES.values()]
+        return sum(
+            getattr(self.combination, f.name) != p
+            for f, p in zip(fields(self.combination), printed, strict=True)
+        )
+
+
+Curve = tuple[Array, Array]
+
+
+class Figures:
+    """The three figures under a combination, from a table; a curve is computed once for all
+    combinations that do not differ in what its scheme depends on."""
+
+    def __init__(self, table: ErrorTable) -> None:
+        self._table = table
+        self._curves: dict[object, Curve] = {}
+
+    def of(self, combination: Combination) -> dict[str, dict[str, Curve]]:
+        """By number and name of the curve."""
+        snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
+        epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
+        slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
+        both = ("digital", "analog")
+        return {
+            "2": {scheme: self._curve("2", combination, scheme, 0.05, snr) for scheme in both},
+            "3": {scheme: self._curve("3", combination, scheme, 0.05, epsilons) for scheme in both},
+            "4": {
+                f"a = {a:g}": self._curve("4", combination, "digital", a, slopes)
+                for a in readings.SLOPES
+            },
+        }
+
+    def _curve(
+        self,
+        figure: str,
+        combination: Combination,
+        scheme: str,
+        slope: float,
+        points: list[tuple[float, float, float]],
+    ) -> Curve:
+        digital = scheme == "digital"
+        own = replace(
+            combination, **({"half": "", "analog_step": 0.0} if digital else {"digital_step": 0.0})
+        )
+        if (figure, slope, own) not in self._curves:
+            factor = own.digital_step if digital else own.analog_step
+            key = (scheme, slope if digital else 0.0, factor, own.clipping)
+            gains = [
+                gain_of(combination, scheme, slope, snr, epsilon) for _, snr, epsilon in points
+            ]
+            self._curves[figure, slope, own] = (
+                np.array([x for x, _, _ in points]),
+                self._table.errors(key, np.array(gains)),
+            )
+        return self._curves[figure, slope, own]
+
+
+def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
+    """Judge every combination; those with most claims first, fewest changes first among them."""
+    found = []
+    everything = list(combinations())
+    figures, judge = Figures(table), Judge()
+    for index, combination in enumerate(everything):
+        verdicts = judge(figures.of(combination))
+        found.append(Found(combination, tuple(name for name in CLAIMS if verdicts[name].holds)))
+        if progress is not None:
+            progress((index + 1) / len(everything))
+    return sorted(found, key=lambda f: (-len(f.holds), f.changes))

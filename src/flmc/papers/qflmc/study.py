@@ -1,0 +1,133 @@
+"""`flmc reproduce`: measure, judge, search, compare, and write it all down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting
+from flmc.base.tables import Grid
+from flmc.base.version import VERSION
+from flmc.data.synthetic import draw_linear_statistics
+from flmc.models.linear import LinearGaussian
+from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.beyond import BeyondRow, compare_beyond, power_gained_db
+from flmc.papers.qflmc.claims import Figures, Verdict, judge
+from flmc.papers.qflmc.points import Curves, Laboratory, measure, points_of
+from flmc.papers.qflmc.search import ErrorTable, Found, search
+from flmc.sampling.engines import ENGINES
+
+FIGURES = ("2", "3", "4", "beyond", "all")
+FULL = 1000
+BEYOND_EXPERIMENTS = 10
+BEYOND_CHAINS = 30
+SEARCH_EXPERIMENTS = 100
+SEARCH_POINTS = 16
+
+Stage = Callable[[str], Callable[[float], None]]
+"""Names a stage and returns what reports its progress."""
+
+
+@dataclass
+class Study:
+    """All results of a reproduction."""
+
+    figures: tuple[str, ...]
+    experiments: int
+    seed: int
+    trace: float
+    curves: Curves = field(default_factory=Curves)
+    verdicts: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    """By reading, then by claim."""
+    beyond: list[BeyondRow] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+
+    def grid(self) -> Grid:
+        """The verdict on every claim under every reading."""
+        if not self.verdicts:
+            return Grid(("claim",), (), "no claims were judged: they need the figures 2, 3 and 4")
+        first = next(iter(self.verdicts.values()))
+        rows = tuple(
+            (verdict.claim, *(verdicts[key].word for verdicts in self.verdicts.values()))
+            for key, verdict in first.items()
+        )
+        return Grid(
+            ("claim", *self.verdicts), rows, f"claims of the paper, {self.experiments} experiments"
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Verdicts and what was found, for JSON."""
+        return {
+            "experiments": self.experiments,
+            "seed": self.seed,
+            "version": VERSION,
+            "claims": {
+                reading: {
+                    name: {"holds": v.holds, "value": v.value} for name, v in verdicts.items()
+                }
+                for reading, verdicts in self.verdicts.items()
+            },
+            "search": {
+                "combinations": len(self.found),
+                "most_claims": len(self.found[0].holds) if self.found else None,
+            },
+            "power_gained_db": power_gained_db(),
+        }
+
+
+def conduct(
+    figure: str,
+    experiments: int,
+    seed: int,
+    stage: Stage,
+    *,
+    data: str = "sufficient",
+    engine: str = "auto",
+) -> Study:
+    """Measure what was asked for; the search only with all figures and at least 100 experiments."""
+    if figure not in FIGURES:
+        raise InvalidSetting(f"figure must be one of {', '.join(FIGURES)}; got {figure!r}")
+    if experiments < 2:
+        raise InvalidSetting(
+            f"experiments must be at least 2, for standard errors, got {experiments}"
+        )
+    wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure != "beyond" else ()
+    checks.one_of("engine", engine, ENGINES)
+
+    def draw(count: int) -> LinearGaussian:
+        return LinearGaussian(draw_linear_statistics(seed, num_experiments=count, kind=data))
+
+    model = draw(experiments)
+    trace = float(np.trace(model.posterior.covariance, axis1=1, axis2=2).mean())
+    study = Study(wanted, experiments, seed, trace)
+    if wanted:
+        points = [point for number in wanted for point in points_of(number)]
+        study.curves = measure(points, Laboratory(model, seed, engine), stage("figures"))
+        study.verdicts = {
+            reading.name: judge(_figures(study.curves, reading.name))
+            for reading in readings.READINGS
+        }
+    if figure in ("beyond", "all"):
+        whole = experiments >= FULL
+        few = draw(BEYOND_EXPERIMENTS if whole else 2)
+        chains, every = (BEYOND_CHAINS, 1) if whole else (8, 2)
+        study.beyond = compare_beyond(
+            few, seed, chains, engine=engine, every=every, progress=stage("beyond")
+        )
+    if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
+        table = ErrorTable(draw(SEARCH_EXPERIMENTS), seed, SEARCH_POINTS, engine)
+        table.fill(stage("errors for the search"))
+        study.found = search(table, stage("search"))
+    return study
+
+
+def _figures(curves: Curves, reading: str) -> Figures:
+    figures: dict[str, dict[str, Any]] = {}
+    for figure, name, curve in curves.errors:
+        if name == reading:
+            figures.setdefault(figure, {})[curve] = curves.curve(figure, reading, curve)
+    return figures

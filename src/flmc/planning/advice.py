@@ -1,0 +1,172 @@
+"""What can be said of a plan beforehand: the predicted law, and warnings with their cure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction, predict
+from flmc.uplink.example_clipping import shrink_factor
+from flmc.uplink.uplink import Uplink
+
+
+def with_forecast(decided: Plan, model: Model) -> Plan:
+    """The plan with what can be said beforehand of the run: predicted law and warnings."""
+    heat, needed = decided.temperature, decided.rounds_needed
+    if heat is None:
+        return replace(
+            decided, warnings=("the link has no slope: temperature and rounds needed are unknown",)
+        )
+    warnings = _over_budget(decided)
+    prediction = None
+    if needed is None:
+        warnings.append(
+            "whether the burn-in is long enough cannot be judged without the convexity of the model"
+        )
+    elif needed > 1.05 * decided.num_burn_in:
+        cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
+        if (model.smoothness or 0.0) > 100.0 * (model.convexity or math.inf):
+            cure += ", or rescale theta: its scales differ much (condition number above 100)"
+        if decided.limits.scope == "run" and decided.binding == "privacy":
+            cure = (
+                "under a run budget more rounds shrink the steps: use more data, a larger"
+                " epsilon, a smaller clip"
+            )
+            if decided.limits.neighbouring == "device":
+                cure += " or neighbouring = 'example', if single examples are what is to be hidden"
+        warnings.append(
+            f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a"
+            f" chain that still travels can have any variance; {cure}"
+        )
+    warnings += _forgotten_shrink(decided.uplink, isinstance(model, LinearGaussian))
+    early = (
+        decided.burn_in_step_factor
+        * (decided.effective_step_size or 0.0)
+        * (model.smoothness or 0.0)
+    )
+    if decided.num_fast and early > 1.0:
+        warnings.append(
+            f"burn_in_step_factor {decided.burn_in_step_factor:.3g} makes the early steps unstable:"
+            f" the effective step times the smoothness is {early:.3g}, and should stay below 1"
+        )
+    if abs(heat - 1.0) > 0.05:
+        meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
+        warnings.append(
+            f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}"
+        )
+    if not decided.scheduler.everyone:
+        warnings.append(
+            "only some devices transmit in a round: the gradients of the others are missing from"
+            " the estimate, which adds noise that neither the temperature nor a prediction includes"
+        )
+    elif isinstance(model, LinearGaussian) and decided.uplink.example_clip is not None:
+        warnings.append(_shift_in_words(model, decided.uplink.example_clip))
+        unclipped = replace(decided.uplink, example_clip=None, example_shrink=1.0)
+        warnings += _judge_roughly(predict(model, unclipped, decided.step_size, _noise_of(decided)))
+    elif isinstance(model, LinearGaussian):
+        prediction = predict(model, decided.uplink, decided.step_size, _noise_of(decided))
+        warnings += _judge(prediction, heat)
+    return replace(decided, prediction=prediction, warnings=tuple(warnings))
+
+
+def _forgotten_shrink(uplink: Uplink, linear: bool) -> list[str]:
+    """Clipping examples shrinks gradients, which the temperature must know."""
+    if uplink.example_clip is None or uplink.example_shrink != 1.0:
+        return []
+    if not linear:
+        return [
+            "example_shrink is 1, as if clipping examples took nothing from the gradient: if it"
+            " does, the samples are too wide; give the share of the curvature that it leaves"
+        ]
+    typical = shrink_factor(uplink.example_clip)
+    if typical > 0.999:
+        return []
+    return [
+        f"example_shrink is 1, as if clipping examples at {uplink.example_clip:g} left their"
+        f" gradients as they are: it leaves {typical:.3f} where features and residuals are standard"
+        " normal (flmc.uplink.example_clipping.shrink_factor)"
+    ]
+
+
+def _noise_of(decided: Plan) -> Array:
+    """Mean variance of the received sum's noise, in units of the gain, by entry."""
+    return np.asarray(decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0))
+
+
+def _over_budget(decided: Plan) -> list[str]:
+    """What a gain that was given spends too much."""
+    limits = decided.limits
+    if decided.binding != "given" or limits.epsilon is None or limits.privacy == "off":
+        return []
+    if limits.scope == "round":
+        once = decided.round_cost
+        if once is None or once.epsilon <= limits.epsilon * (1 + 1e-9):
+            return []
+        return [
+            f"the given gain spends epsilon {once.epsilon:.4g} in a round, and the budget is"
+            f" {limits.epsilon:g}"
+        ]
+    if decided.affordable_rounds >= decided.num_rounds:
+        return []
+    return [
+        f"the given gain has spent the run's budget of epsilon {limits.epsilon:g} after"
+        f" {decided.affordable_rounds} of {decided.num_rounds} rounds: a run stops there"
+    ]
+
+
+def _judge_roughly(prediction: Prediction | None) -> list[str]:
+    """Warnings where examples are clipped too, which the prediction does not know of."""
+    share = 1.0 if prediction is None else prediction.clipped_fraction
+    if prediction is None or share <= 0.02:
+        return []
+    return [
+        f"about {100 * share:.2g} % of a device's gradient entries will be clipped, beside its"
+        " examples: the samples are wider than the temperature says,"
+        f" {prediction.variance_ratio:.3g} times the posterior's variance if examples were not"
+        " clipped; use a larger clip or a smaller slope parameter"
+    ]
+
+
+def _shift_in_words(model: LinearGaussian, example_clip: float) -> str:
+    """How far clipping examples moves the mean: the point where the clipped gradients cancel, from
+    the data."""
+    theta = model.posterior.mean[:1, None].copy()
+    for _ in range(100):
+        pull = model.clipped_gradient(theta, example_clip, slice(0, 1)).sum(axis=2)
+        theta = theta - (model.posterior.covariance[0] @ pull[0].T).T[None]
+        if np.abs(pull).max() < 1e-6 * example_clip:
+            break
+    shift = float(np.square(theta[0, 0] - model.posterior.mean[0]).sum())
+    share = 100 * shift / float(np.trace(model.posterior.covariance[0]))
+    return (
+        f"clipping examples at {example_clip:g} shifts the mean by {share:.2g} % of trace(Sigma),"
+        " squared"
+    )
+
+
+def _judge(prediction: Prediction | None, heat: float) -> list[str]:
+    """Warnings where the prediction says more than the temperature does."""
+    if prediction is None:
+        return [
+            "no prediction of the spread: the step or the problem is too large, or nearly every"
+            " gradient is clipped"
+        ]
+    warnings = []
+    if prediction.variance_ratio < 0.95 * min(heat, 1.0) or prediction.variance_ratio > 1.25 * max(
+        heat, 1.0
+    ):
+        warnings.append(
+            f"predicted variance ratio {prediction.variance_ratio:.3g}, unlike the temperature"
+            f" {heat:.3g}: the step is too large, or local gradients are for this link; use a"
+            " smaller step or slope parameter, or a larger clip"
+        )
+    if prediction.clipped_fraction > 0.02:
+        share = 100 * prediction.clipped_fraction
+        warnings.append(f"{share:.2g} % of gradient entries will be clipped: predictions are rough")
+    return warnings

@@ -1,0 +1,211 @@
+"""Other plans than the one that was asked for: what relaxing a constraint would bring, and settings
+from public knowledge alone (how many examples, devices and entries, the scale of the features)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flmc.base.tables import Grid, Listing, Row, format_short
+from flmc.models.model import Model
+from flmc.planning.planner import plan
+from flmc.planning.plans import Plan
+from flmc.planning.temperature import rounds_needed
+from flmc.uplink.example_clipping import shrink_factor
+from flmc.uplink.links import Sigmoid
+from flmc.uplink.schemes import Digital
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Plans with one constraint relaxed, by what was relaxed, with the plan itself first."""
+
+    plans: dict[str, Plan]
+
+    def grid(self, *, with_run: bool = True) -> Grid:
+        """A row for each plan: gain, what binds, step, temperature, burn-in needed, epsilon."""
+        header = [
+            "if",
+            "gain",
+            "binds",
+            "step",
+            "temper-\nature",
+            "burn-in\nneeded",
+            "epsilon\nround",
+        ]
+        header += ["epsilon\nrun"] if with_run else []
+        rows = []
+        for name, each in self.plans.items():
+            costs = [each.round_cost, *([each.run_cost] if with_run else [])]
+            epsilons = [None if cost is None else cost.epsilon for cost in costs]
+            numbers = [each.temperature, each.rounds_needed, *epsilons]
+            gain, step = format_short(each.typical_gain), format_short(each.step_size)
+            rows.append((name, gain, each.binding, step, *map(format_short, numbers)))
+        return Grid(tuple(header), tuple(rows), "what relaxing would bring")
+
+
+def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
+    """Plan again with one constraint relaxed at a time: 3 dB more power, twice the budget, half and
+    twice the step.
+
+    Parameters
+    ----------
+    planned
+        The plan as it is.
+    model
+        The model it was made for.
+    settings
+        The keyword arguments of :func:`flmc.plan` that it was made with.
+    """
+    uplink, limits = planned.uplink, planned.limits
+    found = {"as planned": planned}
+
+    def relax(name: str, uplink: Any = uplink, limits: Any = limits, **changes: Any) -> None:
+        found[name] = plan(model, uplink, limits, **{**settings, **changes, "forecast": False})
+
+    if not uplink.noise_is_exact:
+        relax("power + 3 dB", uplink=replace(uplink, snr_db=uplink.snr_db + 3))
+        if limits.privacy != "off" and limits.epsilon is not None:
+            relax("epsilon x 2", limits=replace(limits, epsilon=2 * limits.epsilon))
+    relax("step / 2", step_size=planned.step_size / 2)
+    relax("step x 2", step_size=planned.step_size * 2)
+    return WhatIf(found)
+
+
+RELATIVE_STEP = 0.05
+"""eta_eff L: the discretisation error is about half of it."""
+_EXAMPLE_CLIP = 4.0
+_HOPELESS = 1.5
+"""Temperature above which settings are of no use."""
+_KEPT = 60
+_FAST_FACTOR = 8.0
+_FEWEST_BURN_IN = 100
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Settings, and a line of reason for each."""
+
+    settings: dict[str, Any]
+    reasons: list[tuple[str, str]]
+
+    def listing(self) -> Listing:
+        """The settings in rows, each with its reason."""
+        rows = tuple(Row(name, reason) for name, reason in self.reasons)
+        options = Row("options", self.options)
+        return Listing(
+            "suggested, from public knowledge (standard normal features and residuals)",
+            (*rows, options),
+        )
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
+    def misfit(self, plan: Plan) -> str | None:
+        """What to do if the settings are of no use under the budget that they were planned with."""
+        heat = plan.temperature
+        if heat is None or heat <= _HOPELESS:
+            return None
+        more = "" if plan.limits.neighbouring == "example" else ", or --neighbouring example"
+        cures = f"use more --samples, a larger --epsilon{more}"
+        return f"these settings do not fit the budget (temperature {heat:.3g}): {cures}"
+
+    @property
+    def options(self) -> str:
+        """As options of the command line."""
+        return " ".join(
+            f"--{name.replace('_', '-')} {value:.6g}"
+            if isinstance(value, float)
+            else f"--{name.replace('_', '-')} {value}"
+            for name, value in self.settings.items()
+        )
+
+
+def suggest(
+    num_samples: int, num_devices: int, dim: int, *, scope: str, neighbouring: str
+) -> Suggestion:
+    """Settings of the digital uplink with a sigmoid, for linear regression, from public knowledge.
+
+    Parameters
+    ----------
+    num_samples, num_devices, dim
+        Examples in all, devices and entries; features and residuals are taken to be standard
+        normal.
+    scope, neighbouring
+        What the privacy budget is for, as in :class:`flmc.Limits`.
+
+    Returns
+    -------
+    Suggestion
+        Settings by their names on the command line, each with a line of reason.
+    """
+    share = 0.3 if scope == "run" else 0.6
+    spread = math.sqrt(num_samples / num_devices)  # of a device's gradient entry near the mode
+    slope = math.sqrt(RELATIVE_STEP / (2 * share)) / spread
+    by_example = neighbouring == "example"
+    clip = (14.0 if by_example else 3.5) * spread
+    shrink = shrink_factor(_EXAMPLE_CLIP) if by_example else 1.0
+    step = RELATIVE_STEP / (num_samples * slope * shrink)
+    uplink = Digital(link=Sigmoid(2 * slope), clip=clip, example_shrink=shrink)
+    # Of the Gram matrix of standard normal features, with a margin (Marchenko and Pastur).
+    ratio = math.sqrt(dim / num_samples)
+    smoothness, convexity = (
+        max(1.3, 1.1 * (1 + ratio) ** 2),
+        min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)),
+    )
+    # Fast steps are free for privacy; the start is zero, two standard deviations of the prior away.
+    fast = min(_FAST_FACTOR, 0.5 / RELATIVE_STEP)
+    burn_in = _FEWEST_BURN_IN
+    for _ in range(20):  # half of it is fast, so it decides how much of it is needed
+        burn_in = max(
+            burn_in,
+            rounds_needed(
+                uplink, step, fast, burn_in // 2, num_devices, 2.0, convexity * num_samples
+            ),
+        )
+    chosen: dict[str, Any] = {
+        "slope_parameter": 2 * slope,
+        "clip": clip,
+        "step_size": step,
+        "rounds": burn_in + _KEPT,
+        "burn_in": burn_in,
+        "burn_in_step_factor": fast,
+        "start": "zero",
+        "public_smoothness": smoothness * num_samples,
+        "public_convexity": convexity * num_samples,
+    }
+    reasons = [
+        (
+            "slope parameter",
+            f"{2 * slope:.4g}: quantisation makes {100 * share / shrink**2:.0f} % of the Langevin"
+            " noise, so the gain stays small",
+        ),
+        (
+            "clip",
+            f"{clip:.4g}, {clip / spread:.3g} standard deviations of a local gradient: rarely"
+            " reached near the mode",
+        ),
+        (
+            "step size",
+            f"{step:.4g}: relative step {RELATIVE_STEP}, about {100 * RELATIVE_STEP / 2:.1f} % too"
+            " much variance",
+        ),
+        (
+            "burn-in",
+            f"{burn_in} rounds, the first half with {fast:g} times the step: free for privacy but"
+            " for its rounds",
+        ),
+        ("kept rounds", f"{_KEPT}: each costs as much privacy as a round of burn-in"),
+    ]
+    if by_example:
+        chosen["example_clip"] = _EXAMPLE_CLIP
+        reasons.append(
+            (
+                "example clip",
+                f"{_EXAMPLE_CLIP:g}: leaves {shrink:.3f} of the gradient; smaller is more private"
+                " and shifts the mean",
+            )
+        )
+    return Suggestion(chosen, reasons)

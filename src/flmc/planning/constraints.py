@@ -1,0 +1,259 @@
+"""What each constraint answers for a model and an uplink: the gain by power, by Langevin noise and
+by privacy, the step, and the burn-in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.models.model import Model
+from flmc.planning.allocation import RunBudget, allocate, noise_weights
+from flmc.planning.limits import Limits
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import privacy_limited_gain
+from flmc.planning.temperature import (
+    auto_burn_in_factor,
+    auto_step_size,
+    calibrated_gain,
+    paper_gain,
+    rounds_needed,
+)
+from flmc.uplink.power import planned_power_limit, power_scale
+from flmc.uplink.scheduling import Scheduler
+from flmc.uplink.uplink import Uplink
+
+PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
+"""The paper's step sizes, section IV; the ideal sampler takes the analog one."""
+
+
+def check_examples(model: Model) -> None:
+    """Refuse a model that cannot clip its examples, or does not: with a tiny clip hardly anything
+    may be left."""
+    theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
+    left = np.nan_to_num(model.clipped_gradient(theta, 1e-15, slice(0, 1)))
+    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)))
+    if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
+        raise InvalidSetting(
+            "clipped_gradient does not clip: with a clip of 1e-15 it still returns"
+            f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are"
+            " summed"
+        )
+
+
+def distance_to_travel(model: Model, start: str) -> float:
+    """How far a start may be from the posterior in an entry: two standard deviations, when both the
+    start and the truth come from the prior, or the start is zero."""
+    sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
+    variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
+    return float(2 * np.sqrt(np.max(variance)))
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """What is known of the negative log posterior, and whether it is public."""
+
+    smoothness: float | None
+    convexity: float | None
+    public: bool
+
+    @classmethod
+    def of(
+        cls, model: Model, public_smoothness: float | None, public_convexity: float | None
+    ) -> Curvature:
+        """The model's curvature, or the public values in its place; public only if every value used
+        is."""
+        if public_smoothness is None and public_convexity is None:
+            return cls(model.smoothness, model.convexity, model.public)
+        if public_smoothness is None:
+            raise InvalidSetting("public_convexity must come with public_smoothness, got it alone")
+        smoothness = checks.positive("public_smoothness", public_smoothness)
+        convexity = (
+            None
+            if public_convexity is None
+            else checks.positive("public_convexity", public_convexity)
+        )
+        if convexity is not None and convexity > smoothness:
+            raise InvalidSetting(
+                f"public_convexity must not exceed public_smoothness {smoothness:g}, got"
+                f" {convexity:g}"
+            )
+        return cls(smoothness, convexity, True)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What is given; each method answers one question about it."""
+
+    model: Model
+    uplink: Uplink
+    limits: Limits
+    curvature: Curvature
+    num_rounds: int
+    scheduler: Scheduler
+
+    @cached_property
+    def active(self) -> Array | None:
+        """Who is expected to transmit, (round, device); None: all, always."""
+        return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
+
+    def power_limit(self) -> float:
+        """The gain that power allows."""
+        return planned_power_limit(self.uplink, self.model.num_devices, self.model.dim, self.active)
+
+    def privacy_limit(self) -> float:
+        """The gain that the privacy budget allows."""
+        often = self.scheduler.most_rounds(self.num_rounds)
+        return privacy_limited_gain(
+            self.uplink, self.limits, self.model.num_devices, self.model.dim, often
+        )
+
+    def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
+        """The step, and whether it was computed from the curvature."""
+        if given != "auto":
+            return checks.positive("step_size", given), False
+        if self.limits.langevin == "paper":
+            return PAPER_STEP_SIZES[self.uplink.scheme], False
+        num_devices = self.model.num_devices
+        fewest = num_devices if self.active is None else int(self.active.sum(axis=1).min())
+        smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
+        return auto_step_size(
+            self.uplink, num_devices, largest_gain, smoothness, convexity, fewest
+        ), True
+
+    def burn_in_factor(
+        self, given: float | str, auto_step: float | None, num_fast: int, distance: float
+    ) -> float:
+        """How much larger the first steps are; 1 unless asked for, or step and factor are both
+        automatic."""
+        if given != "auto":
+            return checks.positive("burn_in_step_factor", given)
+        if auto_step is None or self.curvature.smoothness is None:
+            return 1.0
+        num_devices = self.model.num_devices
+        return auto_burn_in_factor(
+            self.uplink, auto_step, num_fast, num_devices, distance, self.curvature.smoothness
+        )
+
+    def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
+        """Largest gain (1 or round, 1) that leaves enough noise; the same for all rounds unless
+        devices come and go.
+
+        Only the ideal uplink, whose noise is exact by definition, follows the larger steps of
+        burn-in and cannot be switched off."""
+        ideal = self.uplink.noise_is_exact
+        if self.limits.langevin == "off" and not ideal:
+            return np.full((1, 1), np.inf)
+        steps = np.full((1, 1), step)
+        if ideal and factor != 1.0:
+            steps = step * np.where(np.arange(self.num_rounds)[:, None] < num_fast, factor, 1.0)
+        num_devices = self.model.num_devices
+        num_active = (
+            np.full((1, 1), num_devices)
+            if self.active is None
+            else self.active.sum(axis=1, keepdims=True)
+        )
+        if self.scheduler.random and (num_active == num_active[0]).all():
+            num_active = num_active[:1]  # as many in every round: one gain for all
+        limit = paper_gain if self.limits.langevin == "paper" else calibrated_gain
+        return np.asarray(limit(self.uplink, steps, num_devices, num_active))
+
+    def cap(
+        self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int
+    ) -> Array:
+        """The cap of the gain, (1 or round, 1): what all constraints allow, as the allocation says.
+
+        Where the channel is random power is left out of the cap: it limits every round anew.
+        """
+        if self.limits.allocation == "adaptive":
+            cap = self.adaptive_gain(steps, num_burn_in, np.minimum(langevin, power), privacy)
+        else:
+            constant = self.uplink.fading.constant
+            cap = np.minimum(langevin, min(privacy, power) if constant else privacy)
+        if not np.isfinite(np.minimum(cap, power)).all():
+            raise InvalidSetting(
+                "nothing limits the gain, neither power nor Langevin noise nor privacy: give a gain"
+            )
+        return cap
+
+    def adaptive_gain(
+        self, steps: Array, num_burn_in: int, caps: Array, static_gain: float
+    ) -> Array:
+        """Gains (round, 1) that spend the run's budget where the noise matters most."""
+        if not self.scheduler.everyone:
+            raise InvalidSetting(
+                "allocation 'adaptive' needs all devices in all rounds; use 'static'"
+            )
+        if self.curvature.smoothness is None:
+            raise InvalidSetting(
+                "allocation 'adaptive' needs the smoothness of the model; give public_smoothness"
+            )
+        limit = np.broadcast_to(caps, (self.num_rounds, 1))[:, 0]
+        if np.isinf(static_gain):
+            return np.asarray(limit[:, None])
+        curvature = self.curvature.convexity or self.curvature.smoothness
+        contraction = np.clip(1.0 - steps * self.uplink.slope * curvature, 0.0, 1.0)
+        weights = noise_weights(steps, contraction, num_burn_in)
+        budget = RunBudget(self.uplink, self.limits, self.model.dim)
+        return allocate(weights, limit, static_gain, budget.allowed_scale)[:, None]
+
+    def burn_in_needed(self, decided: Plan, distance: float, automatic: bool) -> int | None:
+        """Burn-in that the sampler needs; with an automatic factor, at the factor that this very
+        burn-in would have."""
+        smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
+        if decided.slope is None or convexity is None:
+            return None
+        step, factor, num_fast = decided.step_size, decided.burn_in_step_factor, decided.num_fast
+        num_devices, uplink = self.model.num_devices, self.uplink
+        needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
+        if automatic and smoothness is not None and needed > decided.num_burn_in:
+            for _ in range(20):
+                num_fast = needed // 2
+                factor = auto_burn_in_factor(
+                    uplink, step, num_fast, num_devices, distance, smoothness
+                )
+                needed = rounds_needed(
+                    uplink, step, factor, num_fast, num_devices, distance, convexity
+                )
+        return needed
+
+    def check_gain(self, given: float | Sequence[float] | Array) -> Array:
+        """A gain in place of the planned one, (1 or round, 1 or dim), refused if power does not
+        allow it."""
+        cap = np.atleast_2d(checks.finite_array("gain", given))
+        dim, uplink = self.model.dim, self.uplink
+        if uplink.noise_is_exact:
+            raise InvalidSetting(
+                "the ideal uplink takes no gain: its noise follows from its step; use analog"
+            )
+        if (cap <= 0).any():
+            raise InvalidSetting(f"gain must be positive, got {cap.min():g}")
+        if (
+            cap.ndim != 2
+            or cap.shape[0] not in (1, self.num_rounds)
+            or cap.shape[1] not in (1, dim)
+        ):
+            raise InvalidSetting(
+                f"gain must broadcast to (round, dim) = {(self.num_rounds, dim)}, got {cap.shape}"
+            )
+        if uplink.fading.constant and math.isfinite(uplink.power_limit):
+            fading = uplink.fading.draw_checked(
+                np.random.default_rng(0), range(1), self.model.num_devices, dim
+            )
+            room = float(
+                power_scale(
+                    uplink, np.broadcast_to(cap, (len(cap), dim)), fading, self.active
+                ).min()
+            )
+            if room < 1 - 1e-12:
+                raise InvalidSetting(
+                    f"gain must not exceed the power limit {cap.max() * room:.6g} at"
+                    f" {uplink.snr_db:g} dB, got {cap.max():.6g}"
+                )
+        return cap

@@ -1,0 +1,268 @@
+"""A plan as a JSON document, and back: what travels to devices and firmware.
+
+A document consists of what is *decided*, which the digest covers, and of a *forecast* that follows
+from it and decides nothing. Infinite numbers are null, because JSON has none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.documents import to_document
+from flmc.base.errors import InvalidSetting
+from flmc.planning.limits import GainLimits, Limits
+from flmc.planning.prediction import Prediction
+from flmc.planning.privacy_cost import NEIGHBOURING, Cost
+from flmc.uplink.fading import Fading
+from flmc.uplink.link import Link
+from flmc.uplink.scheduling import AllDevices, GivenDevices, Scheduler
+from flmc.uplink.uplink import Uplink
+
+if TYPE_CHECKING:
+    from flmc.planning.plans.value import Plan
+
+SCHEMA_VERSION = 1
+
+
+def decided(plan: Plan) -> dict[str, Any]:
+    """What the plan decides."""
+    gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
+    given = isinstance(
+        plan.scheduler, GivenDevices
+    )  # its array is `active`, and need not be told twice
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "scheme": plan.uplink.scheme,
+        "gain": to_document(gain),
+        "limits": {name: to_document(limit) for name, limit in vars(plan.gain_limits).items()},
+        "binding": plan.binding,
+        "step_size": plan.step_size,
+        "effective_step_size": plan.effective_step_size,
+        "temperature": plan.temperature,
+        "data_dependent": plan.data_dependent,
+        "num_devices": plan.num_devices,
+        "dim": plan.dim,
+        "num_rounds": plan.num_rounds,
+        "num_burn_in": plan.num_burn_in,
+        "burn_in_step_factor": plan.burn_in_step_factor,
+        "num_fast": plan.num_fast,
+        "start": plan.start,
+        "active": to_document(plan.active),
+        "scheduler": {"type": "GivenDevices"} if given else to_document(plan.scheduler),
+        "uplink": to_document(plan.uplink),
+        "asked": to_document(plan.limits),
+    }
+
+
+def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
+    """What follows from the plan."""
+    return {
+        "rounds_needed": plan.rounds_needed,
+        "privacy": _privacy(plan, with_run),
+        "unknown_privacy": plan.unknown_privacy,
+        "prediction": to_document(plan.prediction),
+        "warnings": list(plan.warnings),
+    }
+
+
+def digested(plan: Plan) -> dict[str, Any]:
+    """What the digest covers. A scheduler that ``active`` describes is left out, as it was before
+    there were schedulers: so the digests of such plans have never changed."""
+    document = decided(plan)
+    if isinstance(plan.scheduler, AllDevices | GivenDevices):
+        del document["scheduler"]
+    return document
+
+
+def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
+    if plan.exposure is None:
+        return None
+    run = {**_cost(plan.run_cost), "rounds": plan.exposure.num_rounds} if with_run else None
+    return {
+        "criterion": plan.limits.privacy,
+        "neighbouring": NEIGHBOURING[plan.limits.neighbouring],
+        "round": _cost(plan.round_cost),
+        "run": run,
+    }
+
+
+def _cost(cost: Cost | None) -> dict[str, Any]:
+    return {} if cost is None else {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
+
+
+def read(document: Mapping[str, Any], uplink: Uplink | None) -> dict[str, Any]:
+    """The fields of the plan in a document.
+
+    ``uplink`` stands in for one that is a user's own, in whole or in part, and must fit the
+    document."""
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InvalidSetting(f"a plan must have schema_version {SCHEMA_VERSION}, got {version!r}")
+    try:
+        if uplink is not None and to_document(uplink) != document["uplink"]:
+            raise InvalidSetting(
+                "the uplink that was given is not the one in the plan: its settings differ"
+            )
+        return {
+            "uplink": uplink if uplink is not None else _object(document["uplink"], "uplink"),
+            "limits": Limits(**_settings(document["asked"])),
+            "num_devices": document["num_devices"],
+            "dim": document["dim"],
+            "num_rounds": document["num_rounds"],
+            "num_burn_in": document["num_burn_in"],
+            "start": document["start"],
+            "step_size": document["step_size"],
+            "burn_in_step_factor": document["burn_in_step_factor"],
+            "num_fast": document["num_fast"],
+            "gain": np.atleast_2d(_numbers(document["gain"])),
+            "scheduler": _scheduler(document),
+            "gain_limits": GainLimits(
+                **{k: float(_numbers(v)) for k, v in document["limits"].items()}
+            ),
+            "binding": document["binding"],
+            "data_dependent": document["data_dependent"],
+            "rounds_needed": document["rounds_needed"],
+            "prediction": _prediction(document["prediction"]),
+            "warnings": tuple(document["warnings"]),
+        }
+    except InvalidSetting:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"this is not a whole plan: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _numbers(value: Any) -> Array:
+    """An array in which null stands for infinity."""
+    numbers = np.array(value, dtype=np.float64)
+    return np.where(np.isnan(numbers), np.inf, numbers)
+
+
+def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
+    return None if value is None else Prediction(**_settings(value))
+
+
+def _scheduler(document: Mapping[str, Any]) -> Scheduler:
+    if document["active"] is not None:
+        return GivenDevices(np.array(document["active"], dtype=np.float64))
+    scheduler: Scheduler = _object(document.get("scheduler") or {"type": "AllDevices"}, "scheduler")
+    return scheduler
+
+
+def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in value.items() if name != "type"}
+
+
+def _object(value: Mapping[str, Any], setting: str) -> Any:
+    """An object of flmc's own, from its class and its settings."""
+    kind = _own_classes().get(value["type"])
+    if kind is None:
+        raise InvalidSetting(
+            f"the plan's {setting} is {value['type']!r}, which is not one of flmc's own: code named"
+            " in a document is never imported, so pass the object, Plan.from_document(document,"
+            " uplink=...)"
+        )
+    fields = {field.name for field in dataclasses.fields(kind) if field.init}
+    settings = {
+        name: _object(item, name) if isinstance(item, Mapping) else item
+        for name, item in _settings(value).items()
+        if name in fields
+    }
+    return kind(**settings)
+
+
+def _own_classes() -> dict[str, type[Any]]:
+    """Uplinks, links, fadings and schedulers of this package, by name."""
+    found: dict[str, type[Any]] = {}
+    waiting: list[type[Any]] = [Uplink, Link, Fading, Scheduler]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith("flmc.uplink.") and dataclasses.is_dataclass(kind):
+            found[kind.__name__] = kind
+    return found
+
+
+_NUMBER: dict[str, Any] = {"type": "number"}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_WORD: dict[str, Any] = {"type": "string"}
+_SETTINGS: dict[str, Any] = {"type": "object", "properties": {"type": _WORD}, "required": ["type"]}
+_COST: dict[str, Any] = {
+    "type": "object",
+    "properties": {"epsilon": {"type": ["number", "null"]}, "delta": _NUMBER, "rounds": _COUNT},
+}
+
+
+def _or_null(kind: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [kind, {"type": "null"}]}
+
+
+_FIELDS: dict[str, tuple[Mapping[str, Any], str]] = {
+    "schema_version": ({"const": SCHEMA_VERSION}, "version of this schema"),
+    "digest": (_WORD, "SHA-256 of what is decided, as canonical JSON (sorted keys, no spaces)"),
+    "scheme": (_WORD, "how devices transmit"),
+    "gain": (
+        {"anyOf": [_NUMBER, {"type": "array"}, {"type": "null"}]},
+        "cap of the amplitude at the receiver: a number, or (round, entry); null: power alone"
+        " limits it",
+    ),
+    "limits": (
+        {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
+        "largest gain by each constraint; null: it does not bind at all",
+    ),
+    "binding": (_WORD, "which limit decides: power, langevin, privacy, none; or given"),
+    "step_size": (_NUMBER, "step of the sampler"),
+    "effective_step_size": (_or_null(_NUMBER), "step times slope; null for a link without slope"),
+    "temperature": (
+        _or_null(_NUMBER),
+        "sampled variance over the posterior's, to leading order; 1 is right",
+    ),
+    "rounds_needed": (_or_null(_COUNT), "burn-in that the sampler needs; null where it is unknown"),
+    "data_dependent": ({"type": "boolean"}, "whether the plan was computed from the devices' data"),
+    "privacy": (
+        _or_null({"type": "object", "properties": {"round": _COST, "run": _or_null(_COST)}}),
+        "upper bounds of what a round and the run cost; null where nothing is known",
+    ),
+    "unknown_privacy": (
+        _or_null(_WORD),
+        "why nothing is known of the privacy; null if it is known",
+    ),
+    "num_devices": (_COUNT, "devices"),
+    "dim": (_COUNT, "entries of theta"),
+    "num_rounds": (_COUNT, "rounds"),
+    "num_burn_in": (_COUNT, "rounds that are not kept"),
+    "burn_in_step_factor": (_NUMBER, "factor of the step in the first num_fast rounds"),
+    "num_fast": (_COUNT, "rounds with a larger step"),
+    "start": ({"enum": ["prior", "zero"]}, "where chains start"),
+    "active": (
+        _or_null({"type": "array"}),
+        "who transmits, (round, device) with 1 and 0, if it was given",
+    ),
+    "scheduler": (_SETTINGS, "the policy that says who transmits"),
+    "uplink": (
+        _SETTINGS,
+        "the uplink with its link and fading; type is the class, module:class for a user's own",
+    ),
+    "asked": (_SETTINGS, "the limits that were asked for"),
+    "prediction": (_or_null(_SETTINGS), "what the chain will sample, where it can be computed"),
+    "warnings": ({"type": "array", "items": _WORD}, "what speaks against the plan"),
+}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a plan's document."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "flmc plan",
+        "type": "object",
+        "properties": {
+            name: {**kind, "description": words} for name, (kind, words) in _FIELDS.items()
+        },
+        "required": list(_FIELDS),
+        "additionalProperties": False,
+    }

@@ -1,0 +1,265 @@
+"""A plan is everything that is fixed before round 1; it carries the privacy event that it
+implies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.base.tables import Listing
+from flmc.planning.limits import GainLimits, Limits
+from flmc.planning.plans import document as document_of
+from flmc.planning.plans import rows
+from flmc.planning.prediction import Prediction
+from flmc.planning.privacy_cost import (
+    Cost,
+    Exposure,
+    affordable_rounds,
+    cost_of_round,
+    cost_of_run,
+    exposure_of,
+)
+from flmc.planning.temperature import temperature
+from flmc.uplink.power import planned_gain
+from flmc.uplink.scheduling import GivenDevices, Scheduler
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Rounds, step and gain, with what decided them. Made by :func:`flmc.plan`.
+
+    Attributes
+    ----------
+    uplink, limits
+        What was planned for.
+    num_devices, dim, num_rounds, num_burn_in
+        Sizes: devices, entries of theta, rounds, and the rounds among them that are not kept.
+    start
+        Where chains start: ``prior`` or ``zero``.
+    step_size
+        Step of the sampler.
+    burn_in_step_factor, num_fast
+        The first ``num_fast`` rounds have a step that is larger by this factor.
+    gain
+        The cap of the gain, (1 or round, 1 or dim); a round uses the smaller of it and its power
+        limit.
+    scheduler
+        Who transmits.
+    gain_limits, binding
+        The largest gain by each constraint, and which one decides: power, langevin, privacy;
+        `given` for an override.
+    data_dependent
+        Whether step or gain were computed from the devices' data: then there is no privacy
+        statement for a deployment.
+    rounds_needed
+        Burn-in that the sampler needs, as far as the curvature is known.
+    prediction
+        What the chain will sample, for linear regression with all devices active.
+    warnings
+        What speaks against the plan, in words.
+    """
+
+    uplink: Uplink
+    limits: Limits
+    num_devices: int
+    dim: int
+    num_rounds: int
+    num_burn_in: int
+    start: str
+    step_size: float
+    burn_in_step_factor: float
+    num_fast: int
+    gain: Array
+    scheduler: Scheduler
+    gain_limits: GainLimits
+    binding: str
+    data_dependent: bool
+    rounds_needed: int | None = None
+    prediction: Prediction | None = None
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def step_sizes(self) -> Array:
+        """Step of every round."""
+        return (
+            np.where(np.arange(self.num_rounds) < self.num_fast, self.burn_in_step_factor, 1.0)
+            * self.step_size
+        )
+
+    @property
+    def active(self) -> Array | None:
+        """Which devices transmit, (round, device) with 1 or 0, if that was given; else None."""
+        return self.scheduler.active if isinstance(self.scheduler, GivenDevices) else None
+
+    @cached_property
+    def planned_active(self) -> Array | None:
+        """Which devices the plan expects to transmit, (round, device); None: all, always."""
+        return self.scheduler.draw_planned(self.num_rounds, self.num_devices)
+
+    @cached_property
+    def num_active(self) -> Array:
+        """Active devices of every round, as planned."""
+        if self.planned_active is None:
+            return np.full(self.num_rounds, float(self.num_devices))
+        return np.asarray(self.planned_active.sum(axis=1))
+
+    @cached_property
+    def planned_gain(self) -> Array:
+        """What kept rounds are expected to use, (1 or round, dim): the cap within the power limit,
+        over drawn channels if the channel is random."""
+        kept = range(self.num_burn_in, self.num_rounds)
+        return planned_gain(
+            self.uplink, self.gain, self.planned_active, kept, self.num_devices, self.dim
+        )
+
+    @property
+    def typical_gain(self) -> float:
+        """The constant gain with the same noise as the planned gains: the root of their harmonic
+        mean square."""
+        return float(np.mean(self.planned_gain**-2.0) ** -0.5)
+
+    @cached_property
+    def slope(self) -> float | None:
+        """The uplink's slope; None for a link without one."""
+        try:
+            return self.uplink.slope
+        except InvalidSetting:
+            return None
+
+    @property
+    def effective_step_size(self) -> float | None:
+        """Step times slope: the step that the Langevin equation sees."""
+        return None if self.slope is None else self.step_size * self.slope
+
+    @property
+    def temperature(self) -> float | None:
+        """Over the entries of kept rounds, at the planned gain; None for a link without slope."""
+        if self.slope is None:
+            return None
+        kept = self.num_active[self.num_burn_in :, None]
+        active = kept[np.arange(len(self.planned_gain)) % len(kept)]
+        return temperature(self.uplink, self.step_size, self.planned_gain, self.num_devices, active)
+
+    @cached_property
+    def exposure(self) -> Exposure | None:
+        """The privacy events that this plan implies, at its caps; None where nothing is known of
+        the uplink."""
+        return None if self.unknown_privacy is not None else self._exposure()
+
+    @cached_property
+    def unknown_privacy(self) -> str | None:
+        """Why no privacy statement can be made; None if one can."""
+        try:
+            self.uplink.privacy_event([(1.0, 1)], self.limits.neighbouring)
+        except UnknownPrivacy as reason:
+            return str(reason)
+        return None
+
+    def _exposure(self) -> Exposure:
+        neighbouring = self.limits.neighbouring
+        return exposure_of(
+            self.uplink, self.gain, self.scheduler, self.num_rounds, self.dim, neighbouring
+        )
+
+    @cached_property
+    def affordable_rounds(self) -> int:
+        """Rounds that stay within a budget of the run: fewer than all only if the gain was
+        given."""
+        if self.binding != "given" or self.limits.scope != "run":
+            return self.num_rounds
+        return affordable_rounds(
+            self.uplink, self.limits, self.gain, self.scheduler, self.num_rounds, self.dim
+        )
+
+    @cached_property
+    def round_cost(self) -> Cost | None:
+        """Privacy of the worst round, by the criterion that was asked for; None where it is
+        unknown."""
+        return (
+            None
+            if self.exposure is None
+            else cost_of_round(self.exposure, self.limits, self.num_devices)
+        )
+
+    @cached_property
+    def run_cost(self) -> Cost | None:
+        """Privacy of the whole run, always `tight`; None where it is unknown."""
+        return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
+
+    def to_document(self, *, with_run: bool = True) -> dict[str, Any]:
+        """Everything in plain values, for JSON; what is unbounded is null.
+
+        Parameters
+        ----------
+        with_run
+            Whether to state the privacy of the whole run, which may take a second to compute.
+
+        Returns
+        -------
+        dict
+            As :func:`flmc.planning.plans.document.schema` describes it. :meth:`from_document` reads
+            it back.
+        """
+        return {
+            **document_of.decided(self),
+            **document_of.forecast(self, with_run),
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], *, uplink: Uplink | None = None) -> Plan:
+        """The plan that :meth:`to_document` wrote, with the same digest.
+
+        Parameters
+        ----------
+        document
+            What ``to_document`` or ``flmc plan --json`` gave.
+        uplink
+            The uplink, if it or its link or fading is a user's own: code named in a document is
+            never imported.
+
+        Raises
+        ------
+        InvalidSetting
+            If the document is of a newer version, is damaged, or was changed since its digest was
+            computed.
+        """
+        plan = cls(**document_of.read(document, uplink))
+        if document.get("digest", plan.digest) != plan.digest:
+            raise InvalidSetting(
+                f"the plan was changed since it was made: its digest is {plan.digest[:12]}, and the"
+                f" document says {str(document['digest'])[:12]}; make a new plan"
+            )
+        return plan
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON (sorted keys, no spaces) of what is decided; forecasts,
+        which may depend on data, are left out."""
+        text = json.dumps(
+            document_of.digested(self), sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return int(self.digest[:15], 16)
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
+    def listing(self, *, with_run: bool = True) -> Listing:
+        """The plan in rows, for whoever shows it; without ``with_run`` the privacy of the run is
+        left out."""
+        return rows.listing(self, with_run)

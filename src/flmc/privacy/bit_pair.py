@@ -1,0 +1,137 @@
+r"""The worst-case pair of one entry of the digital uplink.
+
+Given every other device's bits, the received entry is :math:`w = A b + z` up to a known constant,
+with the device's bit b and noise z. Under two data sets the bit is +1 with probability
+:math:`\Phi(\ell)` and :math:`\Phi(-\ell)`:
+
+.. math:: P = p_1 N(A, N_0) + (1-p_1) N(-A, N_0), \qquad Q = p_0 N(A, N_0) + (1-p_0) N(-A, N_0).
+
+The loss :math:`\ln\frac{p_1 v + 1 - p_1}{p_0 v + 1 - p_0}`, :math:`v = e^{2 A w/N_0}`, increases
+with w for :math:`p_1 > p_0`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import log_ndtr, ndtr
+
+REACH = 10.0
+"""Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
+_LARGE = 1e9
+_SMALL = 1e-4
+"""Losses that the difference of two logarithms would round too much."""
+_LARGEST_LOSS = 700.0
+"""Of a pair that is certain on one side: beyond, exponentials overflow. A grid ends before and
+counts what is beyond as infinite."""
+
+
+@dataclass(frozen=True)
+class BitPair:
+    """One entry: probabilities of +1 under the two data sets, ``high`` > ``low``, and
+    A/sqrt(N_0)."""
+
+    high: float
+    low: float
+    amplitude: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
+
+    @property
+    def reversed(self) -> BitPair:
+        """The pair (Q, P), seen in a mirror: w becomes -w, so that the loss increases with w
+        again."""
+        return BitPair(1.0 - self.low, 1.0 - self.high, self.amplitude)
+
+    def loss(self, w: Array) -> Array:
+        """Privacy loss at the received value w, in units of the noise's standard deviation."""
+        u = 2.0 * self.amplitude * np.asarray(w)
+        fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
+        plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
+        above, below = (p * plus + (1.0 - p) * minus for p in (self.high, self.low))
+        with np.errstate(divide="ignore"):
+            values = np.log(above) - np.log(below)
+            if min(2.0 * self.amplitude, 1.0) * (self.high - self.low) < _SMALL:
+                excess = np.copysign((self.high - self.low) * -np.expm1(-np.abs(u)), u) / below
+                values = np.where(excess > -0.5, np.log1p(np.maximum(excess, -0.5)), values)
+        return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
+
+    def threshold(self, loss: Array) -> Array:
+        """The w at which the loss is ``loss``; infinite at and beyond the loss's bounds."""
+        loss = np.minimum(loss, _LARGEST_LOSS)
+        above = (
+            (1.0 - self.high) * np.expm1(loss - self.lower_bound)
+            if self.high < 1
+            else np.exp(loss) * (1.0 - self.low)
+        )
+        below = (
+            -self.high * np.expm1(loss - self.bound)
+            if self.low > 0
+            else np.full_like(loss, self.high)
+        )
+        # Bounds are rounded: a grid point that is meant to lie on one must not fall short of it.
+        above = np.where(loss <= self.lower_bound + 1e-12 * abs(self.lower_bound), 0.0, above)
+        below = np.where(loss >= self.bound - 1e-12 * abs(self.bound), 0.0, below)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            w = (np.log(np.maximum(above, 0.0)) - np.log(np.maximum(below, 0.0))) / (
+                2.0 * self.amplitude
+            )
+        return np.where(above <= 0, -np.inf, np.where(below <= 0, np.inf, w))
+
+    def survival(self, w: Array) -> tuple[Array, Array]:
+        """P(W > w) and Q(W > w)."""
+        plus, minus = ndtr(self.amplitude - w), ndtr(-self.amplitude - w)
+        return self.high * plus + (1.0 - self.high) * minus, self.low * plus + (
+            1.0 - self.low
+        ) * minus
+
+    def delta(self, epsilon: Array) -> Array:
+        """Hockey-stick divergence of one entry, exact."""
+        p, q = self.survival(self.threshold(epsilon))
+        return np.asarray(np.maximum(p - np.exp(epsilon) * q, 0.0))
+
+    def log_moment_beyond(self, start: float, s: float) -> float:
+        """Upper bound of ln E[exp(s (loss - loss at start)); W > start] under P, for s > 0: beyond
+        any point the loss rises by at most 2 A for each unit of w, and W is at most A + z."""
+        slope = 2.0 * self.amplitude * s
+        margin = start - self.amplitude
+        return slope * (slope / 2 - margin) + log_ndtr(slope - margin)
+
+    @property
+    def bound(self) -> float:
+        """Largest loss at any w."""
+        return math.log1p((self.high - self.low) / self.low) if self.low > 0 else math.inf
+
+    @property
+    def lower_bound(self) -> float:
+        """Smallest loss at any w."""
+        return (
+            -math.log1p((self.high - self.low) / (1.0 - self.high)) if self.high < 1 else -math.inf
+        )
+
+    @property
+    def loss_range(self) -> tuple[float, float]:
+        """Losses within reach of the noise."""
+        low, high = self.loss(np.array([-self.amplitude - REACH, self.amplitude + REACH]))
+        return float(low), float(high)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the loss under P."""
+        nodes, weights = self._quadrature
+        loss = self.loss(nodes)
+        mean = loss @ weights
+        return float(np.sqrt(np.square(loss - mean) @ weights))
+
+    @property
+    def _quadrature(self) -> tuple[Array, Array]:
+        """Nodes of w and their weights under P."""
+        z = np.linspace(-REACH, REACH, 801)
+        density = np.exp(-0.5 * z * z)
+        density /= density.sum()
+        nodes = np.concatenate([self.amplitude + z, -self.amplitude + z])
+        return nodes, np.concatenate([self.high * density, (1.0 - self.high) * density])

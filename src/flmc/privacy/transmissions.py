@@ -1,0 +1,42 @@
+"""How often which gain was used: all that the cost of a device's transmissions depends on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+
+Transmissions = tuple[tuple[float, int], ...]
+"""Pairs of a gain and the number of entries that were sent with it."""
+
+MOST_GAINS = 32
+"""Distinct gains that are accounted one by one; more are rounded up to this many."""
+
+
+def count_gains(gains: Array) -> Transmissions:
+    """Distinct gains with their counts.
+
+    Parameters
+    ----------
+    gains
+        Gain of every entry that was sent, in any shape. A gain of 0 sends nothing and is left out.
+
+    Returns
+    -------
+    Transmissions
+        At most ``MOST_GAINS`` distinct gains. Where there are more they are rounded up, which can
+        only overstate the cost.
+    """
+    flat = checks.finite_array("gain", np.ravel(gains))
+    flat = flat[flat > 0]
+    if flat.size == 0:
+        return ()
+    values, counts = np.unique(flat, return_counts=True)
+    if len(values) > MOST_GAINS:
+        edges = np.geomspace(values[0], values[-1], MOST_GAINS)
+        edges[-1] = values[-1]
+        level = np.searchsorted(edges, values * (1 - 1e-12))
+        counts = np.bincount(level, weights=counts, minlength=MOST_GAINS).astype(np.int64)
+        values, counts = np.maximum(edges[counts > 0], 0.0), counts[counts > 0]
+    return tuple((float(value), int(count)) for value, count in zip(values, counts, strict=True))

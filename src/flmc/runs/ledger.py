@@ -1,0 +1,59 @@
+"""The ledger: which devices transmitted at which gain, round by round, written before the symbols
+are used.
+
+An entry says what a round may spend at most: its gain is the plan's cap. It depends on the plan,
+the seed and the number of the round alone, so the ledger of a run that was interrupted and went on
+is that of a run that was not. A simulation that goes on repeats the very symbols of the rounds it
+lost, so that nothing is spent twice. Where several data sets are simulated with devices drawn at
+random, a device counts as active in a round if it is in any of them: an upper bound for each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from flmc.base.errors import InvalidSetting
+from flmc.planning.plans import Plan
+from flmc.runs.durable_files import Log
+from flmc.sampling.schedule import draw_transmitting
+from flmc.uplink.power import finite_cap
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a run is going to write into its ledger."""
+
+    plan: Plan
+    seed: int = 0
+    num_experiments: int = 1
+
+    def entries(self, first: int, until: int) -> list[str]:
+        """Rounds number ``first`` to ``until - 1`` (from 0) as JSON, counted from 1."""
+        plan, rounds = self.plan, range(first, until)
+        if plan.scheduler.everyone and len(plan.gain) == 1:  # all alike but for their number
+            same = self._what(0, [])
+            return [f'{{"round":{index + 1},{same}' for index in rounds]
+        active = draw_transmitting(plan, self.seed, self.num_experiments, rounds) if rounds else None
+        found = []
+        for index in rounds:
+            silent = [] if active is None else [k for k, on in enumerate(active[index - first]) if not on]
+            found.append(f'{{"round":{index + 1},{self._what(index, silent)}')
+        return found
+
+    def _what(self, index: int, silent: list[int]) -> str:
+        """Gain of every entry (one where they are equal), and who was silent; without the opening
+        brace."""
+        caps = self.plan.gain
+        gain = finite_cap(self.plan.uplink, caps[0 if len(caps) == 1 else index])
+        return json.dumps({"gain": [float(value) for value in gain], "silent": silent}, separators=(",", ":"))[1:]
+
+    def check(self, log: Log) -> None:
+        """Refuse the ledger of another run."""
+        if log.entries != self.entries(0, min(len(log.entries), self.plan.num_rounds)):
+            raise InvalidSetting(f"the ledger {str(log.path)!r} belongs to another run")
+
+    def spend(self, log: Log, until: int) -> None:
+        """Record rounds up to ``until`` as spent, as far as they are not yet."""
+        new = self.entries(len(log.entries), until)
+        if new:
+            log.append(new)

@@ -1,0 +1,417 @@
+"""The numba engine: quadratic models from their sufficient statistics, many chains in each vector
+instruction.
+
+Chains are dealt to blocks of lanes in order; the lanes that are left over in the last block repeat
+its last chain. A chain owns its streams and its rows of every result, so neither threads nor the
+order of blocks matters. A chain's position is its deviation from the posterior mean, in single
+precision."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, NamedTuple
+
+import numba.core.event
+import numpy as np
+import numpy.typing as npt
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.progress import Progress, report_part
+from flmc.base.randomness import ROUNDS_PER_BLOCK
+from flmc.models.distributions import Normal
+from flmc.models.model import Model, Quadratic
+from flmc.planning.plans import Plan
+from flmc.sampling.chains import Chains, centre_of, fail
+from flmc.sampling.compiled import kernel
+from flmc.sampling.compiled.kernel import LANES
+from flmc.sampling.compiled.link_curve import Curve, fit
+from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
+from flmc.sampling.schedule import Schedule, draw_schedule, is_shared, shared_schedule
+from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink
+
+_log = logging.getLogger(__name__)
+
+_MOST_BLOCK = 8_000_000
+"""Bytes of a block of lanes up to which this engine is chosen by itself."""
+_DATA_AT_ONCE = 32_000_000
+"""Bytes of local costs that are held in double precision at a time."""
+_WORST_CONDITION = 1e10
+"""Of the curvature: deviations of the widest direction then have a rounding of 1 % of the
+narrowest's."""
+_MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
+"""Chains of one call, and into how many a thread's share is cut."""
+_FEWEST_SYMBOLS = 1_000_000
+"""Of one call, a millisecond's work: a call costs a tenth of that."""
+_NOISE_AT_ONCE = 16_000_000
+"""Bytes of the noise of some chains where every chain has its own."""
+
+UInts = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
+
+
+class NumbaEngine(Engine):
+    """For quadratic models; a chain's position is its deviation from the posterior mean, in single
+    precision."""
+
+    name: ClassVar[str] = "numba"
+    threaded: ClassVar[bool] = True
+
+    def obstacle(self, plan: Plan, model: Model) -> str | None:
+        """What the kernel does not know: symbols, gradients or links of a user's own that are not
+        of the usual form."""
+        kind = type(plan.uplink)
+        if (
+            kind.symbols not in (Digital.symbols, Analog.symbols, Ideal.symbols)
+            or kind.clipped is not Uplink.clipped
+        ):
+            return f"{kind.__name__} has symbols of its own"
+        if _home(model, "gradient") is not _home(model, "quadratic"):
+            return (
+                f"{type(model).__name__} has a gradient of its own, or local costs that are not"
+                " quadratic"
+            )
+        if plan.uplink.example_clip is not None:
+            return "it has no single examples to clip"
+        if plan.scheduler.random and model.num_experiments > 1:
+            return "who transmits is random, and differs between data sets"
+        if type(model.prior) is not Normal:
+            return (
+                f"chains start from a flmc.Normal, and the prior is a {type(model.prior).__name__}"
+            )
+        if model.quadratic(slice(0, 1)) is None:
+            return f"local costs must be quadratic, and {type(model).__name__} gives no Hessians"
+        if (
+            model.convexity is not None
+            and (model.smoothness or 0.0) > _WORST_CONDITION * model.convexity
+        ):
+            return (
+                "the posterior is too much wider in one direction than in another for single"
+                " precision"
+            )
+        if isinstance(plan.uplink, Digital) and fit(plan.uplink.link, plan.uplink.clip) is None:
+            return f"the link {type(plan.uplink.link).__name__} cannot be tabulated to 1e-6"
+        return None
+
+    def worthwhile(self, plan: Plan, model: Model) -> bool:
+        """Whether the lanes' data fit into a reasonable place; else the numpy engine is as fast,
+        and smaller."""
+        return 4 * LANES * plan.num_devices * plan.dim**2 <= _MOST_BLOCK
+
+    def start(
+        self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
+    ) -> Chains:
+        """Every chain at a draw from the prior, or at zero."""
+        shape = (model.num_experiments, num_chains, model.dim)
+        position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
+        with np.errstate(over="ignore"):  # noticed below
+            if plan.start == "prior":
+                with _announced():
+                    kernel.draw_starts(_entropy(seed), num_chains, position.reshape(-1, model.dim))
+                position[:] = (
+                    model.prior.mean + model.prior.sd * position.astype(np.float64) - centre
+                )
+            else:
+                position[:] = -centre
+        if not np.isfinite(position).all():
+            raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
+        # The engine's own coordinates are in single precision.
+        return Chains.at_start(plan, model, position, keep_draws, most_batches=num_chains)  # type: ignore[arg-type]
+
+    def advance(
+        self,
+        chains: Chains,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        until: int,
+        resources: Resources = DEFAULT_RESOURCES,
+    ) -> None:
+        """Group after group of data sets to round ``until``, the chains of each dealt to
+        threads."""
+        bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)
+        at_once = resources.experiments_at_once or max(1, _DATA_AT_ONCE // bytes_each)
+        every = range(model.num_experiments)
+        groups = [every[first : first + at_once] for first in every[::at_once]]
+        spans = list(_spans(plan, chains.round, until))
+        threads = resources.threads or os.cpu_count() or 1
+        with _announced(), ThreadPoolExecutor(threads) as pool:
+            for index, (rounds, experiments) in enumerate(product(spans, groups)):
+                group = _Group.load(chains, plan, model, seed, experiments, rounds, threads)
+                report = report_part(resources.progress, index, len(spans) * len(groups))
+                chains.num_clipped += _deal(group, pool, threads, report)
+        chains.round = until
+
+    def theta(self, chains: Chains, model: Model) -> Array:
+        """The position, moved back from the centre."""
+        return np.asarray(chains.position.astype(np.float64) + centre_of(model)[:, None])
+
+    def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
+        """About a thousand million symbols a second."""
+        return num_symbols(plan, model, num_chains) / 1e9
+
+
+def _home(model: Model, name: str) -> type:
+    """The class that a method comes from."""
+    return next(kind for kind in type(model).__mro__ if name in vars(kind))
+
+
+def _deal(group: _Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:
+    """Advance a group's chains: this thread and its helpers take the next call whenever they are
+    free. Returns the number of clipped entries. Where chains fail it is the first of them that is
+    told: calls are dealt in order, and those that were dealt are finished."""
+    firsts = group.firsts
+    next_call = iter(firsts)  # a step of it cannot be interrupted by another thread
+    failures: dict[int, RunFailed] = {}
+
+    def work(report: Progress) -> int:
+        num_clipped = 0
+        try:
+            for first in next_call:
+                report(firsts.index(first) / len(firsts))
+                try:
+                    num_clipped += group.advance(first)
+                except RunFailed as failure:
+                    failures[first] = failure
+                    break
+        finally:
+            deque(next_call, maxlen=0)  # whatever went wrong, nobody begins anything more
+        return num_clipped
+
+    helpers = [
+        pool.submit(work, report_part(None, 0, 1)) for _ in range(min(threads, len(firsts)) - 1)
+    ]
+    num_clipped = work(report) + sum(helper.result() for helper in helpers)
+    if failures:
+        raise failures[min(failures)]
+    report(1.0)
+    return num_clipped
+
+
+class _Rounds(NamedTuple):
+    """Some rounds: the factor of the sum of symbols (round), the factor of the standard normals
+    (round, dim, 1 or chain), and who transmits (round, device)."""
+
+    pull: Floats
+    noise: Floats
+    active: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Data sets whose local costs are in memory, where their chains stand, and the rounds to go."""
+
+    chains: Chains
+    plan: Plan
+    seed: int
+    experiments: range
+    rounds: range
+    costs: Quadratic
+    centre: Array
+    unit: float
+    """The clip."""
+    link: Curve | None
+    at_once: int
+    """Chains of one call, whole blocks of lanes."""
+    shared: _Rounds | None
+    """The rounds, where the channel is the same for all."""
+
+    @classmethod
+    def load(
+        cls,
+        chains: Chains,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        experiments: range,
+        rounds: range,
+        threads: int,
+    ) -> _Group:
+        rows = slice(experiments.start, experiments.stop)
+        costs = model.quadratic(rows)
+        shape = (len(experiments), plan.num_devices, plan.dim)
+        if (
+            costs is None
+            or costs.offset.shape != shape
+            or costs.hessian.shape != (*shape, plan.dim)
+        ):
+            raise InvalidSetting(
+                "the numba engine needs a quadratic model, with a Hessian (experiment, device, dim,"
+                f" dim) and an offset (experiment, device, dim) = {shape}"
+            )
+        costs = Quadratic(*(np.ascontiguousarray(array, np.float64) for array in costs))
+        centre = np.array(centre_of(model)[rows])
+        unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
+        link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
+        # Few calls, for each has its cost; but every thread should have something to do to the end.
+        share = len(experiments) * chains.position.shape[1] // (_CALLS_PER_THREAD * threads)
+        fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
+        at_once = max(1, min(max(share, fewest), _MOST_CHAINS) // LANES) * LANES
+        group = cls(
+            chains, plan, seed, experiments, rounds, costs, centre, unit, link, at_once, None
+        )
+        if not is_shared(plan):
+            return group
+        return replace(
+            group,
+            shared=group._rounds_of(shared_schedule(plan, seed, rounds), np.zeros(1, np.intp)),
+        )
+
+    @property
+    def num_chains(self) -> int:
+        return int(self.chains.position.shape[1])
+
+    @property
+    def firsts(self) -> range:
+        """The first chain of every call, counted through all data sets."""
+        first, end = (
+            self.experiments.start * self.num_chains,
+            self.experiments.stop * self.num_chains,
+        )
+        return range(first, end, self.at_once)
+
+    def advance(self, first: int) -> int:
+        """Advance some chains; returns the number of clipped entries."""
+        uplink, dim = self.plan.uplink, self.plan.dim
+        end = min(first + self.at_once, self.experiments.stop * self.num_chains)
+        chains, moments = self.chains, self.chains.moments
+        draws = (
+            np.empty((0, 1, dim))
+            if chains.draws is None
+            else chains.draws.reshape(-1, *chains.draws.shape[2:])
+        )
+        pull, noise, active = self.shared or self._draw_rounds(self._data_sets(first, end))
+        columns = kernel.columns_for(dim)
+        at = kernel.Layout.of(self.plan.num_devices, dim, -(-dim // len(columns)) * len(columns))
+        num_clipped, lost, block = kernel.advance(
+            chains.position.reshape(-1, dim),
+            moments.sums.reshape(-1, dim),
+            moments.products.reshape(-1, dim * dim),
+            draws,
+            (first, end, self.num_chains, self.experiments.start),
+            *self.costs,
+            self.centre,
+            self.unit,
+            _entropy(self.seed),
+            self.link,
+            (0,) if uplink.clips_norm and np.isfinite(uplink.clip) else None,
+            columns,
+            (0,) if dim > len(columns) else None,
+            np.float32(1 if np.isfinite(uplink.clip) else np.inf),
+            (self.rounds.start, self.rounds.stop, self.plan.num_burn_in),
+            pull,
+            noise.ravel(),
+            active,
+            np.zeros(at.end, np.float32),
+            kernel.Layout._make(map(np.uint64, at)),
+        )
+        if lost < -1:
+            raise RunFailed(
+                "a Hessian or offset of the model is not finite, or too large against the clip for"
+                " single precision; engine = 'numpy' takes NaN for 0"
+            )
+        if lost >= 0:
+            within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
+            seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
+            fail(
+                lost // self.num_chains,
+                lost % self.num_chains,
+                f"within rounds {seen.start + 1} to {seen.stop}",
+            )
+        return int(num_clipped)
+
+    def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:
+        """Of these chains, and the last again until there are whole blocks of lanes."""
+        return (
+            np.minimum(np.arange(first, first - (first - end) // LANES * LANES), end - 1)
+            // self.num_chains
+        )
+
+    def _rounds_of(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> _Rounds:
+        """``rows`` names the experiment of the schedule for every chain; all have the same devices
+        active."""
+        factor = schedule.step_sizes * self.plan.num_devices / schedule.num_active[0]
+        noise = factor[:, None] * np.sqrt(self.plan.uplink.noise_power) / schedule.gain[rows]
+        active = (
+            np.ones((len(factor), self.plan.num_devices))
+            if schedule.active is None
+            else schedule.active[0]
+        )
+        return _Rounds(
+            (factor * (self.unit if self.link is None else 1.0)).astype(np.float32),
+            np.moveaxis(noise, 0, 2).astype(np.float32),
+            active > 0,
+        )
+
+    def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> _Rounds:
+        """For the data sets ``rows``, one for each chain, where the channel changes."""
+        experiments = range(int(rows[0]), int(rows[-1]) + 1)
+        blocks = range(
+            self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)
+        )
+        drawn = [
+            self._rounds_of(draw_schedule(self.plan, self.seed, experiments, block), rows - rows[0])
+            for block in blocks
+        ]
+        begin = self.rounds.start % ROUNDS_PER_BLOCK
+        return _Rounds(
+            *(
+                np.concatenate(parts)[begin : begin + len(self.rounds)]
+                for parts in zip(*drawn, strict=True)
+            )
+        )
+
+
+def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
+    """The rounds to go, in parts whose noise (round, dim, chain) does not take too much memory, and
+    which end where a block of the random streams does."""
+    most = (
+        max(1, _NOISE_AT_ONCE // (4 * _MOST_CHAINS * plan.dim * ROUNDS_PER_BLOCK))
+        * ROUNDS_PER_BLOCK
+    )
+    while done < until:
+        last = min(until, done // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK + most)
+        yield range(done, last)
+        done = last
+
+
+def _entropy(seed: int) -> UInts:
+    """A seed as ``SeedSequence`` takes it beside a spawn key: words of 32 bits, lowest first, at
+    least four."""
+    words = [seed >> shift & 0xFFFFFFFF for shift in range(0, max(seed.bit_length(), 128), 32)]
+    return np.array(words, np.uint32)
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Say once that something is being compiled; code from the cache is silent."""
+    listener = _Announcer()
+    numba.core.event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        numba.core.event.unregister("numba:compile", listener)  # type: ignore[no-untyped-call]
+
+
+class _Announcer(numba.core.event.Listener):
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        """Compilation begins."""
+        if not _Announcer.said:
+            _Announcer.said = True
+            _log.warning(
+                "compiling the fast engine for this kind of problem: once on a machine, some ten"
+                " seconds"
+            )
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""

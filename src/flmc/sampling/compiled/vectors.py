@@ -1,0 +1,221 @@
+"""Eight lanes in one value, in compiled code: a vector of floats, of words or of truth values.
+
+The compiler makes vector instructions of plain loops only where it can prove much about them, and
+not for eight passes. These values leave it no choice: an operation on them *is* an instruction for
+eight lanes (two of four, or half of sixteen, where the processor has such). Rules are those of IEEE
+single precision, but that a product and a sum may be fused; a comparison with NaN is false.
+
+The cache of compiled code does not notice changes of this file: see ``_BUILT_ON`` in
+:mod:`flmc.sampling.compiled.kernel`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.core.typing.templates import AbstractTemplate, Signature, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+WIDTH = 8
+_FLAGS = ("contract",)
+"""Never empty: to instructions without flags Numba adds those of the function around them, and then
+sums could be reordered."""
+
+
+class Vector(types.Type):
+    """The type of eight numbers."""
+
+    def __init__(self, name: str, element: ir.Type) -> None:
+        self.code = ir.VectorType(element, WIDTH)
+        super().__init__(f"{name} of {WIDTH} lanes")
+
+
+FLOATS = Vector("floats", ir.FloatType())
+WORDS = Vector("words", ir.IntType(32))
+TRUTHS = Vector("truths", ir.IntType(1))
+
+
+@register_model(Vector)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Vector) -> None:
+        super().__init__(manager, kind, kind.code)
+
+
+def _define(
+    operation: Callable[..., Any],
+    operands: tuple[Vector, ...],
+    result: Vector,
+    emit: Callable[..., Any],
+) -> None:
+    """What an operator does with vectors: ``emit(builder, *operands)``."""
+
+    @infer_global(operation)
+    class _Typing(AbstractTemplate):
+        def generic(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Signature | None:
+            return signature(result, *operands) if args == operands else None
+
+    @lower_builtin(operation, *operands)
+    def _lowering(context: Any, builder: Any, sig: Signature, args: tuple[Any, ...]) -> Any:
+        return emit(builder, *args)
+
+
+_TWO = (FLOATS, FLOATS)
+_define(operator.add, _TWO, FLOATS, lambda builder, a, b: builder.fadd(a, b, flags=_FLAGS))
+_define(operator.sub, _TWO, FLOATS, lambda builder, a, b: builder.fsub(a, b, flags=_FLAGS))
+_define(operator.mul, _TWO, FLOATS, lambda builder, a, b: builder.fmul(a, b, flags=_FLAGS))
+_define(operator.truediv, _TWO, FLOATS, lambda builder, a, b: builder.fdiv(a, b, flags=_FLAGS))
+_define(operator.neg, (FLOATS,), FLOATS, lambda builder, a: builder.fneg(a))
+_define(operator.lt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered("<", a, b))
+_define(operator.ne, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_unordered("!=", a, b))
+_define(operator.gt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered(">", a, b))
+_define(operator.add, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.add(a, b))
+_define(operator.xor, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.xor(a, b))
+
+
+def _place(builder: Any, kind: Vector, address: Any, index: Any) -> Any:
+    start = builder.inttoptr(address, kind.code.element.as_pointer())
+    return builder.bitcast(builder.gep(start, [index]), kind.code.as_pointer())
+
+
+def _instruction(function: Callable[..., Any]) -> Any:
+    """Of the types of its arguments: the type of its result, and what it emits."""
+    return intrinsic(function)
+
+
+@_instruction
+def load(typing: Any, address: Any, index: Any) -> Any:
+    """Eight neighbouring floats of an array in memory, by the address of its first. Nobody checks
+    that they are there, or keeps the array from being freed: a number has no owner, and so it can
+    be handed around at no cost."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(_place(builder, FLOATS, *args), align=4)
+
+    return FLOATS(types.uint64, types.uint64), emit
+
+
+@_instruction
+def load_words(typing: Any, address: Any, index: Any) -> Any:
+    """The same of an array of words."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(_place(builder, WORDS, *args), align=4)
+
+    return WORDS(types.uint64, types.uint64), emit
+
+
+@_instruction
+def store(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Put eight values beside each other into an array of their kind. Nobody checks that there is
+    room."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[2], _place(builder, value, *args[:2]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, value), emit
+
+
+def _spread(builder: Any, kind: Vector, value: Any) -> Any:
+    empty = ir.Constant(kind.code, ir.Undefined)
+    first = builder.insert_element(empty, value, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, empty, ir.Constant(WORDS.code, [0] * WIDTH))
+
+
+@_instruction
+def spread(typing: Any, value: Any) -> Any:
+    """The same float in every lane."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _spread(builder, FLOATS, args[0])
+
+    return FLOATS(types.float32), emit
+
+
+@_instruction
+def choose(typing: Any, truth: Any, yes: Any, no: Any) -> Any:
+    """Lane by lane, ``yes`` where it is true, else ``no``."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return yes(TRUTHS, yes, yes), emit
+
+
+def _of_one(operand: Vector, result: Any, emit: Callable[..., Any]) -> Any:
+    """A function of one vector: ``emit(builder, value)``."""
+
+    def typed(typing: Any, value: Any) -> Any:
+        return result(operand), lambda context, builder, sig, args: emit(builder, *args)
+
+    return intrinsic(typed)
+
+
+def _of_words_by(emit: Callable[..., Any]) -> Any:
+    """A function of words and the same number for all, a constant: ``emit(builder, words,
+    number)``."""
+
+    def typed(typing: Any, words: Any, by: Any) -> Any:
+        return WORDS(WORDS, types.uint32), lambda context, builder, sig, args: emit(builder, *args)
+
+    return intrinsic(typed)
+
+
+def _is_any(builder: Any, truths: Any) -> Any:
+    every = ir.IntType(WIDTH)
+    return builder.icmp_unsigned("!=", builder.bitcast(truths, every), every(0))
+
+
+def _square_root(builder: Any, floats: Any) -> Any:
+    kind = ir.FunctionType(FLOATS.code, [FLOATS.code])
+    return builder.call(
+        get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{WIDTH}f32"), [floats]
+    )
+
+
+def _moved_up(builder: Any, words: Any, by: Any) -> Any:
+    return builder.shl(words, _spread(builder, WORDS, by))
+
+
+def _turned(builder: Any, words: Any, by: Any) -> Any:
+    rest = builder.sub(ir.IntType(32)(32), by)
+    return builder.or_(
+        _moved_up(builder, words, by), builder.lshr(words, _spread(builder, WORDS, rest))
+    )
+
+
+some = _of_one(TRUTHS, types.boolean, _is_any)
+"""Whether it is true in any lane."""
+ones = _of_one(TRUTHS, WORDS, lambda builder, truths: builder.zext(truths, WORDS.code))
+"""The word 1 where it is true, else 0."""
+signed = _of_one(WORDS, FLOATS, lambda builder, words: builder.sitofp(words, FLOATS.code))
+"""Words, read as signed numbers, as floats."""
+whole = _of_one(FLOATS, WORDS, lambda builder, floats: builder.fptosi(floats, WORDS.code))
+"""Floats without their fractions, as words."""
+root = _of_one(FLOATS, FLOATS, _square_root)
+"""The square root."""
+shift = _of_words_by(_moved_up)
+"""Bits moved upwards; those beyond the end are lost."""
+turn = _of_words_by(_turned)
+"""Bits moved upwards; those beyond the end come in again at the lower one."""
+
+
+@_instruction
+def pick(typing: Any, address: Any, index: Any) -> Any:
+    """Floats of an array, each lane its own. Nobody checks that they are there."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        start = builder.inttoptr(args[0], FLOATS.code.element.as_pointer())
+        result = ir.Constant(FLOATS.code, ir.Undefined)
+        for lane in map(ir.IntType(32), range(WIDTH)):
+            number = builder.zext(builder.extract_element(args[1], lane), ir.IntType(64))
+            result = builder.insert_element(
+                result, builder.load(builder.gep(start, [number])), lane
+            )
+        return result
+
+    return FLOATS(types.uint64, WORDS), emit

@@ -1,0 +1,83 @@
+"""The engines by name, and the choice among them, which is made once for a run."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.sampling.engine import Engine
+from flmc.sampling.numpy_engine import NumpyEngine
+
+_log = logging.getLogger(__name__)
+
+COMPILED = {"numba": ("flmc.sampling.compiled.numba_engine", "NumbaEngine", "numba", "fast")}
+"""Engines that `auto` tries first: module, class, what must be installed, and the extra that brings
+it. They are imported when they are needed, because that takes long."""
+ENGINES = ("auto", *COMPILED, NumpyEngine.name)
+
+
+def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
+    """The engine that is to run a plan.
+
+    Parameters
+    ----------
+    name
+        One of ``ENGINES``; `auto` takes a compiled one where it is installed, can run the plan and
+        is worthwhile.
+
+    Raises
+    ------
+    InvalidSetting
+        If the engine of this name cannot run the plan; the message says why.
+    """
+    checks.one_of("engine", name, ENGINES)
+    if name in COMPILED:
+        return _insist(name, plan, model)
+    for each in COMPILED if name == "auto" else ():
+        engine = _load_quietly(each)
+        if (
+            engine is not None
+            and engine.obstacle(plan, model) is None
+            and engine.worthwhile(plan, model)
+        ):
+            return engine
+    return NumpyEngine()
+
+
+def _insist(name: str, plan: Plan, model: Model) -> Engine:
+    _, _, package, extra = COMPILED[name]
+    if importlib.util.find_spec(package) is None:
+        raise InvalidSetting(
+            f"the {name} engine needs the extra {extra!r}: pip install 'flmc[{extra}]'"
+        )
+    try:
+        engine = _load(name)
+    except RuntimeError as error:
+        raise InvalidSetting(
+            f"{name} cannot start: {error}; set NUMBA_CACHE_DIR to a place that can be written"
+        ) from error
+    obstacle = engine.obstacle(plan, model)
+    if obstacle is not None:
+        raise InvalidSetting(f"the {name} engine does not apply: {obstacle}; use engine = 'numpy'")
+    return engine
+
+
+def _load_quietly(name: str) -> Engine | None:
+    if importlib.util.find_spec(COMPILED[name][2]) is None:
+        return None
+    try:
+        return _load(name)
+    except RuntimeError as error:  # numba finds no place for its cache
+        _log.warning("the numpy engine is used: %s", error)
+        return None
+
+
+def _load(name: str) -> Engine:
+    module, kind, _, _ = COMPILED[name]
+    engine: Engine = getattr(importlib.import_module(module), kind)()
+    return engine

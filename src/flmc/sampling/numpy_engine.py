@@ -1,0 +1,205 @@
+"""The NumPy engine: the readable definition of a run, for any model that gives per-device
+gradients.
+
+Work is cut into tiles of (data sets x chains), whose arrays stay in cache; within a tile every
+operation is over all data sets, chains, devices and entries at once. Every chain of every data set
+owns its random streams, so tiles do not change results."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.clipping import count_clipped
+from flmc.base.progress import Progress, report_part
+from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.sampling import langevin
+from flmc.sampling.chains import Chains, fail
+from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
+from flmc.sampling.schedule import draw_schedule
+
+_log = logging.getLogger(__name__)
+
+_TILE_NUMBERS = 40_000
+"""Gradient entries of a tile: about the size of a second-level cache."""
+_BUFFER_NUMBERS = 4_000_000
+"""Random numbers drawn ahead."""
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A rectangle of data sets and chains."""
+
+    experiments: range
+    chains: range
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.experiments.start, self.experiments.stop)
+
+    @property
+    def place(self) -> tuple[slice, slice]:
+        return self.rows, slice(self.chains.start, self.chains.stop)
+
+
+class NumpyEngine(Engine):
+    """For any model and uplink, on one thread; a chain's position is theta."""
+
+    name: ClassVar[str] = "numpy"
+
+    def obstacle(self, plan: Plan, model: Model) -> str | None:
+        """None: this engine is the definition."""
+        return None
+
+    def start(
+        self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
+    ) -> Chains:
+        """Every chain at a draw from the prior, or at zero."""
+        shape = (model.num_experiments, num_chains, model.dim)
+        position = np.zeros(shape)
+        if plan.start == "prior":
+            for e, c in np.ndindex(shape[:2]):
+                position[e, c] = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
+        return Chains.at_start(plan, model, position, keep_draws)
+
+    def advance(
+        self,
+        chains: Chains,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        until: int,
+        resources: Resources = DEFAULT_RESOURCES,
+    ) -> None:
+        """Tile after tile to round ``until``; the data sets at once set the size of a tile."""
+        undefined = chains.num_undefined
+        tiles = _tiles(
+            model,
+            chains.position.shape[1],
+            chains.moments.batch_size,
+            resources.experiments_at_once,
+        )
+        for index, tile in enumerate(tiles):
+            report = report_part(resources.progress, index, len(tiles))
+            _advance_tile(chains, plan, model, seed, tile, until, report)
+        chains.round = until
+        if chains.num_undefined > undefined == 0:
+            _log.warning(
+                "%d gradient entries were not finite; NaN counts as 0", chains.num_undefined
+            )
+
+    def theta(self, chains: Chains, model: Model) -> Array:
+        """The position itself."""
+        return chains.position
+
+    def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
+        """About 30 million symbols a second."""
+        return num_symbols(plan, model, num_chains) / 3e7
+
+
+def _tiles(
+    model: Model, num_chains: int, batch_size: int, experiments_at_once: int | None
+) -> list[_Tile]:
+    """Chains are cut the same way whatever the number of data sets at once: matrix products then
+    have the same shapes, and so the same rounding."""
+    at_once = max(1, _TILE_NUMBERS // (model.num_devices * model.dim))
+    chains = batch_size * max(1, min(at_once, num_chains) // batch_size)
+    experiments = experiments_at_once or max(1, at_once // chains)
+    every, each = range(model.num_experiments), range(num_chains)
+    return [
+        _Tile(every[i : i + experiments], each[j : j + chains])
+        for i in every[::experiments]
+        for j in each[::chains]
+    ]
+
+
+def _advance_tile(
+    chains: Chains, plan: Plan, model: Model, seed: int, tile: _Tile, until: int, report: Progress
+) -> None:
+    state = langevin.State(chains.position[tile.place], chains.round)
+
+    def gradient(theta: Array) -> Array:
+        if plan.uplink.example_clip is not None:
+            return model.clipped_gradient(theta, plan.uplink.example_clip, tile.rows)
+        return model.gradient(theta, tile.rows)
+
+    for block in range(chains.round // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
+        origin = block * ROUNDS_PER_BLOCK
+        schedule = draw_schedule(plan, seed, tile.experiments, block)
+        source = _NoiseSource(plan, seed, tile, block)
+        for index in range(min(len(schedule), until - origin)):
+            noise = source.next(len(schedule))
+            if (
+                origin + index < state.round
+            ):  # going on inside a block: these numbers were used before
+                continue
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # a diverging chain is caught and named below
+                state, info = langevin.step(
+                    state, noise, schedule.round(index), gradient, plan.uplink
+                )
+            if not np.isfinite(state.theta).all():
+                row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]
+                fail(tile.experiments[row], tile.chains[column], f"after round {state.round}")
+            if not np.isfinite(info.gradient).all():
+                chains.num_undefined += int((~np.isfinite(info.gradient)).sum())
+            kept = state.round - plan.num_burn_in
+            if kept > 0:
+                chains.moments.add(state.theta, tile.rows, tile.chains.start)
+                chains.num_clipped += count_clipped(
+                    info.gradient, plan.uplink.clip, schedule.active_devices(index)
+                )
+                if chains.draws is not None:
+                    chains.draws[tile.place][:, :, kept - 1] = state.theta
+        report((state.round - chains.round) / (until - chains.round))
+    chains.position[tile.place] = state.theta
+
+
+class _NoiseSource:
+    """Random numbers of a tile for one block of rounds, drawn a few rounds ahead from each chain's
+    own streams."""
+
+    def __init__(self, plan: Plan, seed: int, tile: _Tile, block: int) -> None:
+        pairs = [(e, c) for e in tile.experiments for c in tile.chains]
+        self._lead = (len(tile.experiments), len(tile.chains))
+        self._per_round: dict[str, tuple[int, ...]] = {"normal": (plan.dim,)}
+        self._streams = {
+            "normal": [generator(seed, Purpose.CHANNEL, e, c, block) for e, c in pairs]
+        }
+        if plan.uplink.random_bits:
+            self._per_round["uniform"] = (plan.num_devices, plan.dim)
+            self._streams["uniform"] = [
+                generator(seed, Purpose.QUANTISER, e, c, block) for e, c in pairs
+            ]
+        numbers = len(pairs) * max(int(np.prod(shape)) for shape in self._per_round.values())
+        self._ahead = max(1, _BUFFER_NUMBERS // numbers)
+        self._buffer: dict[str, Array] = {}
+        self._used = 0
+
+    def next(self, rounds_in_block: int) -> langevin.Noise:
+        """Numbers of the next round."""
+        index = self._used % self._ahead
+        if index == 0:
+            self._fill(min(self._ahead, rounds_in_block - self._used))
+        self._used += 1
+        uniform = self._buffer.get("uniform")
+        return langevin.Noise(
+            self._buffer["normal"][:, :, index], None if uniform is None else uniform[:, :, index]
+        )
+
+    def _fill(self, num_rounds: int) -> None:
+        for kind, streams in self._streams.items():
+            numbers = np.empty((len(streams), num_rounds, *self._per_round[kind]))
+            for rng, row in zip(streams, numbers, strict=True):
+                if kind == "normal":
+                    rng.standard_normal(out=row)
+                else:
+                    rng.random(out=row)
+            self._buffer[kind] = numbers.reshape(*self._lead, *numbers.shape[1:])

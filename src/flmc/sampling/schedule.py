@@ -1,0 +1,147 @@
+"""From a plan and a realised channel to the rounds of a block: fading, who transmits, and the
+gain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
+from flmc.planning.plans import Plan
+from flmc.sampling.langevin import Round
+from flmc.uplink.power import realised_gain
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Some rounds: ``gain`` (experiment, round, dim), ``fading`` (experiment, round, device, dim),
+    ``active`` (experiment, round, device; None: all) and ``num_active`` (experiment, round). Each
+    has a single experiment where it is the same for all."""
+
+    step_sizes: Array
+    gain: Array
+    fading: Array
+    active: Array | None
+    num_active: Array
+
+    def __len__(self) -> int:
+        return len(self.step_sizes)
+
+    def active_devices(self, index: int) -> Array | None:
+        """Who transmits in a round of the block, (experiment, 1, device) with an axis for the
+        chains; None: all."""
+        return None if self.active is None else self.active[:, None, index]
+
+    def round(self, index: int) -> Round:
+        """One round of the block, with an axis for the chains."""
+        gain, fading = self.gain[:, None, index], self.fading[:, None, index]
+        count = self.num_active[:, None, index, None]
+        return Round(float(self.step_sizes[index]), gain, fading, self.active_devices(index), count)
+
+
+def is_shared(plan: Plan) -> bool:
+    """Whether every experiment has the same channel and the same devices active, and no random
+    number is needed."""
+    return plan.uplink.fading.constant and not plan.scheduler.random
+
+
+def block_of(plan: Plan, block: int) -> range:
+    """The rounds of a block of the random streams."""
+    first = block * ROUNDS_PER_BLOCK
+    return range(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
+
+
+def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
+    """The rounds of a block: fading and active devices are drawn for each experiment, whose chains
+    share them."""
+    rounds = block_of(plan, block)
+    if is_shared(plan):
+        return shared_schedule(plan, seed, rounds)
+    fading = _draw_fading(plan, seed, experiments, block)
+    return _schedule_of(plan, fading, _draw_active(plan, seed, experiments, block, fading), rounds)
+
+
+def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
+    """Any rounds of a plan whose channel is constant and whose devices are known beforehand."""
+    fading = _constant_fading(plan, seed)
+    active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
+    return _schedule_of(plan, fading, active, rounds)
+
+
+def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Array | None:
+    """Who transmits in some rounds in any of the experiments, (round, device) with 1 or 0; None:
+    all, always."""
+    if not plan.scheduler.random:
+        return None if plan.active is None else plan.active[rounds.start : rounds.stop]
+    blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
+    experiments = range(num_experiments)
+    parts = []
+    for block in blocks:
+        fading = _draw_fading(plan, seed, experiments, block)
+        active = _draw_active(plan, seed, experiments, block, fading)
+        parts.append(
+            np.ones((len(block_of(plan, block)), plan.num_devices))
+            if active is None
+            else active.max(axis=0)
+        )
+    begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK
+    return np.concatenate(parts)[begin : begin + len(rounds)]
+
+
+def _constant_fading(plan: Plan, seed: int) -> Array:
+    """(1, 1, device, dim)."""
+    return plan.uplink.fading.draw_checked(
+        generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
+    )[None]
+
+
+def _draw_fading(plan: Plan, seed: int, experiments: range, block: int) -> Array:
+    """(experiment, round, device, dim); a single experiment and round where the channel is
+    constant."""
+    if plan.uplink.fading.constant:
+        return _constant_fading(plan, seed)
+    draw, rounds = plan.uplink.fading.draw_checked, block_of(plan, block)
+    return np.stack(
+        [
+            draw(generator(seed, Purpose.FADING, e, 0, block), rounds, plan.num_devices, plan.dim)
+            for e in experiments
+        ]
+    )
+
+
+def _draw_active(
+    plan: Plan, seed: int, experiments: range, block: int, fading: Array
+) -> Array | None:
+    """(experiment, round, device); None: all."""
+    rounds = block_of(plan, block)
+    if not plan.scheduler.random:
+        return None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
+    channels = np.broadcast_to(fading, (len(experiments), len(rounds), *fading.shape[2:]))
+    return np.stack(
+        [
+            plan.scheduler.draw_checked(
+                generator(seed, Purpose.SCHEDULING, e, 0, block), rounds, channel
+            )
+            for e, channel in zip(experiments, channels, strict=True)
+        ]
+    )
+
+
+def _schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) -> Schedule:
+    """The gain is the smaller of the plan's cap and the power limit of the round. Nothing here
+    looks at data, so the gain may be public. ``fading`` is (experiment, round or 1, device, dim),
+    ``active`` (experiment, round, device)."""
+    part = slice(rounds.start, rounds.stop)
+    gain = realised_gain(
+        plan.uplink, plan.gain if len(plan.gain) == 1 else plan.gain[part], fading, active
+    )
+    full = np.full((1, len(rounds)), float(plan.num_devices))
+    return Schedule(
+        plan.step_sizes[part],
+        np.broadcast_to(gain, (len(gain), len(rounds), plan.dim)),
+        np.broadcast_to(fading, (len(fading), len(rounds), *fading.shape[2:])),
+        active,
+        full if active is None else active.sum(axis=2),
+    )

@@ -1,0 +1,134 @@
+"""The loop over rounds: an engine runs a stretch of them at a time, so that a run can stop and be
+saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from flmc.base import checks
+from flmc.base.progress import report_within
+from flmc.base.randomness import ROUNDS_PER_BLOCK
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.sampling.chains import Chains
+from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources
+from flmc.sampling.engines import choose_engine
+
+_STRETCH, _PATIENCE = 0.5, 5.0
+"""Seconds of a stretch: as a rule if it is recorded; and else, because many data sets are drawn
+again for each."""
+
+
+class RoundObserver(Protocol):
+    """Is told of every stretch of rounds, before and after."""
+
+    def begins(self, until: int) -> None:
+        """Rounds up to ``until`` are going to be run."""
+
+    def ended(self, chains: Chains, *, now: bool = False) -> None:
+        """They were; with ``now`` the run stops here."""
+
+    def restore(self, chains: Chains) -> None:
+        """Put the chains where they were saved."""
+
+
+def simulate(
+    plan: Plan,
+    model: Model,
+    seed: int,
+    num_chains: int = 1,
+    *,
+    engine: Engine | str = "auto",
+    keep_draws: bool = False,
+    resources: Resources = DEFAULT_RESOURCES,
+    most_rounds: int | None = None,
+    last_round: int | None = None,
+    observer: RoundObserver | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Chains:
+    """Run the chains of a plan.
+
+    Parameters
+    ----------
+    plan, model, seed, num_chains
+        What is run: ``num_chains`` chains for every data set of the model.
+    engine
+        An engine, or the name of one.
+    keep_draws
+        Whether to keep theta of every kept round.
+    resources
+        Threads, data sets at once, and who is told of the progress.
+    most_rounds
+        Rounds of a stretch; None: as many as take some seconds.
+    last_round
+        Where to stop; None: at the end.
+    observer
+        Is told of every stretch, and may restore the chains before the first.
+    stop
+        Asked between stretches; the run ends when it says True.
+
+    Returns
+    -------
+    Chains
+        Where the chains stand.
+    """
+    kept = plan.num_rounds - plan.num_burn_in if keep_draws else 0
+    each = 8.0 * plan.dim * (2 + kept) + 8.0 * plan.dim**2
+    checks.fits(
+        "the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains
+    )
+    chosen = choose_engine(engine, plan, model) if isinstance(engine, str) else engine
+    chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
+    if observer is not None:
+        observer.restore(chains)
+    pace = _Pace(chosen, plan, model, num_chains, _PATIENCE if observer is None else _STRETCH)
+    end = plan.num_rounds if last_round is None else last_round
+    while chains.round < end and not stop():
+        done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
+        if observer is not None:
+            observer.begins(until)
+        began = time.monotonic()
+        part = report_within(resources.progress, done / plan.num_rounds, until / plan.num_rounds)
+        chosen.advance(chains, plan, model, seed, until, resources._replace(progress=part))
+        pace.took(until - done, time.monotonic() - began)
+        if observer is not None:
+            observer.ended(chains, now=stop())
+    if observer is not None and chains.round < plan.num_rounds:
+        observer.ended(chains, now=True)  # the wish to stop may have come after the last one
+    return chains
+
+
+class _Pace:
+    """How many rounds to run at a stretch; it changes nothing but how soon a run can stop and be
+    saved.
+
+    A stretch ends where a block of the random streams does, unless that is too far: going on inside
+    a block draws its numbers again."""
+
+    def __init__(
+        self, engine: Engine, plan: Plan, model: Model, num_chains: int, stretch: float
+    ) -> None:
+        self._stretch = stretch
+        self._cheap = model.quadratic(slice(0, 1)) is not None and plan.uplink.example_clip is None
+        """Whether drawing numbers and data again costs as much as a round: then only whole blocks
+        are run."""
+        self._seconds = (
+            engine.seconds_per_round(plan, model, num_chains) if self._cheap else _PATIENCE
+        )
+        """Of one round, as far as is known."""
+
+    def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
+        """The round to run to."""
+        if most_rounds is not None:
+            return min(num_rounds, done + most_rounds)
+        wanted = done + max(1, int(self._stretch / self._seconds))
+        boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK
+        if not self._cheap and wanted < boundary and (boundary - done) * self._seconds > _PATIENCE:
+            return min(num_rounds, wanted)
+        return min(num_rounds, max(boundary, wanted // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK))
+
+    def took(self, rounds: int, seconds: float) -> None:
+        """Learn, but trust one measurement no further than a factor of four."""
+        self._seconds = max(seconds / rounds, self._seconds / 4, 1e-9)

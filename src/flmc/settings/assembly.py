@@ -1,0 +1,226 @@
+"""From settings to models, uplinks and plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flmc import data
+from flmc.base.errors import InvalidSetting
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.planning.alternatives import Suggestion, WhatIf, suggest, what_if
+from flmc.planning.limits import Limits
+from flmc.planning.planner import plan
+from flmc.planning.plans import Plan
+from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS, SPLITS
+from flmc.settings.schema import Settings
+from flmc.uplink.example_clipping import shrink_factor
+from flmc.uplink.fading import Fading
+from flmc.uplink.link import Link
+from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model and an uplink, ready to be planned."""
+
+    model: Model
+    uplink: Uplink
+    limits: Limits
+
+    def plan(self, settings: Settings, *, forecast: bool = True) -> Plan:
+        """The plan that the settings ask for."""
+        return plan(
+            self.model, self.uplink, self.limits, forecast=forecast, **planner_arguments(settings)
+        )
+
+    def what_if(self, settings: Settings, planned: Plan) -> WhatIf:
+        """What relaxing one constraint of a plan would bring."""
+        return what_if(planned, self.model, planner_arguments(settings))
+
+
+def planner_arguments(settings: Settings) -> dict[str, Any]:
+    """The keyword arguments of :func:`flmc.plan` in the settings."""
+    return {
+        "num_rounds": settings.rounds,
+        "num_burn_in": settings.burn_in,
+        "step_size": settings.step_size,
+        "gain": settings.gain,
+        "start": settings.start,
+        "burn_in_step_factor": settings.burn_in_step_factor,
+        "scheduler": SCHEDULERS.build(settings.scheduling),
+        "public_smoothness": settings.public_smoothness,
+        "public_convexity": settings.public_convexity,
+    }
+
+
+def assemble(settings: Settings, model: Model | None = None) -> Problem:
+    """Build what the settings describe; a model that was built before may be used again."""
+    model = make_model(settings) if model is None else model
+    return Problem(model, make_uplink(settings), make_limits(settings))
+
+
+def make_limits(settings: Settings) -> Limits:
+    """What limits the gain besides power."""
+    return Limits(
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        privacy=settings.privacy,
+        scope=settings.scope,
+        run_delta=settings.run_delta,
+        neighbouring=settings.neighbouring,
+        allocation=settings.allocation,
+        langevin=settings.langevin,
+    )
+
+
+def make_model(settings: Settings) -> Model:
+    """The paper's linear regression on synthetic data, or a model of the user's."""
+    if settings.model != "linear":
+        _refuse(
+            settings,
+            ("devices", "dim", "samples", "experiments", "data", "split"),
+            "come from the model that was given",
+        )
+        model: Model = MODELS.build(settings.model)
+        return model
+    sizes = SPLITS[settings.split].maker(settings.samples, settings.devices)
+    if settings.example_clip is not None:
+        if settings.data != "examples":
+            raise InvalidSetting(
+                "example_clip needs data = 'examples', got 'sufficient': there are no examples to"
+                " clip"
+            )
+        return LinearGaussian(
+            data.draw_linear(
+                settings.seed,
+                num_experiments=settings.experiments,
+                num_samples=settings.samples,
+                dim=settings.dim,
+                num_devices=settings.devices,
+                device_sizes=sizes,
+            )
+        )
+    statistics = data.draw_linear_statistics(
+        settings.seed,
+        num_experiments=settings.experiments,
+        num_samples=settings.samples,
+        dim=settings.dim,
+        num_devices=settings.devices,
+        device_sizes=sizes,
+        kind=settings.data,
+    )
+    return LinearGaussian(statistics)
+
+
+def make_uplink(settings: Settings) -> Uplink:
+    """Digital, analog or ideal."""
+    if settings.scheme != "digital":
+        _refuse(
+            settings,
+            ("link", "slope_parameter"),
+            f"are for the digital scheme, not {settings.scheme}",
+        )
+    if settings.scheme == "ideal":
+        return Ideal()
+    radio: dict[str, Any] = {
+        "clip": settings.clip,
+        "fading": make_fading(settings.fading),
+        "snr_db": settings.snr_db,
+        "noise_power": settings.noise_power,
+        "example_clip": settings.example_clip,
+        "example_shrink": _example_shrink(settings),
+    }
+    return (
+        Analog(**radio)
+        if settings.scheme == "analog"
+        else Digital(link=make_link(settings), **radio)
+    )
+
+
+def _example_shrink(settings: Settings) -> float:
+    if settings.example_clip is None:
+        _refuse(settings, ("example_shrink",), "is for example_clip")
+        return 1.0
+    if settings.example_shrink != "auto":
+        return settings.example_shrink
+    if settings.model != "linear":
+        raise InvalidSetting(
+            "example_shrink 'auto' is for linear regression: give a number in (0, 1] for your own"
+            " model, what clipping examples leaves of its gradients"
+        )
+    return shrink_factor(settings.example_clip)
+
+
+def _refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
+    """A setting that would be ignored is refused."""
+    given = [name for name in names if name in settings.model_fields_set]
+    if given:
+        raise InvalidSetting(
+            f"{' and '.join(names)} {why}, got {given[0]} = {getattr(settings, given[0])!r}"
+        )
+
+
+def make_link(settings: Settings) -> Link:
+    """The link, by its name and ``slope_parameter``, or with its parameter in its name
+    (``sigmoid:0.05``)."""
+    parameter, name = settings.slope_parameter, settings.link
+    link: Link
+    if parameter is None:
+        link = LINKS.build(name)
+        return link
+    if name not in LINKS.names or not LINKS[name].parameters:
+        with_parameter = " and ".join(entry.name for entry in LINKS if entry.parameters)
+        raise InvalidSetting(
+            f"slope_parameter is for the links {with_parameter}; {name!r} takes none, got"
+            f" {parameter}"
+        )
+    link = LINKS[name].build(parameter)
+    return link
+
+
+def make_fading(value: str | float) -> Fading:
+    """A number is a constant path gain; else by name, or an object of the user's."""
+    fading: Fading
+    if isinstance(value, str) and not _is_number(value):
+        fading = FADINGS.build(value)
+    else:
+        fading = FADINGS["constant"].build(float(value))
+    return fading
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def suggest_settings(settings: Settings) -> Suggestion:
+    """Settings from public knowledge, for what was left open; refused where they are for another
+    problem."""
+    if settings.scheme != "digital" or settings.link != "sigmoid":
+        raise InvalidSetting(
+            f"suggestions are for the digital scheme with a sigmoid, got {settings.scheme},"
+            f" {settings.link}"
+        )
+    if settings.model != "linear":
+        raise InvalidSetting(
+            f"suggestions are for linear regression, got the model {settings.model!r}"
+        )
+    suggestion = suggest(
+        settings.samples,
+        settings.devices,
+        settings.dim,
+        scope=settings.scope,
+        neighbouring=settings.neighbouring,
+    )
+    given = sorted(settings.model_fields_set & suggestion.settings.keys())
+    if given:
+        raise InvalidSetting(
+            f"--suggest chooses {', '.join(given)}: leave out what it is to choose"
+        )
+    return suggestion

@@ -1,0 +1,123 @@
+"""The named things that flmc brings. To add one: implement it, and add its entry here.
+
+Everything else (options, help, messages, tables of the documentation, contract tests) follows."""
+
+from __future__ import annotations
+
+from flmc.data.splits import split_evenly
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.settings.registry import Entry, Parameter, Registry
+from flmc.uplink.fading import ConstantFading, Fading, RayleighFading
+from flmc.uplink.link import Link
+from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
+from flmc.uplink.scheduling import AllDevices, RandomDevices, Scheduler
+from flmc.uplink.schemes import Analog, Digital, Ideal
+
+LINKS = Registry("link", Link)
+LINKS.add(
+    Entry(
+        "sigmoid",
+        Sigmoid,
+        "logistic function, the paper's link",
+        (Parameter("slope_parameter", 0.05, "a in 1/(1 + exp(-a g))"),),
+    )
+)
+LINKS.add(
+    Entry(
+        "probit",
+        Probit,
+        "normal distribution function",
+        (Parameter("slope_parameter", 0.03, "a in Phi(a g)"),),
+    )
+)
+LINKS.add(
+    Entry(
+        "linear",
+        Linear,
+        "a straight line: unbiased up to its scale, also where devices differ",
+        (Parameter("ratio", 1.0, "mean bit at the clip, in (0, 1]"),),
+    )
+)
+LINKS.add(Entry("sign", Sign, "the sign itself, without randomness; it has no slope"))
+
+SCHEMES = Registry("scheme", None)
+SCHEMES.add(Entry("digital", Digital, "one random bit an entry"))
+SCHEMES.add(Entry("analog", Analog, "scaled values"))
+SCHEMES.add(
+    Entry(
+        "ideal", Ideal, "exact gradients and exactly the noise that the sampler needs: a reference"
+    )
+)
+
+FADINGS = Registry("fading", Fading)
+FADINGS.add(
+    Entry(
+        "constant",
+        ConstantFading,
+        "the same path gain always; a number alone means this",
+        (Parameter("gain", 0.04, "path gain h"),),
+    )
+)
+FADINGS.add(
+    Entry(
+        "rayleigh",
+        RayleighFading,
+        "Rayleigh, independent over rounds and devices",
+        (Parameter("scale", 0.04, "root of E[h^2]"),),
+    )
+)
+
+SCHEDULERS = Registry("scheduling", Scheduler)
+SCHEDULERS.add(Entry("all", AllDevices, "every device in every round"))
+SCHEDULERS.add(
+    Entry(
+        "random",
+        RandomDevices,
+        "some devices, drawn anew for every round",
+        (Parameter("count", None, "number of devices in a round"),),
+    )
+)
+
+MODELS = Registry("model", Model)
+MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise, on synthetic data"))
+
+SPLITS = Registry("split", None)
+SPLITS.add(Entry("even", split_evenly, "as many examples for each device, to within one"))
+
+ENGINES = Registry("engine", None)
+ENGINES.add(
+    Entry("auto", "flmc.sampling.engines:choose_engine", "the fastest that can run the plan")
+)
+ENGINES.add(
+    Entry(
+        "numba",
+        "flmc.sampling.compiled.numba_engine:NumbaEngine",
+        "compiled code, for quadratic models",
+    )
+)
+ENGINES.add(
+    Entry("numpy", "flmc.sampling.numpy_engine:NumpyEngine", "the definition, for any model")
+)
+
+PAPERS = Registry("paper", None)
+PAPERS.add(
+    Entry(
+        "qflmc",
+        "flmc.papers.qflmc.reproduction:reproduce",
+        "Zhang, Liu and Simeone: Leveraging Channel Noise for Sampling and Privacy via Quantized"
+        " Federated Langevin Monte Carlo",
+    )
+)
+
+REGISTRIES = {
+    "links": LINKS,
+    "schemes": SCHEMES,
+    "fadings": FADINGS,
+    "schedulers": SCHEDULERS,
+    "models": MODELS,
+    "splits": SPLITS,
+    "engines": ENGINES,
+    "papers": PAPERS,
+}
+"""All registries by the name of what they hold."""

@@ -1,0 +1,178 @@
+"""Named things: a name on the command line, its parameters with defaults, and one line of help.
+
+Options, help, messages, tables of the documentation and the contract tests are made from
+registries, so that an addition is complete or fails a test. A user's own object is not registered:
+it is written ``package.module:object``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from flmc.base.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that a named thing takes: its name, its default (None: it must be given), and what
+    it means."""
+
+    name: str
+    default: float | int | None
+    help: str
+
+    def read(self, what: str, text: str) -> float | int:
+        """The number in a text; a whole number stays one."""
+        try:
+            return int(text) if text.lstrip("+-").isdigit() else float(text)
+        except ValueError:
+            raise InvalidSetting(
+                f"{what} needs a number as its {self.name}, got {text!r}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named thing: what makes it from its parameters, or where that is to be found
+    (``module:object``)."""
+
+    name: str
+    make: Callable[..., Any] | str
+    help: str
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def spelling(self) -> str:
+        """How it is written, with the names of its parameters: ``random:COUNT``, or
+        ``rayleigh[:SCALE]`` where they have defaults."""
+        names = ",".join(parameter.name.upper() for parameter in self.parameters)
+        if not names:
+            return self.name
+        optional = all(parameter.default is not None for parameter in self.parameters)
+        return f"{self.name}[:{names}]" if optional else f"{self.name}:{names}"
+
+    @property
+    def maker(self) -> Callable[..., Any]:
+        """What makes it; imported only now if it was named."""
+        if not isinstance(self.make, str):
+            return self.make
+        module, _, name = self.make.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found
+
+    def build(self, *given: float | int | None, what: str = "") -> Any:
+        """The thing, with these parameters and the defaults of the rest."""
+        if len(given) > len(self.parameters):
+            raise InvalidSetting(
+                f"{what or self.name} must be {self.spelling}, got {len(given)} parameters"
+            )
+        values = list(given) + [None] * (len(self.parameters) - len(given))
+        chosen = {
+            parameter.name: parameter.default if value is None else value
+            for parameter, value in zip(self.parameters, values, strict=True)
+        }
+        missing = [name for name, value in chosen.items() if value is None]
+        if missing:
+            raise InvalidSetting(
+                f"{what or self.name} must be written {self.spelling}: {missing[0]} is missing"
+            )
+        return self.maker(**chosen)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """All things of one kind. ``setting`` is how the kind is called in settings, ``kind`` the class
+    of a user's own."""
+
+    setting: str
+    kind: type[Any] | None
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries.values())
+
+    def __getitem__(self, name: str) -> Entry:
+        return self.entries[name]
+
+    def add(self, entry: Entry) -> None:
+        """Register one more."""
+        if entry.name in self.entries:
+            raise ValueError(f"{entry.name} is registered already")
+        self.entries[entry.name] = entry
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order in which they were registered."""
+        return tuple(self.entries)
+
+    @property
+    def choices(self) -> str:
+        """What may be written, in words."""
+        own = ["package.module:object"] if self.kind is not None else []
+        return ", ".join([*(entry.spelling for entry in self), *own])
+
+    def check_name(self, name: str) -> str:
+        """Refuse a name that is not registered."""
+        if name not in self.entries:
+            raise InvalidSetting(
+                f"{self.setting} must be one of {', '.join(self.names)}; got {name!r}"
+            )
+        return name
+
+    def build(self, text: str) -> Any:
+        """The thing that is written ``name``, ``name:PARAMETER,...`` or
+        ``package.module:object``."""
+        name, colon, rest = text.partition(":")
+        if name not in self.entries:
+            if self.kind is None:
+                self.check_name(name)
+            return self.load(text)
+        entry = self.entries[name]
+        what = f"{self.setting} {entry.spelling!r}"
+        texts = rest.split(",") if colon else []
+        numbers = [
+            parameter.read(what, each)
+            for parameter, each in zip(entry.parameters, texts, strict=False)
+        ]
+        if len(texts) > len(numbers):
+            raise InvalidSetting(
+                f"{what} takes {len(numbers)} parameters, got {len(texts)}: {text!r}"
+            )
+        return entry.build(*numbers, what=what)
+
+    def load(self, path: str) -> Any:
+        """A user's own object at ``package.module:object``, searched from the current directory
+        too; a class or function is called without arguments."""
+        module_name, colon, name = path.partition(":")
+        if not colon or not module_name or not name or self.kind is None:
+            raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        try:
+            found: Any = importlib.import_module(module_name)
+            for part in name.split("."):
+                found = getattr(found, part)
+            if not isinstance(found, self.kind):
+                found = found()
+        except TypeError as error:
+            hint = (
+                "it is called without arguments; name an object instead, made in the module (mine"
+                f" = {name}(...))"
+            )
+            raise InvalidSetting(
+                f"{self.setting} {path!r} cannot be made: {error}; {hint}"
+            ) from error
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InvalidSetting(
+                f"{self.setting} {path!r} cannot be loaded: {reason}; known are {self.choices}"
+            ) from error
+        if not isinstance(found, self.kind):
+            raise InvalidSetting(
+                f"{self.setting} {path!r} must give a flmc.{self.kind.__name__}, got"
+                f" {type(found).__name__}"
+            )
+        return found

@@ -1,0 +1,192 @@
+"""Settings: one schema for TOML files, command-line options and JSON. Defaults are the paper's
+experiment."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting
+from flmc.settings.registered import ENGINES, FADINGS, LINKS, MODELS, SCHEDULERS, SCHEMES, SPLITS
+from flmc.settings.registry import Registry
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
+Count = Annotated[int, Field(ge=1)]
+
+
+Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
+EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
+SplitName = Annotated[str, SPLITS, AfterValidator(SPLITS.check_name)]
+
+
+def _defaults(registry: Registry) -> str:
+    """Defaults of the first parameter of every entry that has one, in words."""
+    with_parameter = [entry for entry in registry if entry.parameters]
+    return ", ".join(f"{entry.parameters[0].default:g} ({entry.name})" for entry in with_parameter)
+
+
+def choices_of(name: str) -> tuple[str, ...]:
+    """The words that a setting may be, where there are only some; for help."""
+    field = Settings.model_fields[name]
+    if get_origin(field.annotation) is Literal:
+        return get_args(field.annotation)
+    registry = next((each for each in field.metadata if isinstance(each, Registry)), None)
+    return registry.names if registry is not None and registry.kind is None else ()
+
+
+class Settings(BaseModel):
+    """Everything a plan or a run can be told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    scheme: Scheme = Field("digital", description="how devices transmit")
+    snr_db: float = Field(
+        25.0, allow_inf_nan=False, description="largest SNR, power limit over noise power, in dB"
+    )
+    epsilon: Positive = Field(5.0, description="privacy budget")
+    delta: Probability = Field(0.01, description="its delta, for one round")
+    run_delta: Probability = Field(1e-5, description="delta of statements about the whole run")
+    scope: Literal["round", "run"] = Field("round", description="what the budget is for")
+    privacy: Literal["tight", "tail", "paper", "off"] = Field(
+        "tight", description="criterion of the privacy limit"
+    )
+    neighbouring: Literal["device", "example"] = Field(
+        "device", description="what is replaced in neighbouring data"
+    )
+    example_clip: Positive | None = Field(
+        None, description="bound of one example's gradient entries"
+    )
+    example_shrink: Positive | Literal["auto"] = Field(
+        "auto",
+        description=(
+            "what that leaves of the gradient; auto: for standard normal features and residuals"
+        ),
+    )
+    allocation: Literal["static", "adaptive"] = Field(
+        "static", description="how a run's budget is spent over rounds"
+    )
+    langevin: Literal["calibrated", "paper", "off"] = Field(
+        "calibrated", description="limit that keeps enough noise"
+    )
+    step_size: Positive | Literal["auto"] = Field("auto", description="a number or auto")
+    link: str = Field("sigmoid", description=f"probability of a +1 bit: {LINKS.choices}")
+    slope_parameter: Positive | None = Field(
+        None, description=f"of the link; default {_defaults(LINKS)}"
+    )
+    clip: Positive = Field(30.0, description="entrywise bound of a local gradient")
+    devices: Count = Field(20, description="number of devices")
+    dim: Count = Field(5, description="number of entries")
+    samples: Count = Field(1200, description="number of examples in all")
+    rounds: Count = Field(300, description="number of rounds")
+    burn_in: int = Field(200, ge=0, description="rounds that are not kept")
+    burn_in_step_factor: Positive | Literal["auto"] = Field(
+        "auto", description="larger steps in early burn-in"
+    )
+    start: Literal["prior", "zero"] = Field("prior", description="where chains start")
+    fading: str | float = Field(0.04, description=f"path gain: a number, {FADINGS.choices}")
+    scheduling: str = Field("all", description=f"who transmits in a round: {SCHEDULERS.choices}")
+    noise_power: Positive = Field(1.0, description="variance of the noise in each real entry")
+    gain: Positive | list[Positive] | None = Field(None, description="override of the planned gain")
+    public_smoothness: Positive | None = Field(
+        None, description="largest curvature, from public knowledge"
+    )
+    public_convexity: Positive | None = Field(
+        None, description="smallest curvature, from public knowledge"
+    )
+    model: str = Field("linear", description=f"what is sampled: {MODELS.choices}")
+    split: SplitName = Field("even", description="how synthetic examples are dealt to devices")
+    experiments: Count = Field(1, description="number of data sets")
+    chains: Count | None = Field(None, description="per data set; default 200 in all, at least 1")
+    seed: int = Field(0, ge=0, description="of all randomness")
+    data: Literal["examples", "sufficient"] = Field(
+        "examples",
+        description="synthetic data drawn as examples, or straight as sufficient statistics",
+    )
+    engine: EngineName = Field("auto", description="what simulates")
+    checkpoint_rounds: Count | None = Field(
+        None, description="with --out: rounds between checkpoints; default: what takes 5 seconds"
+    )
+    threads: Count | None = Field(None, description="of the numba engine; default: all processors")
+
+    @property
+    def num_chains(self) -> int:
+        """Chains per data set."""
+        return max(1, 200 // self.experiments) if self.chains is None else self.chains
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, not yet checked."""
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise InvalidSetting(
+            f"cannot read the config file {str(path)!r}: {error.strerror}"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"the config file {str(path)!r} is not valid TOML: {error}") from error
+
+
+def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
+    """Checked settings: an option beats the file, the file beats the default."""
+    for name, value in file.items():
+        if isinstance(value, bool):
+            raise InvalidSetting(f"{name} must be a number or a word, got {value}")
+    try:
+        return Settings.model_validate({**file, **options})
+    except ValidationError as error:
+        raise InvalidSetting(_one_line(error)) from None
+
+
+def unknown_setting(name: str) -> str:
+    """With the names that are most like it, or all."""
+    near = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, n=3)
+    known = (
+        f"is it {' or '.join(near)}?" if near else f"known are {', '.join(Settings.model_fields)}"
+    )
+    return f"unknown setting {name!r}; {known}"
+
+
+def _one_line(error: ValidationError) -> str:
+    """The first problem, with the bound and the value."""
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    name = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return unknown_setting(name)
+    # A field that may be one of several types has a problem for each: all say what would have been
+    # accepted.
+    wanted = dict.fromkeys(
+        _wanted(name, p["type"], p.get("ctx", {})) for p in problems if p["loc"][0] == name
+    )
+    return f"{name} must be {' or '.join(wanted)}, got {first['input']!r}"
+
+
+def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
+    """In words, what a pydantic error of this kind asks for."""
+    if kind == "greater_than":
+        return "positive" if context["gt"] == 0 else f"above {context['gt']:g}"
+    if kind == "value_error":
+        choices = choices_of(name)
+        return f"one of {', '.join(choices)}" if choices else "strictly between 0 and 1"
+    if kind == "greater_than_equal":
+        return f"at least {context['ge']:g}"
+    words = {
+        "literal_error": f"one of {context.get('expected', '')}".replace(" or ", ", "),
+        "finite_number": "a finite number",
+        "float_parsing": "a number",
+        "float_type": "a number",
+        "int_parsing": "a whole number",
+        "int_type": "a whole number",
+        "int_from_float": "a whole number",
+        "list_type": "a list of numbers",
+        "string_type": "a word",
+    }
+    return words.get(kind, f"valid ({kind})")

@@ -1,0 +1,145 @@
+r"""The contract of a link: the probability that a gradient entry becomes a +1 bit.
+
+One-bit stochastic quantisation turns entry :math:`g` into :math:`+1` with probability
+:math:`\Phi(g)`, else into :math:`-1`. The function :math:`\Phi` is the *link*. What the sampler and
+the accountant need of it is derived from ``probability`` alone: the mean bit :math:`\psi(g) =
+2\Phi(g) - 1`, its variance :math:`1 - \psi(g)^2`, the slope :math:`\kappa = 2\Phi'(0)` and the two
+extreme probabilities :math:`\Phi(\pm\ell)`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+
+_CHECK_POINTS = 2001
+
+
+class Link(ABC):
+    """Probability of a +1 bit. Your own link is a class with one method, ``probability``."""
+
+    proven: ClassVar[bool] = False
+    """Whether the link is known to be monotone everywhere, not only on the grid of the check."""
+    jumps: ClassVar[bool] = False
+    """Whether the probability jumps at 0: then any move of a gradient across 0 can turn a bit from
+    certainly -1 to certainly +1."""
+
+    def __init_subclass__(cls) -> None:
+        """A subclass with a probability of its own does not inherit what is known of its
+        parent's."""
+        if "probability" in vars(cls):
+            cls.proven, cls.jumps = vars(cls).get("proven", False), vars(cls).get("jumps", False)
+
+    @property
+    def name(self) -> str:
+        """How the link is called in messages."""
+        return type(self).__name__
+
+    @property
+    def within_extremes(self) -> bool:
+        """Whether devices use no probability beyond those at the clip, because nobody has changed
+        how they are held."""
+        kind = type(self)
+        return (
+            kind.bounded_probability is Link.bounded_probability
+            and kind.extremes is Link.extremes
+            and kind.mean is Link.mean
+        )
+
+    @abstractmethod
+    def probability(self, g: Array) -> Array:
+        """Probability that an entry g becomes +1: values in [0, 1] that never decrease with g."""
+
+    def bounded_probability(self, g: Array, clip: float) -> Array:
+        """What devices use: for a link that is not proven to be monotone, held between Phi(-clip)
+        and Phi(clip), and 1/2 where it is not a number. So the worst case is at the clip whatever
+        the link does between the points of the check."""
+        values = self.probability(g)
+        if self.proven:
+            return values
+        high, low = self.extremes(clip)
+        return np.clip(np.nan_to_num(values, nan=0.5), low, high)
+
+    def mean(self, g: Array, clip: float) -> Array:
+        """Expected bit, 2 Phi(g) - 1."""
+        return 2.0 * self.bounded_probability(g, clip) - 1.0
+
+    def slope(self, clip: float) -> float:
+        r"""Small-signal gain :math:`\kappa = 2\Phi'(0)`, from a central difference of width 2e-5 of
+        the clip.
+
+        Refused where it is not finite and positive: such a quantiser does not scale the gradient,
+        so there is no temperature to speak of."""
+        width = 1e-5 * clip
+        wide, narrow = (self._difference(w) / w for w in (width, width / 10))
+        if narrow > 1.1 * wide:  # the difference quotient grows: a jump, or a slope without bound
+            raise InvalidSetting(
+                f"the link {self.name} has no slope at 0 (a jump, or infinitely steep): the noise"
+                " that the sampler needs cannot be calibrated; use langevin = 'paper' or 'off', or"
+                " a link that is smooth at 0"
+            )
+        if not wide > 0:
+            raise InvalidSetting(
+                f"the link {self.name} must rise at 0, got slope {wide:g}: small gradients would be"
+                " lost"
+            )
+        return wide
+
+    def _difference(self, width: float) -> float:
+        """Phi(width) - Phi(-width)."""
+        low, high = self.probability(np.array([-width, width]))
+        return float(high - low)
+
+    def extremes(self, clip: float) -> tuple[float, float]:
+        """Largest and smallest probability of a +1 bit that a device can use, (Phi(clip),
+        Phi(-clip)): the worst-case pair of the accountant."""
+        high, low = self.probability(np.array([clip, -clip]))
+        return float(high), float(low)
+
+    def bound_to(self, clip: float) -> Link:
+        """This link for gradients clipped at ``clip``; only a link whose shape depends on the clip
+        differs."""
+        return self
+
+    def check(self, clip: float) -> None:
+        """Refuse a function that is not a probability or that decreases somewhere on [-clip,
+        clip]."""
+        grid = np.linspace(-clip, clip, _CHECK_POINTS)
+        try:
+            values = np.asarray(self.probability(grid), dtype=np.float64)
+        except Exception as error:
+            raise InvalidSetting(
+                f"the link {self.name} failed on an array of {grid.size} entries: {error}"
+            ) from error
+        if values.shape != grid.shape:
+            raise InvalidSetting(
+                f"the link {self.name} must return one probability per entry, got shape"
+                f" {values.shape}"
+            )
+        outside = values[~((values >= 0) & (values <= 1))]
+        if outside.size:
+            raise InvalidSetting(
+                f"the link {self.name} must return probabilities in [0, 1] for gradients in"
+                f" [-{clip:g}, {clip:g}], got {outside[0]:g}"
+            )
+        fall = int(np.argmin(np.diff(values)))
+        if values[fall + 1] - values[fall] < -1e-12:  # rounding of a flat link is not a fall
+            raise InvalidSetting(
+                f"the link {self.name} must never decrease, but it falls near g = {grid[fall]:g}"
+            )
+        if not values[0] < 0.5 < values[-1]:
+            raise InvalidSetting(
+                f"the link {self.name} must rise from below 1/2 to above it over [-{clip:g},"
+                f" {clip:g}], or devices could pull one way only; got {values[0]:g} to"
+                f" {values[-1]:g}"
+            )
+
+
+def quantise(probability: Array, uniform: Array) -> Array:
+    r"""Bits: :math:`+1` where ``uniform`` (drawn from [0, 1)) lies below the probability
+    :math:`\Phi(g)`, else :math:`-1`; never 0."""
+    return np.where(uniform < probability, 1.0, -1.0)

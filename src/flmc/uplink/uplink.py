@@ -1,0 +1,160 @@
+r"""The contract of an uplink: what a device does to its gradient, and the radio it uses.
+
+An uplink says what the planner needs: the peak of a symbol (power), the slope :math:`\kappa` (how a
+small gradient is scaled), the mean and variance of a symbol given the gradient, the largest
+variance that quantisation adds per device; and what the accountant needs: the privacy event that
+its transmissions imply."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.clipping import clip, clip_norm
+from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.privacy.event import Event
+from flmc.uplink.channel import power_from_snr
+from flmc.uplink.fading import ConstantFading, Fading
+
+AnyUplink = TypeVar("AnyUplink", bound="Uplink")
+
+
+@dataclass(frozen=True)
+class Uplink(ABC):
+    """What the schemes share. ``snr_db`` is the largest signal-to-noise ratio, transmit power limit
+    over noise power."""
+
+    scheme: ClassVar[str]
+    random_bits: ClassVar[bool] = False
+    """Whether a symbol needs a random number."""
+    clips_norm: ClassVar[bool] = False
+    """Whether the norm of a device's gradient is clipped first, for comparisons with the
+    literature; limits and privacy take no notice of it."""
+    bit_variance: ClassVar[float] = 0.0
+    """Largest variance that the quantiser adds per device and entry."""
+    noise_is_exact: ClassVar[bool] = False
+    """Whether the noise is by definition what the sampler needs, whatever the step: then no gain
+    can be given, and there is no privacy to speak of."""
+
+    clip: float = 30.0
+    fading: Fading = field(default_factory=ConstantFading)
+    snr_db: float = 25.0
+    noise_power: float = 1.0
+    example_clip: float | None = None
+    """Bound c of the gradient entries of a single example, before they are summed; None: examples
+    are not clipped."""
+    example_shrink: float = 1.0
+    """Factor rho by which that shrinks the gradient, from public knowledge."""
+
+    def __post_init__(self) -> None:
+        checks.positive("clip", self.clip, extreme=1e15)
+        if self.example_clip is not None:
+            checks.positive("example_clip", self.example_clip)
+        if not 0 < checks.number("example_shrink", self.example_shrink) <= 1:
+            raise InvalidSetting(f"example_shrink must lie in (0, 1], got {self.example_shrink!r}")
+        checks.between("snr_db", self.snr_db, -300.0, 400.0)
+        checks.positive("noise_power", self.noise_power, extreme=1e30)
+        if not isinstance(self.fading, Fading):
+            raise InvalidSetting(
+                "fading must be a flmc.Fading, for example ConstantFading(0.04); got"
+                f" {self.fading!r}"
+            )
+
+    @property
+    def power_limit(self) -> float:
+        """Largest mean power of a device's symbols over the entries of a round, P_0."""
+        return power_from_snr(self.snr_db, self.noise_power)
+
+    @property
+    @abstractmethod
+    def peak(self) -> float:
+        """Largest magnitude of a symbol before the transmit amplitude."""
+
+    @property
+    @abstractmethod
+    def slope(self) -> float:
+        """Factor kappa by which the expected symbol scales a small gradient."""
+
+    @abstractmethod
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        """What the devices transmit, before the amplitude."""
+
+    def clipped(self, gradient: Array) -> Array:
+        """Gradients (..., device, dim) as they are quantised or scaled."""
+        return clip(clip_norm(gradient, self.clip) if self.clips_norm else gradient, self.clip)
+
+    def privacy_event(
+        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+    ) -> Event:
+        """What one device reveals in the worst case.
+
+        Parameters
+        ----------
+        transmissions
+            Gains, each with the number of entries that were sent with it.
+        neighbouring
+            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+
+        Returns
+        -------
+        Event
+            The pair of distributions that the server must tell apart.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If nothing is proven for this uplink; the message says why.
+        """
+        raise UnknownPrivacy(
+            f"no privacy guarantee is known for the {self.scheme} uplink ({type(self).__name__}):"
+            " its worst-case pair is not proven; use digital or analog, or switch privacy off"
+        )
+
+    def transmits_like(self, kind: type[Uplink]) -> bool:
+        """Whether clipping and symbols are those of ``kind``, which a proof is about: a subclass
+        that clips, quantises or transmits in its own way has no proof, whatever it is called."""
+        return type(self).symbols is kind.symbols and type(self).clipped is Uplink.clipped
+
+    @property
+    def checked_example_clip(self) -> float:
+        """The example clip, refused if there is none."""
+        if self.example_clip is None:
+            raise InvalidSetting(
+                "neighbouring 'example' needs example_clip, the bound of one example's gradient"
+                " entries; got none"
+            )
+        return self.example_clip
+
+    @property
+    def hides_like_a_device(self) -> bool:
+        """Whether one example can move a gradient as far as a whole device: its clip is not below
+        the device's, or the projection onto a ball moves single entries further than the examples
+        did."""
+        return self.checked_example_clip >= self.clip or self.clips_norm
+
+    @abstractmethod
+    def mean_symbol(self, gradient: Array) -> Array:
+        """Expected symbol, clipping included."""
+
+    def symbol_variance(self, gradient: Array) -> Array:
+        """Variance of the symbol given the gradient."""
+        return np.zeros_like(gradient)
+
+
+def replace(uplink: AnyUplink, **changes: object) -> AnyUplink:
+    """A copy with some settings changed, checked anew."""
+    known = {f.name for f in dataclasses.fields(uplink) if f.init}
+    unknown = sorted(set(changes) - known)
+    if unknown:
+        raise InvalidSetting(
+            f"{type(uplink).__name__} has no setting {unknown[0]!r}; it has"
+            f" {', '.join(sorted(known)) or 'none'}"
+        )
+    return dataclasses.replace(uplink, **changes)  # type: ignore[arg-type]  # checked by the class

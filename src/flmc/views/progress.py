@@ -1,0 +1,58 @@
+"""How far long work is: bars on standard error, if that is a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextmanager
+def show_progress(what: str) -> Iterator[Callable[[float], None]]:
+    """A bar with the time left on standard error, if that is a terminal and the work takes longer
+    than a second."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(what, total=1.0)
+    began = time.monotonic()
+
+    def progress(fraction: float) -> None:
+        if time.monotonic() - began > 1.0:
+            bar.start()
+        bar.update(task, completed=fraction)
+
+    try:
+        yield progress
+    finally:
+        bar.stop()
+
+
+@contextmanager
+def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
+    """A bar with the time left for each stage of long work, on standard error, if that is a
+    terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+
+        def stage(name: str) -> Callable[[float], None]:
+            task = bar.add_task(name, total=1.0)
+            return lambda fraction: bar.update(task, completed=fraction)
+
+        yield stage

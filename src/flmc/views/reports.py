@@ -1,0 +1,80 @@
+"""The results of a reproduction on disk: CSV, pictures, and one report as Markdown and as
+self-contained HTML."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flmc.runs.durable_files import write_atomically
+
+Block = tuple[str, Any]
+"""A piece of a report: ('title' | 'heading' | 'text', str), ('picture', (file name, caption)) or
+('table', (header, rows))."""
+
+
+def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
+    """Markdown beside the pictures."""
+    parts = []
+    for kind, content in blocks:
+        if kind in ("title", "heading"):
+            parts.append(("# " if kind == "title" else "## ") + content)
+        elif kind == "picture":
+            name, caption = content
+            parts.append(f"![{caption}]({name})")
+        elif kind == "table":
+            header, rows = content
+            lines = [
+                "| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *rows]
+            ]
+            parts.append("\n".join(lines))
+        else:
+            parts.append(content)
+    text = "\n\n".join(parts) + "\n"
+    write_atomically(path, lambda stream: stream.write(text.encode()))
+
+
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;
+padding:0 1rem;color:#222}
+table{border-collapse:collapse;margin:1rem 0;font-size:13px;display:block;overflow-x:auto}
+td,th{border:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}
+th{background:#f3f3f3}
+img{max-width:100%}code{background:#f3f3f3;padding:0 .2rem}
+figure{margin:1rem 0}figcaption{font-size:13px;color:#555}"""
+
+
+def write_html(path: Path, blocks: Sequence[Block]) -> None:
+    """One file that needs no other: pictures are inside."""
+    parts = []
+    for kind, content in blocks:
+        if kind in ("title", "heading"):
+            tag = "h1" if kind == "title" else "h2"
+            parts.append(f"<{tag}>{html.escape(content)}</{tag}>")
+        elif kind == "picture":
+            name, caption = content
+            data = base64.b64encode((path.parent / name).read_bytes()).decode()
+            parts.append(
+                f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
+                f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+            )
+        elif kind == "table":
+            header, rows = content
+            cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+            body = "".join(
+                "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+                for row in rows
+            )
+            parts.append(f"<table><tr>{cells}</tr>{body}</table>")
+        else:
+            parts.append(
+                "<p>" + re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(content)) + "</p>"
+            )
+    title = next((content for kind, content in blocks if kind == "title"), "report")
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
+    page = f'<!doctype html><html lang="en">{head}'
+    text = page + "<body>" + "\n".join(parts) + "</body></html>\n"
+    write_atomically(path, lambda stream: stream.write(text.encode()))

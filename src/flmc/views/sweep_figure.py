@@ -1,0 +1,100 @@
+"""A sweep against the number that varies most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flmc.base.errors import MissingExtra
+from flmc.runs.sweeps import Sweep
+from flmc.views.figures import COLOURS, draw_curves, new_figure, write_png
+
+SWEPT = (
+    ("variance_ratio", "variance ratio"),
+    ("wasserstein2_squared", "squared W2 distance"),
+    ("epsilon_run", "epsilon of the run"),
+    ("temperature", "temperature"),
+)
+"""What a sweep is drawn of, as far as it was measured."""
+
+
+def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
+    """``sweep.png`` in ``out``: against the numeric setting with most values, one curve for each
+    choice of the others; None where there is nothing to draw, or no matplotlib."""
+    rows = [row for row in done.rows if row["error"] is None]
+    numeric = {
+        name: values
+        for name, values in done.grid.axes.items()
+        if all(isinstance(v, (int, float)) for v in values) and len(values) > 1
+    }
+    shown = [(name, words) for name, words in SWEPT if _varies([row.get(name) for row in rows])]
+    if not numeric or not shown:
+        return None
+    x = max(numeric, key=lambda name: len(numeric[name]))
+    try:
+        figure, panels = new_figure(columns=len(shown), width=3.2, height=3.0)
+    except MissingExtra:
+        return None
+    others = [name for name in done.grid.axes if name != x]
+    styles = _styles_of(rows, others)
+    for axes, (name, words) in zip(panels, shown, strict=True):
+        table = [
+            {
+                "curve": _curve(row, others),
+                "x": row[x],
+                name: row[name],
+                f"{name}_se": row.get(f"{name}_se") or 0,
+            }
+            for row in rows
+            if row.get(name) is not None
+        ]
+        draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)), styles)
+        if name in ("variance_ratio", "temperature"):
+            axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
+        axes.set_xlabel(AXES_IN_WORDS.get(x, x.replace("_", " ")))
+        axes.set_ylabel(words)
+    if others:
+        handles, labels = panels[0].get_legend_handles_labels()
+        columns = min(len(labels), 4)
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=columns, fontsize=6.5, frameon=False
+        )
+    return write_png(figure, out / "sweep.png")
+
+
+AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
+
+
+def _styles_of(
+    rows: Sequence[Mapping[str, Any]], others: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """A colour for each value of the first setting, a line and a marker for each choice of the
+    rest."""
+    if len(others) < 2:
+        return {}
+    colours = list(dict.fromkeys(row[others[0]] for row in rows))
+    lines = list(dict.fromkeys(_curve(row, others[1:]) for row in rows))
+    styles = {}
+    for row in rows:
+        line = lines.index(_curve(row, others[1:]))
+        styles[_curve(row, others)] = {
+            "color": COLOURS[colours.index(row[others[0]]) % len(COLOURS)],
+            "linestyle": ("-", "--", ":", "-.")[line % 4],
+            "marker": "os^Dv"[line % 5],
+        }
+    return styles
+
+
+def _varies(values: Sequence[float | None]) -> bool:
+    """Whether there is something to see, beyond rounding."""
+    known = [value for value in values if value is not None]
+    return bool(known) and max(known) - min(known) > 1e-6 * abs(max(known))
+
+
+def _curve(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The values of these settings, in words."""
+    values = {
+        name: f"{row[name]:g}" if isinstance(row[name], float) else row[name] for name in names
+    }
+    return ", ".join(f"{name} {value}" for name, value in values.items())

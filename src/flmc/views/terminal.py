@@ -1,0 +1,70 @@
+"""Rows and grids on a terminal: one renderer for everything that offers them."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from flmc.base.tables import Grid, Listing, Row, Severity
+
+_STYLES: dict[Severity, str] = {
+    "plain": "",
+    "good": "green",
+    "warning": "yellow",
+    "bad": "bold red",
+}
+
+
+def show(*things: Listing | Grid | str) -> None:
+    """Listings, grids and lines on standard output, with an empty line between them."""
+    console = Console()
+    for index, thing in enumerate(things):
+        if index:
+            console.print()
+        if isinstance(thing, Grid) and len(thing.header) > _WIDE:
+            console.print(str(thing), soft_wrap=True, highlight=False)
+        else:
+            console.print(render(thing))
+
+
+_WIDE = 8
+"""Columns beyond which a grid is printed as plain text, which a terminal may wrap or a file
+keep."""
+
+
+def render(thing: Listing | Grid | str) -> RenderableType:
+    """What rich prints."""
+    if isinstance(thing, str):
+        return Text(thing)
+    return render_listing(thing) if isinstance(thing, Listing) else render_grid(thing)
+
+
+def render_listing(listing: Listing) -> RenderableType:
+    """A title, then label and value side by side; colours say how much a row matters."""
+    table = Table(
+        show_header=False, box=None, padding=(0, 2, 0, 0), title=listing.title, title_justify="left"
+    )
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in listing.rows:
+        table.add_row(row.label, Text(row.text, style=_STYLES[row.severity]))
+    return table
+
+
+def render_grid(grid: Grid) -> RenderableType:
+    """A table with its header, and the notes below."""
+    table = Table(
+        title=grid.title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    for index, name in enumerate(grid.header):
+        table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index > 0)
+    for cells in grid.rows:
+        table.add_row(*cells)
+    return Group(table, *(_note(row) for row in grid.notes))
+
+
+def _note(row: Row) -> Text:
+    text = f"{row.label}: {row.text}" if row.label else row.text
+    return Text(text, style=_STYLES[row.severity])

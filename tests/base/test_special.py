@@ -1,0 +1,33 @@
+"""Special functions against SciPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flmc.base.special import expit, log_ndtr, ndtr
+
+
+@given(st.floats(-35, 35))
+def test_normal_distribution_function(x: float) -> None:
+    assert float(ndtr(np.array(x))) == pytest.approx(float(scipy.special.ndtr(x)), rel=1e-13)
+
+
+def test_large_arrays() -> None:
+    x = np.linspace(-35, 35, 100_001)
+    np.testing.assert_allclose(ndtr(x), [float(ndtr(value)) for value in x], rtol=1e-13)
+
+
+@given(st.floats(-1e4, 10))
+def test_its_logarithm(x: float) -> None:
+    assert log_ndtr(x) == pytest.approx(float(scipy.special.log_ndtr(x)), rel=1e-11, abs=1e-300)
+
+
+@given(st.floats(-2000, 2000))
+def test_logistic_function(x: float) -> None:
+    assert float(expit(np.array(x))) == pytest.approx(
+        float(scipy.special.expit(x)), rel=1e-14, abs=1e-300
+    )

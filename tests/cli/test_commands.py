@@ -1,0 +1,456 @@
+"""The command line: options, files, JSON, words, exit codes. Most run in process, some as real
+processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flmc.cli import main
+from flmc.settings.schema import Settings
+from support import full
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_plan_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "plan", "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["schema_version"] == 1
+    assert document["scheme"] == "digital"
+    assert document["gain"] == pytest.approx(0.27386, abs=5e-6)
+    assert set(document["limits"]) == {"power", "langevin", "privacy"}
+    assert document["binding"] == "langevin"
+    assert document["step_size"] == pytest.approx(1.5e-3)
+    assert document["effective_step_size"] == pytest.approx(3.75e-5)
+    assert document["temperature"] == pytest.approx(1.0)
+    assert document["rounds_needed"] > 0
+    assert document["data_dependent"] is True
+    privacy = document["privacy"]
+    assert privacy["criterion"] == "tight"
+    assert "device" in privacy["neighbouring"]
+    assert privacy["round"] == {"epsilon": pytest.approx(1.59, abs=0.005), "delta": 0.01}
+    assert privacy["run"] == {
+        "epsilon": pytest.approx(142.1, abs=0.05),
+        "delta": 1e-5,
+        "rounds": 300,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "value"),
+    [
+        (("--privacy", "paper"), ("limits", "privacy"), 0.19397),
+        (("--privacy", "tail"), ("limits", "privacy"), 0.68168),
+        (("--privacy", "tail", "--epsilon", "1"), ("limits", "privacy"), 0.135414),
+        (("--scheme", "analog", "--privacy", "tail"), ("limits", "privacy"), 0.0119167),
+        (("--scheme", "analog"), ("limits", "power"), 0.023710),
+        (("--langevin", "paper"), ("limits", "langevin"), 0.064343),
+        (("--langevin", "paper", "--scheme", "analog"), ("limits", "langevin"), 0.0080000),
+        (("--langevin", "paper"), ("step_size",), 8.28e-3),
+        (("--slope-parameter", "0.01", "--epsilon", "2"), ("limits", "privacy"), None),
+        (("--gain", "0.1"), ("gain",), 0.1),
+        (("--scheme", "ideal"), ("privacy",), None),
+        (("--no-run",), ("privacy", "run"), None),
+        (("--public-smoothness", "1400", "--public-convexity", "1000"), ("data_dependent",), False),
+        (("--fading", "rayleigh:0.04"), ("uplink", "fading", "type"), "RayleighFading"),
+        (("--link", "probit"), ("uplink", "link", "slope_parameter"), 0.03),
+        (("--scope", "run", "--epsilon", "20"), ("binding",), "privacy"),
+    ],
+)
+def test_options(
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    path: tuple[str, ...],
+    value: object,
+) -> None:
+    code, out, _ = call(capsys, "plan", "--json", *options)
+    assert code == 0
+    found = json.loads(out)
+    for key in path:
+        found = found[key]
+    assert found == (pytest.approx(value, rel=5e-5) if isinstance(value, float) else value)
+
+
+def test_per_entry_gain(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "plan", "--json", "--gain", "0.1,0.1,0.1,0.2,0.2")
+    assert json.loads(out)["gain"] == [[0.1, 0.1, 0.1, 0.2, 0.2]]
+
+
+def test_option_beats_file_beats_default(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "uplink.toml"
+    file.write_text('scheme = "analog"\nsnr_db = 10\nchains = 3\n')
+    _, out, _ = call(capsys, "plan", "--json", "--config", str(file), "--snr-db", "12")
+    document = json.loads(out)
+    assert document["scheme"] == "analog"
+    assert document["uplink"]["snr_db"] == 12
+    assert document["num_rounds"] == 300
+
+
+def test_words(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "plan")
+    assert code == 0
+    text = " ".join(out.split())
+    for words in (
+        "noise that the sampler needs",
+        "<- decides",
+        "power + 3 dB",
+        "epsilon x 2",
+        "right: samples spread like the posterior",
+        "all data of one device are replaced",
+        "honest-but-curious server",
+        "guarantees next to nothing",
+        "not a privacy statement for a deployment",
+    ):
+        assert words in text, words
+    _, hot, _ = call(capsys, "plan", "--langevin", "paper", "--no-run")
+    assert "too hot" in hot
+    assert "whole run" not in hot
+
+
+def test_run_json_and_record(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out_dir = tmp_path / "record"
+    arguments = (
+        "run",
+        "--json",
+        "--chains",
+        "10",
+        "--rounds",
+        "60",
+        "--burn-in",
+        "40",
+        "--seed",
+        "3",
+        "--out",
+        str(out_dir),
+    )
+    code, out, err = call(capsys, *arguments)
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    for name in ("mse", "variance_ratio", "wasserstein2_squared", "mean_error_squared"):
+        assert set(document["metrics"][name]) == {"mean", "se"}
+    assert document["engine"] == "numba"
+    assert document["seed"] == 3
+    assert document["seconds"] > 0
+    assert document["plan"]["scheme"] == "digital"
+    names = [".lock", "draws.npz", "ledger.txt", "result.json", "run.json"]
+    assert sorted(p.name for p in out_dir.iterdir()) == names
+    code, out, err = call(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert "out must be a new or empty directory" in err
+
+
+def test_run_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(
+        capsys, "run", "--chains", "4", "--rounds", "60", "--burn-in", "40", "--experiments", "3"
+    )
+    assert (code, err) == (0, "")  # no progress bar where there is no terminal
+    assert "squared W2 distance" in out
+    assert "3 data set(s), 4 chain(s) each" in out
+    _, alone, _ = call(capsys, "run", "--chains", "1", "--rounds", "60", "--burn-in", "40")
+    assert "% lower than with many" in " ".join(alone.split())
+
+
+def test_experiments_reach_the_check_value(capsys: pytest.CaptureFixture[str]) -> None:
+    count = full(1000, 200)
+    options = (
+        "--langevin",
+        "off",
+        "--gain",
+        "0.06",
+        "--step-size",
+        "8.28e-3",
+        "--experiments",
+        str(count),
+    )
+    _, out, _ = call(capsys, "run", "--json", *options)
+    mse = json.loads(out)["metrics"]["mse"]
+    assert abs(mse["mean"] - 0.279) < 5 * (mse["se"] ** 2 + 0.001**2) ** 0.5
+
+
+BAD = [
+    (("--noise-power", "-1"), "noise_power must be positive, got '-1'"),
+    (("--clip", "0"), "clip must be positive, got '0'"),
+    (("--clip", "nan"), "clip must be"),
+    (("--snr-db", "nan"), "snr_db must be a finite number, got 'nan'"),
+    (("--delta", "0"), "delta must be strictly between 0 and 1, got '0'"),
+    (("--delta", "1"), "delta must be strictly between 0 and 1, got '1'"),
+    (("--run-delta", "nan"), "run_delta must be strictly between 0 and 1"),
+    (("--epsilon", "0"), "epsilon must be positive, got '0'"),
+    (("--epsilon", "-2"), "epsilon must be positive, got '-2'"),
+    (("--devices", "20", "--samples", "10"), "devices must not exceed samples = 10, got 20"),
+    (("--devices", "1.5"), "devices must be a whole number, got '1.5'"),
+    (("--fading", "0"), "fading must be positive, got 0.0"),
+    (
+        ("--fading", "rain"),
+        "fading must be one of constant[:GAIN], rayleigh[:SCALE], package.module:object; got"
+        " 'rain'",
+    ),
+    (("--fading", "rayleigh:x"), "needs a number as its scale"),
+    (("--burn-in", "300"), "burn_in must be below rounds = 300, got 300"),
+    (("--scheme", "quantum"), "scheme must be one of digital, analog, ideal, got 'quantum'"),
+    (
+        ("--link", "cubic"),
+        "link must be one of sigmoid[:SLOPE_PARAMETER], probit[:SLOPE_PARAMETER], linear[:RATIO],"
+        " sign, package.module:object; got 'cubic'",
+    ),
+    (("--link", "nowhere:Link"), "link 'nowhere:Link' cannot be loaded: ModuleNotFoundError"),
+    (("--link", "sign"), "no slope at 0"),
+    (("--link", "sign", "--slope-parameter", "3"), "takes none, got 3.0"),
+    (("--model", "json:dumps"), "model 'json:dumps' cannot be made"),
+    (("--privacy", "paper", "--devices", "1"), "not valid for one device"),
+    (("--privacy", "tail", "--scope", "run"), "does not compose"),
+    (("--gain", "3"), "gain must not exceed the power limit"),
+    (("--step-size", "soon"), "step_size must be a number or one of 'auto', got 'soon'"),
+    (("--seed", "-1"), "seed must be at least 0, got '-1'"),
+    (("--config", "missing.toml"), "cannot read the config file 'missing.toml': No such file"),
+    (("--unknown", "3"), "No such option: --unknown"),
+    (
+        ("--scheme", "analog", "--link", "probit"),
+        "are for the digital scheme, not analog, got link = 'probit'",
+    ),
+    (("--model", "json:loads", "--dim", "3"), "come from the model that was given, got dim = 3"),
+    (
+        ("--fading", "rician:3"),
+        "known are constant[:GAIN], rayleigh[:SCALE], package.module:object",
+    ),
+]
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[" ".join(options) for options, _ in BAD])
+def test_bad_input(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    """One line with the bound and the value, exit code 2, nothing on standard output, nothing
+    written."""
+    monkeypatch.chdir(tmp_path)
+    extra = ("--out", "record") if command == "run" else ()
+    code, out, err = call(capsys, command, *options, *extra)
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("flmc: ")
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"colour = 3\n", "unknown setting 'colour'; known are scheme, snr_db"),
+        (b"snr_db = \n", "is not valid TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
+        (b"devices = true\n", "devices must be a number or a word, got True"),
+        (b"delta = 2.0\n", "delta must be strictly between 0 and 1, got 2.0"),
+        (b"[link]\nname = 3\n", "link must be a word"),
+    ],
+)
+def test_bad_files(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes, message: str
+) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    code, out, err = call(capsys, "plan", "--config", str(file))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys)
+    assert (code, err) == (2, "")
+    assert out.startswith("Usage:")
+    assert call(capsys, "--version") == (0, "0.1.0\n", "")
+    assert "digital|analog|ideal" in call(capsys, "plan", "--help")[1]
+
+
+def test_clips_at_which_the_loss_falls_on_the_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (
+        ("--clip", "20"),
+        ("--clip", "22"),
+        ("--clip", "50"),
+        ("--clip", "10", "--slope-parameter", "0.1"),
+    ):
+        code, out, _ = call(capsys, "plan", "--json", "--scope", "run", "--epsilon", "8", *options)
+        assert code == 0
+        assert json.loads(out)["privacy"]["run"]["epsilon"] == pytest.approx(8, rel=1e-5)
+
+
+def test_tiny_deltas(capsys: pytest.CaptureFixture[str]) -> None:
+    """Below what the transform resolves Chernoff's bound takes over; epsilon grows slowly and stays
+    finite."""
+    previous = 0.0
+    for delta in ("1e-9", "1e-12", "1e-13", "1e-16", "1e-20", "1e-40"):
+        code, out, err = call(
+            capsys, "plan", "--json", "--gain", "0.1", "--delta", delta, "--run-delta", delta
+        )
+        assert (code, err) == (0, "")
+        privacy = json.loads(out)["privacy"]
+        assert previous < privacy["run"]["epsilon"] < 200
+        previous = privacy["run"]["epsilon"]
+    assert call(capsys, "plan", "--delta", "1e-300")[0] == 0
+
+
+def test_a_failed_run_exits_with_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "run", "--scheme", "ideal", "--step-size", "10", "--json")
+    assert (code, out) == (1, "")
+    assert "theta is not finite within rounds 1 to" in err
+    assert err.count("\n") == 1
+
+
+OWN = """
+import numpy as np
+import flmc
+
+class Cauchy(flmc.Link):
+    def probability(self, g):
+        return 0.5 + np.arctan(g / 20.0) / np.pi
+
+class Two(flmc.Fading):
+    def draw(self, rng, rounds, num_devices, dim):
+        return np.full((1, num_devices, 1), 0.05)
+
+def model():
+    data = flmc.data.draw_linear(seed=1, num_samples=60, dim=2, num_devices=4)
+    return flmc.LinearGaussian(data)
+"""
+
+
+def process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flmc", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_objects_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    options = ("--link", "mine:Cauchy", "--fading", "mine:Two", "--model", "mine:model", "--json")
+    done = process(
+        "run", *options, "--rounds", "30", "--burn-in", "10", "--chains", "2", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["plan"]["uplink"]["link"]["type"] == "mine:Cauchy"
+    assert document["plan"]["dim"] == 2
+    wrong = process("plan", "--link", "mine:Two", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "must give a flmc.Link, got Two" in wrong.stderr
+
+
+def test_as_a_real_process(tmp_path: Path) -> None:
+    assert process("version").stdout.strip() == "0.1.0"
+    bad = process("plan", "--delta", "3")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert "Traceback" not in bad.stderr
+    help_text = process("plan", "--help").stdout
+    for name in Settings.model_fields:
+        assert "--" + name.replace("_", "-") in help_text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["--help"], {"numba", "matplotlib", "scipy.stats", "dp_accounting"}),
+        (["plan", "--no-run"], {"numba", "matplotlib", "scipy.stats", "dp_accounting"}),
+        (["plan"], {"numba", "matplotlib", "scipy.stats", "dp_accounting", "scipy.special"}),
+    ],
+)
+def test_imports(arguments: list[str], forbidden: set[str]) -> None:
+    code = (
+        f"import sys; from flmc.cli import main; main({arguments!r}); print('MODULES',"
+        " sorted(sys.modules))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    loaded = out.partition("MODULES ")[2]
+    for name in forbidden:
+        assert f"'{name}'" not in loaded
+
+
+def test_progress_bar_on_a_terminal() -> None:
+    """A run of more than a second shows a bar on standard error, if that is a terminal."""
+    main_end, other_end = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "flmc",
+        "run",
+        "--engine",
+        "numpy",
+        "--chains",
+        "600",
+        "--rounds",
+        "1500",
+        "--json",
+    ]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=other_end, env=environment)
+    os.close(other_end)
+    shown = b""
+    while True:
+        try:
+            part = os.read(main_end, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    out, _ = process.communicate(timeout=120)
+    os.close(main_end)
+    assert process.returncode == 0
+    assert b"simulating" in shown
+    assert json.loads(out)["num_chains"] == 600
+
+
+def test_what_relaxing_would_bring_is_what_asking_for_it_brings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = call(capsys, "plan")[1].partition("what relaxing would bring")[2]
+    for name, step in (("step / 2", "0.00075"), ("step x 2", "0.003")):
+        needed = json.loads(call(capsys, "plan", "--step-size", step, "--json")[1])["rounds_needed"]
+        row = next(line for line in table.splitlines() if line.strip().startswith(name))
+        assert str(needed) in row.split()
+
+
+def test_suggestions_that_cannot_meet_a_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "plan", "--scope", "run", "--epsilon", "2", "--suggest")
+    assert code == 0
+    assert "these settings do not fit the budget" in out
+    assert "--neighbouring example" in out
+
+
+def test_names_that_are_nearly_right(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name, right in (("snr_bd", "snr_db"), ("burn-in", "burn_in")):
+        (tmp_path / "settings.toml").write_text(f"{name} = 3\n")
+        code, _, err = call(capsys, "plan", "--config", str(tmp_path / "settings.toml"))
+        assert code == 2
+        assert f"unknown setting '{name}'; is it {right}" in err
+
+
+def test_an_unfinished_record_in_the_way(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for made, message in (('{"settings": {}}', "flmc resume "), ("{}", "flmc.resume(")):
+        (tmp_path / "run.json").write_text(made)
+        code, _, err = call(capsys, "run", "--out", str(tmp_path))
+        assert code == 2
+        assert f"to go on with the run in it: {message}" in err

@@ -1,0 +1,276 @@
+"""The reproduction: points against a plain loop, verdicts on made-up curves, files, resolution of
+the search."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.base.arrays import Array
+from flmc.base.clipping import clip_norm
+from flmc.cli import main
+from flmc.papers.qflmc import claims, readings, search
+from flmc.papers.qflmc.beyond import power_gained_db
+from flmc.papers.qflmc.points import Laboratory, Point, measure, points_of
+from flmc.runs.durable_files import read_table, write_table
+from flmc.views.reports import write_html, write_markdown
+from support import full
+
+
+def plain_mse(
+    data: flmc.LinearData, mean: Array, gain: float, step: float, digital: bool, seed: int
+) -> float:
+    """One experiment of the paper in plain loops over rounds and devices: 20 devices, dim 5, 300
+    rounds."""
+    rng = random.Random(seed)
+    blocks = [
+        (data.features[60 * k : 60 * k + 60], data.targets[60 * k : 60 * k + 60]) for k in range(20)
+    ]
+    theta = np.array([rng.gauss(0, 1) for _ in range(5)])
+    total = 0.0
+    for s in range(300):
+        received = np.array([rng.gauss(0, 1) for _ in range(5)])
+        for u, v in blocks:
+            gradient = u.T @ (u @ theta - v) + theta / 20
+            for i in range(5):
+                g = max(-30.0, min(30.0, gradient[i]))
+                if digital:
+                    g = 1.0 if rng.random() < 1 / (1 + math.exp(-0.05 * g)) else -1.0
+                received[i] += gain * g
+        theta = theta - step * received / gain
+        if s >= 200:
+            total += float(np.square(theta - mean).sum())
+    return total / 100
+
+
+@pytest.mark.parametrize("scheme", ["digital", "analog"])
+def test_points_agree_with_a_plain_loop(scheme: str) -> None:
+    count = full(30, 6)
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=count))
+    uplink = flmc.Digital(snr_db=2.5) if scheme == "digital" else flmc.Analog(snr_db=2.5)
+    point = Point("2", readings.READINGS[0], scheme, 2.5, uplink, 5.0)
+    row = measure([point], Laboratory(model, seed=1)).rows[0]
+    data = flmc.data.draw_linear(seed=0, num_experiments=count)
+    slow = []
+    for e in range(count):
+        one = flmc.LinearData(data.features[e], data.targets[e], data.device_sizes)
+        slow.append(
+            plain_mse(one, model.posterior.mean[e], row.gain, row.step_size, scheme == "digital", e)
+        )
+    error = math.hypot(np.std(slow, ddof=1) / math.sqrt(count), row.mse_se)
+    assert abs(np.mean(slow) - row.mse) < 5 * error
+
+
+def test_points_of_the_figures() -> None:
+    for number, curves in (("2", 4), ("3", 4), ("4", 4)):
+        points = list(points_of(number))
+        assert {p.reading.name for p in points} == {"literal", "unlimited", "calibrated"}
+        assert len({p.curve for p in points}) == curves
+    assert {p.x for p in points_of("2")} >= {0.0, 17.5, 30.0}
+    assert {p.x for p in points_of("3")} >= {7.5, 15.0}
+
+
+def made_up(levels: list[float], experiments: int = 200, seed: int = 0) -> Array:
+    """Errors (point, experiment) with these means and common randomness."""
+    noise = np.random.default_rng(seed).gamma(20, 1 / 20, experiments)
+    return np.asarray(np.array(levels)[:, None] * noise)
+
+
+def paper_like() -> dict[str, dict[str, tuple[Array, Array]]]:
+    """Curves that are as the paper describes them."""
+    snr, eps, strict = (
+        np.array(x) for x in (readings.SNR_DB, readings.EPSILONS, readings.EPSILONS_OF_SLOPES)
+    )
+    slopes = {
+        f"a = {a:g}": (
+            strict,
+            made_up(
+                [
+                    max(1 / min(e, 150 * a) ** (1 + 3 * a), 0) * (1 + (20 * a if e < 2.5 else 0))
+                    for e in strict
+                ]
+            ),
+        )
+        for a in readings.SLOPES
+    }
+    return {
+        "2": {
+            "digital": (snr, made_up([2.0 ** (17.4 - x) for x in snr])),
+            "analog": (snr, made_up([1.0] * len(snr))),
+        },
+        "3": {
+            "digital": (eps, made_up([1 / min(e, 7.5) for e in eps])),
+            "analog": (eps, made_up([1.4 / min(e, 15) if e > 7.5 else 1.4 / e for e in eps])),
+        },
+        "4": slopes,
+    }
+
+
+def test_verdicts_follow_the_curves() -> None:
+    figures = paper_like()
+    verdicts = claims.judge(figures)
+    assert {name for name, v in verdicts.items() if not v.holds} == set()
+    swapped = {
+        **figures,
+        "2": {"digital": figures["2"]["analog"], "analog": figures["2"]["digital"]},
+    }
+    failing = {name for name, v in claims.judge(swapped).items() if not v.holds}
+    assert failing == {"digital above 17.5 dB", "analog below 17.5 dB"}
+    flat = {
+        **figures,
+        "3": {name: (x, made_up([1.0] * len(x))) for name, (x, _) in figures["3"].items()},
+    }
+    failing = {name for name, v in claims.judge(flat).items() if not v.holds}
+    assert failing == {"digital until 7.5", "analog until 15", "digital for epsilon <= 7.5"}
+    reversed_ = {
+        **figures,
+        "4": dict(zip(figures["4"], reversed(list(figures["4"].values())), strict=True)),
+    }
+    failing = {name for name, v in claims.judge(reversed_).items() if not v.holds}
+    assert failing == {"small a for epsilon < 2", "larger a later"}
+
+
+def test_orderings_need_significance() -> None:
+    """Equal means decide nothing, however they fall, and however few they are."""
+    rng = np.random.default_rng(1)
+    for count in (3, 50):
+        pairs = [(rng.gamma(5, 1, (1, count)), rng.gamma(5, 1, (1, count))) for _ in range(400)]
+        found = [claims.wins_throughout(*pair)[0] for pair in pairs]
+        most = 400 * 0.005 + 5 * math.sqrt(
+            400 * 0.005
+        )  # one side of a 99 % interval, 5 standard errors
+        assert found.count(True) <= most
+        assert found.count(False) <= most
+
+
+def test_noise_leaves_claims_undecided() -> None:
+    """The same curves under noise that hides them: nothing holds, and nothing fails either."""
+    rng = np.random.default_rng(2)
+    hidden = {
+        number: {
+            name: (x, errors * rng.exponential(1.0, errors.shape) ** 6)
+            for name, (x, errors) in curves.items()
+        }
+        for number, curves in paper_like().items()
+    }
+    words = {name: verdict.word for name, verdict in claims.judge(hidden).items()}
+    assert words.pop("finite loss") == "holds"
+    assert set(words.values()) == {"undecided"}
+
+
+def test_search_gains_are_the_plans() -> None:
+    """The combination that is printed gives the literal reading's gains."""
+    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=0))
+    laboratory = Laboratory(model, 0)
+    for figure in ("2", "3"):
+        for point in list(points_of(figure))[::7]:
+            if point.reading.name == "literal":
+                gain = search.gain_of(
+                    printed, point.uplink.scheme, 0.05, point.uplink.snr_db, point.epsilon
+                )
+                assert gain == pytest.approx(laboratory.plan(point).typical_gain, rel=1e-6)
+    assert len(list(search.combinations())) == 864
+
+
+def test_search_on_a_small_table() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=4))
+    table = search.ErrorTable(model, 0, 3)
+    table.keys = lambda: [key for key in search.ErrorTable.keys(table) if key[2:] == (1.0, "entry")]  # type: ignore[method-assign]
+    table.fill()
+    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
+    figures = search.Figures(table).of(printed)
+    assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
+    grid = table.gains["digital"]
+    key = ("digital", 0.05, 1.0, "entry")
+    np.testing.assert_allclose(table.errors(key, grid[1:2])[0], np.exp(table._tables[key][1]))
+
+
+def test_norm_clipping() -> None:
+    clipped = clip_norm(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+    np.testing.assert_allclose(clipped, [[0.6, 0.8], [0.3, 0.4]])
+
+
+def test_power_gained() -> None:
+    assert power_gained_db() == pytest.approx(10.9, abs=0.05)
+
+
+def test_tables_and_reports(tmp_path: Path) -> None:
+    rows = [{"curve": "a, b", "x": 1.5}, {"curve": 'say "c"', "x": 2.0}]
+    write_table(tmp_path / "t.csv", rows)
+    assert read_table(tmp_path / "t.csv") == [{k: str(v) for k, v in row.items()} for row in rows]
+    (tmp_path / "p.png").write_bytes(b"png")
+    blocks = [
+        ("title", "T <1>"),
+        ("heading", "H"),
+        ("text", "a < b"),
+        ("picture", ("p.png", "a picture")),
+        ("table", (["x", "y"], [["1", "<2>"]])),
+    ]
+    write_markdown(tmp_path / "r.md", blocks)
+    write_html(tmp_path / "r.html", blocks)
+    assert "| 1 | <2> |" in (tmp_path / "r.md").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "a &lt; b" in page
+    assert "data:image/png;base64,cG5n" in page
+    assert "http" not in page  # self-contained
+
+
+def test_a_user_adds_her_own_curve(tmp_path: Path) -> None:
+    from flmc.views.figures import draw_curves, draw_mse, draw_variance_ratio, new_figure
+
+    rows = [
+        {
+            "curve": "mine",
+            "x": x,
+            "mse": 0.1 / x,
+            "mse_se": 0.01,
+            "variance_ratio": 2.0,
+            "variance_ratio_se": 0.1,
+        }
+        for x in (1.0, 2.0, 4.0)
+    ]
+    write_table(tmp_path / "mine.csv", rows)
+    figure, (left, right) = new_figure(columns=2)
+    draw_mse(left, read_table(tmp_path / "mine.csv"), ["mine"], trace=0.004)
+    draw_variance_ratio(right, rows, ["mine"])
+    draw_curves(right, rows, "mse", ["mine", "absent"])
+    assert left.get_yscale() == "log"
+    np.testing.assert_allclose(
+        np.asarray(left.lines[0].get_ydata(), dtype=float), [0.1, 0.05, 0.025]
+    )
+    assert len(left.collections) == 1  # the shaded standard error
+    figure.savefig(tmp_path / "mine.png")
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "reproduction"
+    arguments = ["reproduce", "--figure", "2", "--experiments", "3", "--out", str(out)]
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["claims"]) == {"literal", "unlimited", "calibrated"}
+    names = {path.name for path in out.iterdir()}
+    assert {
+        "points.csv",
+        "claims.csv",
+        "report.md",
+        "report.html",
+        "figure_2_literal.png",
+        "figure_2_literal.pdf",
+    } <= names
+    text = (out / "report.md").read_text()
+    assert "This is a preview" in text
+    assert "flmc reproduce --figure 2 --experiments 3 --seed 0" in text
+    assert main(arguments) == 2
+    assert "use --force" in capsys.readouterr().err
+    assert main([*arguments, "--force"]) == 0
+    assert "claims of the paper, 3 experiments" in capsys.readouterr().out
+    assert main(["reproduce", "--figure", "5", "--out", str(tmp_path / "x")]) == 2
+    assert main(["reproduce", "--experiments", "1", "--out", str(tmp_path / "x")]) == 2
+    assert not (tmp_path / "x").exists()

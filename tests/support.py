@@ -1,0 +1,12 @@
+"""Counts of the tests. ``FLMC_TEST_QUICK=1`` runs the same tests with small ones."""
+
+from __future__ import annotations
+
+import os
+
+QUICK = os.environ.get("FLMC_TEST_QUICK") == "1"
+
+
+def full(count: int, quick: int) -> int:
+    """The count that the issue names, or a small one in a quick run."""
+    return quick if QUICK else count

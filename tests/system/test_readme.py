@@ -1,0 +1,121 @@
+"""Every command and every block of code in the README and in docs/ is executed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import QUICK
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES[1:] if blocks(p, "python")], ids=lambda p: p.name
+)
+def test_python_blocks(page: Path, tmp_path: Path) -> None:
+    """All blocks of a page are one session."""
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+COMMANDS = [
+    line
+    for page in PAGES
+    for block in blocks(page, "sh")
+    for line in block.splitlines()
+    if line.strip()
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(command: str, tmp_path: Path) -> None:
+    """Run as written, with this environment in place of .venv, and with few experiments. `make
+    test` would call itself: its recipe is shown to be the one that runs these tests."""
+    binaries = Path(sys.executable).parent
+    if command.startswith("make"):
+        target = command.split()[1]
+        arguments = [
+            "make",
+            "-C",
+            str(ROOT),
+            "-o",
+            ".venv/.installed",
+            "-o",
+            ".venv/.test-installed",
+            f"BIN={binaries}",
+            "EXPERIMENTS=4",
+        ]
+        if target.startswith("test"):
+            shown = subprocess.run(
+                [*arguments, "-n", target], capture_output=True, text=True, check=True
+            ).stdout
+            assert f"{binaries}/python -m pytest" in shown
+            assert "mypy" in shown
+            assert "ruff check" in shown
+            return
+        if QUICK:  # its command has a quick test of its own
+            shown = subprocess.run(
+                [*arguments, "-n", target], capture_output=True, text=True, check=True
+            ).stdout
+            assert f"{binaries}/flmc reproduce" in shown
+            return
+        done = subprocess.run([*arguments, target], capture_output=True, text=True, timeout=600)
+    else:
+        environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
+        command = command.replace("--experiments 50", "--experiments 4")
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, capture_output=True, text=True, env=environment
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_links_of_pages_exist() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_examples_run(script: Path, tmp_path: Path) -> None:
+    few = (
+        ["1", "2"] if script.name == "private_posterior.py" else []
+    )  # in full it is a test of its own
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script), *few],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_readme_shows_the_first_ten_minutes() -> None:
+    """The README's code is the example's, block by block, so that running the example runs it."""
+    rest = (ROOT / "examples" / "first_ten_minutes.py").read_text()
+    for block in blocks(ROOT / "README.md", "python"):
+        before, found, rest = rest.partition(block.strip())
+        assert found
+        assert not re.sub(r'"""[^"]*"""', "", before).strip()
+    assert not rest.strip()

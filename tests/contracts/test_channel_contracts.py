@@ -1,0 +1,145 @@
+"""Every registered fading and scheduler keeps its contract: shapes, values, honesty about
+randomness, and the worst case that it declares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flmc
+from contracts.registered import DEVICES, DIM, fadings, schedulers
+from flmc.base.arrays import Array
+
+BLOCK = range(128, 200)
+
+
+@pytest.mark.parametrize("name", fadings())
+def test_fading_is_positive_and_fits(name: str) -> None:
+    drawn = fadings()[name].draw_checked(np.random.default_rng(1), BLOCK, DEVICES, DIM)
+    assert drawn.shape == (len(BLOCK), DEVICES, DIM)
+    assert (drawn > 0).all()
+
+
+@pytest.mark.parametrize("name", fadings())
+def test_fading_is_a_function_of_its_generator_and_rounds(name: str) -> None:
+    draw = fadings()[name].draw_checked
+    first, again, other = (
+        draw(np.random.default_rng(seed), BLOCK, DEVICES, DIM) for seed in (1, 1, 2)
+    )
+    assert np.array_equal(first, again)
+    assert np.array_equal(first, other) == fadings()[name].constant
+    if fadings()[name].constant:
+        later = draw(np.random.default_rng(3), range(1000, 1072), DEVICES, DIM)
+        assert np.array_equal(first, later)
+
+
+def test_the_old_signature_of_fading_is_refused_with_the_new_one() -> None:
+    with pytest.raises(flmc.errors.InvalidSetting, match=r"write draw\(self, rng, rounds, num_dev"):
+
+        class Old(flmc.Fading):
+            def draw(  # type: ignore[override]
+                self, rng: np.random.Generator, num_rounds: int, num_devices: int, dim: int
+            ) -> Array:
+                return np.ones((num_rounds, num_devices, dim))
+
+
+def test_a_fading_may_be_a_function_of_time() -> None:
+    """The range of rounds is that of the run, whatever the blocks of the random streams."""
+    seen: list[range] = []
+
+    class Trace(flmc.Fading):
+        def draw(
+            self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int
+        ) -> Array:
+            seen.append(rounds)
+            return 0.04 * (1 + np.asarray(rounds)[:, None, None] / 1000)
+
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, flmc.Digital(fading=Trace()), num_rounds=300, num_burn_in=100)
+    seen.clear()
+    flmc.run(plan, model, chains=2, engine="numpy")
+    assert seen == [range(128), range(128, 256), range(256, 300)]
+
+
+@pytest.mark.parametrize("name", schedulers())
+def test_schedulers_keep_their_word(name: str) -> None:
+    scheduler = schedulers()[name]
+    rng = np.random.default_rng(4)
+    fading = rng.rayleigh(size=(500, DEVICES, DIM))
+    active = scheduler.draw_checked(rng, range(500), fading)
+    assert active.shape == (500, DEVICES)
+    assert (active.sum(axis=1) >= 1).all()
+    assert active.sum(axis=0).max() <= scheduler.most_rounds(500)
+    assert scheduler.everyone == bool(active.all())
+    again = scheduler.draw_checked(np.random.default_rng(5), range(500), fading)
+    assert scheduler.random or np.array_equal(active, again)
+
+
+@pytest.mark.parametrize("name", schedulers())
+def test_a_device_is_charged_for_the_declared_worst_case(name: str) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    limits = flmc.Limits(epsilon=30, scope="run")
+    plan = flmc.plan(model, flmc.Digital(), limits, scheduler=schedulers()[name])
+    assert plan.exposure is not None
+    assert plan.exposure.num_rounds == plan.scheduler.most_rounds(plan.num_rounds)
+    assert plan.run_cost is not None
+    assert plan.run_cost.epsilon <= 30 * (1 + 1e-9)
+
+
+def test_random_devices_are_drawn_evenly() -> None:
+    """Each device is active in n/K of the rounds: five standard errors of a proportion."""
+    count, rounds = 2, 20_000
+    active = flmc.RandomDevices(count).draw(
+        np.random.default_rng(6), range(rounds), np.ones((rounds, DEVICES, 1))
+    )
+    assert (active.sum(axis=1) == count).all()
+    share = count / DEVICES
+    error = np.sqrt(share * (1 - share) / rounds)
+    assert (np.abs(active.mean(axis=0) - share) < 5 * error).all()
+
+
+def test_experiments_have_active_devices_of_their_own_and_the_ledger_counts_them() -> None:
+    from flmc.runs.ledger import Ledger
+    from flmc.sampling.schedule import draw_schedule, draw_transmitting
+
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_experiments=3))
+    plan = flmc.plan(model, flmc.Digital(), scheduler=flmc.RandomDevices(2))
+    schedule = draw_schedule(plan, 7, range(3), 1)
+    assert schedule.active is not None
+    assert schedule.active.shape == (3, 128, 20)
+    assert not np.array_equal(schedule.active[0], schedule.active[1])
+    one = draw_transmitting(plan, 7, 1, range(128, 256))
+    every = draw_transmitting(plan, 7, 3, range(128, 256))
+    assert one is not None
+    assert every is not None
+    assert np.array_equal(one, schedule.active[0])
+    assert np.array_equal(every, schedule.active.max(axis=0))
+    entries = Ledger(plan, 7, 1).entries(128, 130)
+    silent = [k for k in range(20) if not one[0, k]]
+    assert f'"silent":{str(silent).replace(" ", "")}' in entries[0]
+
+
+def test_given_and_scheduler_exclude_each_other() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    with pytest.raises(flmc.errors.InvalidSetting, match="give scheduler or active, not both"):
+        flmc.plan(model, flmc.Digital(), scheduler=flmc.RandomDevices(2), active=np.ones((300, 20)))
+    with pytest.raises(flmc.errors.InvalidSetting, match="must not exceed the devices, 20; got 21"):
+        flmc.plan(model, flmc.Digital(), scheduler=flmc.RandomDevices(21))
+
+
+def test_random_devices_sample_the_posterior_with_the_predicted_extra_noise() -> None:
+    """With n of K devices of equal data the temperature takes n into account; what remains is the
+    spread of the devices' gradients, which makes the variance larger, never smaller."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(
+        model,
+        flmc.Digital(),
+        num_rounds=1600,
+        num_burn_in=600,
+        scheduler=flmc.RandomDevices(10),
+    )
+    assert plan.temperature == pytest.approx(1.0)
+    result = flmc.run(plan, model, seed=1, chains=40, keep_draws=False)
+    assert result.metrics is not None
+    assert result.engine == "numba"
+    assert result.metrics.variance_ratio.mean > 1 - 5 * result.metrics.variance_ratio.se

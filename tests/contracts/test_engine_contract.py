@@ -1,0 +1,122 @@
+"""Every engine keeps the contract, for everything registered that a plan can have: cutting a run
+changes no bit, theta is in the model's coordinates, and a record resumes to the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flmc
+from contracts.registered import BURN_IN, DIM, ROUNDS, model, plan, plans
+from flmc.sampling.engine import Engine, Resources
+from flmc.sampling.engines import ENGINES, choose_engine
+from flmc.settings import registered
+
+NAMES = [name for name in ENGINES if name != "auto"]
+
+
+def test_every_engine_is_registered() -> None:
+    assert registered.ENGINES.names == ENGINES
+    for name in NAMES:
+        assert issubclass(registered.ENGINES[name].maker, Engine)  # type: ignore[arg-type]
+        assert registered.ENGINES[name].maker().name == name
+
+
+def engine_for(name: str, of: flmc.Plan, at: flmc.Model) -> Engine:
+    """The engine; a test is skipped where the engine says by name why it cannot run the plan."""
+    engine: Engine = registered.ENGINES[name].maker()
+    obstacle = engine.obstacle(of, at)
+    if obstacle is not None:
+        pytest.skip(f"the engine says: {obstacle}")
+    return engine
+
+
+@pytest.mark.parametrize("what", plans())
+@pytest.mark.parametrize("name", NAMES)
+def test_cutting_changes_no_bit(name: str, what: str) -> None:
+    problem = model(1 if "scheduler" in what else 2)
+    planned = plan(what, problem)
+    engine = engine_for(name, planned, problem)
+    whole, cut = (engine.start(planned, problem, 9, 3, keep_draws=True) for _ in range(2))
+    engine.advance(whole, planned, problem, 9, ROUNDS)
+    for until in (1, BURN_IN + 3, 127, 128, 129, ROUNDS):
+        resources = Resources(threads=1, experiments_at_once=1)
+        engine.advance(cut, planned, problem, 9, until, resources)
+        assert cut.round == until
+    assert whole.draws is not None
+    assert cut.draws is not None
+    assert np.array_equal(whole.draws, cut.draws)
+    assert np.array_equal(whole.moments.products, cut.moments.products)
+    assert whole.num_clipped == cut.num_clipped
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_theta_is_in_the_model_s_coordinates(name: str) -> None:
+    problem = model(2)
+    planned = plan("scheme digital", problem)
+    engine = engine_for(name, planned, problem)
+    chains = engine.start(planned, problem, 9, 3, keep_draws=True)
+    engine.advance(chains, planned, problem, 9, ROUNDS)
+    assert chains.draws is not None
+    theta = engine.theta(chains, problem)
+    assert theta.dtype == np.float64
+    assert theta.shape == (2, 3, DIM)
+    # Single precision of the deviations from the posterior mean.
+    np.testing.assert_allclose(theta, chains.draws[:, :, -1], atol=1e-6)
+    assert engine.seconds_per_round(planned, problem, 3) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stein_s_evidence_sees_theta_without_draws(name: str) -> None:
+    """A quadratic model whose posterior is not told: the evidence from final positions is the same
+    question as from draws, wherever an engine keeps its origin."""
+    known = model(1)
+    hessian, offset = known.quadratic()
+
+    class Untold(flmc.LinearGaussian):
+        pass
+
+    untold = Untold(flmc.data.draw_linear(seed=5, num_samples=80, dim=DIM, num_devices=4))
+    untold.posterior = None  # type: ignore[assignment]
+    assert np.array_equal(untold.quadratic()[0], hessian)
+    assert np.array_equal(untold.quadratic()[1], offset)
+    planned = flmc.plan(known, flmc.Digital(), num_rounds=600, num_burn_in=590)
+    result = flmc.run(planned, untold, seed=2, chains=400, keep_draws=False, engine=name)
+    assert result.evidence is not None
+    error = result.evidence.variance_ratio_se
+    assert abs(result.evidence.variance_ratio - 1.03) < 5 * error + 0.05
+
+
+@pytest.mark.parametrize("what", plans())
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_resumes_to_the_same_bits(name: str, what: str, tmp_path: Path) -> None:
+    problem = model(1)
+    planned = plan(what, problem)
+    engine_for(name, planned, problem)
+    settings = {"seed": 4, "chains": 2, "engine": name}
+    whole = flmc.run(planned, problem, **settings)  # type: ignore[arg-type]
+    asked = iter([False, False, True] + 100 * [True])
+    with pytest.raises(flmc.errors.Interrupted):
+        flmc.run(
+            planned,
+            problem,
+            out=tmp_path / "record",
+            checkpoint_rounds=50,
+            stop=lambda: next(asked),
+            **settings,  # type: ignore[arg-type]
+        )
+    assert 0 < len(flmc.load(tmp_path / "record").ledger) < ROUNDS
+    resumed = flmc.resume(tmp_path / "record", planned, problem)
+    assert np.array_equal(whole.draws, resumed.draws)
+    assert len(flmc.load(tmp_path / "record").ledger) == ROUNDS
+
+
+def test_the_choice_is_made_once_and_said() -> None:
+    problem = model(1)
+    planned = plan("link sigmoid", problem)
+    assert choose_engine("auto", planned, problem).name == "numba"
+    assert choose_engine("numpy", planned, problem).name == "numpy"
+    with pytest.raises(flmc.errors.InvalidSetting, match="engine must be one of auto, numba"):
+        choose_engine("abacus", planned, problem)

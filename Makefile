@@ -4,11 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := standard
 EXPERIMENTS ?= 1000
+OUT ?= out
 
 .PHONY: run test test-quick lint bench reproduction clean
 
+# One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
-	$(BIN)/flmc reproduce --experiments $(EXPERIMENTS) --out out/reproduction --force
+	$(BIN)/python examples/demonstration.py $(OUT)/demonstration
+	$(BIN)/flmc reproduce --experiments $(EXPERIMENTS) --out $(OUT)/reproduction --force
 
 test: $(VENV)/.test-installed lint
 	$(BIN)/python -m pytest
@@ -22,7 +25,7 @@ lint: $(VENV)/.test-installed
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/engines.py --json out/benchmark.json
+	$(BIN)/python benchmarks/engines.py --json $(OUT)/benchmark.json
 
 # The page about the reproduction is generated from a full run.
 reproduction: $(VENV)/.installed

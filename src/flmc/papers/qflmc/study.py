@@ -10,7 +10,7 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
-from flmc.base.tables import Grid
+from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
 from flmc.data.synthetic import draw_linear_statistics
 from flmc.models.linear import LinearGaussian
@@ -55,9 +55,27 @@ class Study:
             (verdict.claim, *(verdicts[key].word for verdicts in self.verdicts.values()))
             for key, verdict in first.items()
         )
-        return Grid(
-            ("claim", *self.verdicts), rows, f"claims of the paper, {self.experiments} experiments"
-        )
+        title = f"claims of the paper, {self.experiments} experiments"
+        return Grid(("claim", *self.verdicts), rows, title, tuple(self._summary()))
+
+    def _summary(self) -> list[Row]:
+        """What came out, in sentences."""
+        rows = [Row("", "A reading is one way to take the paper's text, which leaves room:")]
+        for reading in readings.READINGS:
+            verdicts = self.verdicts[reading.name].values()
+            held = sum(verdict.holds is True for verdict in verdicts)
+            words = f"{reading.words}. {held} of {len(verdicts)} claims hold."
+            rows.append(Row(reading.name, words))
+        first = next(iter(self.verdicts.values()))
+        for kind, holds in (("every", True), ("no", False)):
+            same = [
+                verdict.claim
+                for key, verdict in first.items()
+                if all(verdicts[key].holds is holds for verdicts in self.verdicts.values())
+            ]
+            if same:
+                rows.append(Row("", f"Under {kind} reading: {'; '.join(same)}."))
+        return rows
 
     def to_document(self) -> dict[str, Any]:
         """Verdicts and what was found, for JSON."""

@@ -1,0 +1,75 @@
+"""Several uplinks on one problem, with the same data, fading and channel noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting
+from flmc.base.tables import Grid, Row, format_number
+from flmc.models.model import Model
+from flmc.planning.limits import Limits
+from flmc.planning.planner import plan
+from flmc.runs.execution import run
+from flmc.runs.results import Result
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results by name, on the same data, fading and channel noise."""
+
+    results: dict[str, Result]
+
+    def __getitem__(self, name: str) -> Result:
+        return self.results[name]
+
+    def __str__(self) -> str:
+        return str(self.grid())
+
+    def grid(self) -> Grid:
+        """A row for each uplink: gain, what binds, temperature, step, epsilon, and what was measured."""
+        known = all(result.metrics is not None for result in self.results.values())
+        measured = ["variance ratio", "W2 squared", "mean error squared", "MSE"] if known else ["mean", "sd"]
+        header = ["uplink", "gain", "binds", "T", "effective step", "eps round", "eps run", *measured]
+        rows = tuple(_row(name, result, known) for name, result in self.results.items())
+        notes = []
+        steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
+        if max(steps) > 1.2 * min(steps):
+            text = "the effective steps differ: a slower sampler looks more private and less accurate than it is"
+            notes.append(Row("", text, severity="warning"))
+        for name, result in self.results.items():
+            notes += [Row(name, text, severity="warning") for text in result.warnings]
+        return Grid(tuple(header), rows, notes=tuple(notes))
+
+
+def _row(name: str, result: Result, known: bool) -> tuple[str, ...]:
+    p, m = result.plan, result.metrics
+    costs = ["unknown" if cost is None else format_number(cost.epsilon) for cost in (p.round_cost, p.run_cost)]
+    if known and m is not None:
+        measured = [str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)]
+    else:
+        values = (result.mean[0][:6], np.sqrt(np.diagonal(result.covariance[0]))[:6])
+        measured = [np.array2string(value, precision=3, suppress_small=True) for value in values]
+    plan = [format_number(p.typical_gain), p.binding, format_number(p.temperature)]
+    return (name, *plan, format_number(p.effective_step_size), *costs, *measured)
+
+
+def compare(
+    uplinks: Mapping[str, Uplink],
+    model: Model,
+    limits: Limits | None = None,
+    *,
+    seed: int = 0,
+    chains: int = 50,
+    keep_draws: bool = False,
+    **settings: Any,
+) -> Comparison:
+    """Plan and run several uplinks on one model with one seed; ``settings`` go to :func:`~flmc.planning.planner.plan`."""
+    if not isinstance(uplinks, Mapping) or not uplinks:  # type: ignore[redundant-expr]
+        raise InvalidSetting(f"uplinks must be a dict with at least one uplink by its name, got {uplinks!r}")
+    plans = {name: plan(model, uplink, limits, **settings) for name, uplink in uplinks.items()}
+    return Comparison({name: run(each, model, seed, chains, keep_draws=keep_draws) for name, each in plans.items()})

@@ -1,0 +1,169 @@
+"""Writes the record of a run while it goes: the ledger before the rounds, checkpoints after them."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.runs.durable_files import Log, read_arrays, write_arrays, write_json
+from flmc.runs.ledger import Ledger
+from flmc.runs.records import clean_up, parts_of_draws
+from flmc.sampling.chains import Chains
+
+_log = logging.getLogger(__name__)
+
+CHECKPOINT_SECONDS = 5.0
+"""Default interval of checkpoints."""
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """A failure of the disk becomes one line that says what is left."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFailed(
+            f"cannot write to {str(directory)!r}: {error.strerror}; what was saved before is whole, and"
+            f" `flmc resume {shlex.quote(str(directory))}` goes on from there"
+        ) from error
+
+
+@dataclass
+class Recorder:
+    """Writes the record of a run while it goes: the ledger before the rounds, checkpoints after them."""
+
+    directory: Path
+    ledger: Ledger
+    metrics: Callable[[Chains], dict[str, Any] | None]
+    """The metrics so far."""
+    identity: str
+    """Digest of all that decides the result: plan, data, seed, chains, engine."""
+    every_rounds: int | None = None
+    """Rounds between checkpoints; None: as many as pass in ``CHECKPOINT_SECONDS``."""
+    _saved_round: int = 0
+    _saved_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._log = Log(self.directory / "ledger.txt")
+        if self._log.num_cut:
+            cut = f"a tail of {self._log.num_cut} bytes was not whole, it was cut off"
+            _log.warning("%s: %s and kept in %s.cut", self._log.path, cut, self._log.path.name)
+        self.ledger.check(self._log)
+
+    def begins(self, until: int) -> None:
+        """Rounds up to ``until`` are going to be used: they count as spent from now on."""
+        with _writing(self.directory):
+            self.ledger.spend(self._log, until)
+
+    def ended(self, chains: Chains, *, now: bool = False) -> None:
+        """Save where the chains stand, if it is time or ``now``."""
+        if self.every_rounds is None:
+            due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
+        else:
+            due = chains.round - self._saved_round >= self.every_rounds
+        if (due or now) and chains.round > self._saved_round:
+            with _writing(self.directory):
+                self._save(chains)
+
+    def _save(self, chains: Chains) -> None:
+        kept = range(*(max(0, r - self.ledger.plan.num_burn_in) for r in (self._saved_round, chains.round)))
+        if chains.draws is not None and len(kept):
+            part = np.ascontiguousarray(chains.draws[:, :, kept.start : kept.stop])
+            write_arrays(self.directory / f"draws-{kept.start}-{kept.stop}.npz", {"draws": part})
+        current = self.directory / "checkpoint.npz"
+        if current.exists():
+            current.replace(self.directory / "previous.npz")
+        write_arrays(
+            current,
+            {
+                "round": np.array(chains.round),
+                "position": chains.position,
+                "sums": chains.moments.sums,
+                "products": chains.moments.products,
+                "num_clipped": np.array(chains.num_clipped),
+                "num_undefined": np.array(chains.num_undefined),
+                "identity": np.array(self.identity),
+            },
+        )
+        write_json(
+            self.directory / "progress.json",
+            {"round": chains.round, "num_rounds": self.ledger.plan.num_rounds, "metrics": self.metrics(chains)},
+        )
+        self._saved_round, self._saved_at = chains.round, time.monotonic()
+
+    def restore(self, chains: Chains) -> None:
+        """Put chains that are at their start where the last whole checkpoint was; at worst they stay at the start,
+        from where everything is the same again."""
+        for name in ("checkpoint.npz", "previous.npz"):
+            path = self.directory / name
+            if not path.exists():
+                continue
+            try:
+                self._restore_from(read_arrays(path), chains)
+            except InvalidSetting:
+                raise
+            except (RunFailed, KeyError, ValueError) as error:
+                _log.warning("%s is damaged (%s) and not used", path, error)
+            else:
+                self._saved_round = chains.round
+                return
+
+    def _restore_from(self, saved: Arrays, chains: Chains) -> None:
+        if str(saved["identity"]) != self.identity:
+            raise InvalidSetting(f"the checkpoint in {str(self.directory)!r} belongs to another run")
+        moments = chains.moments
+        pairs = [(saved["position"], chains.position), (saved["sums"], moments.sums)]
+        pairs.append((saved["products"], moments.products))
+        if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
+            raise ValueError("its arrays have other shapes")
+        done = int(saved["round"])
+        if chains.draws is not None:
+            num_kept = max(0, done - self.ledger.plan.num_burn_in)
+            pairs.append((self._read_draws(num_kept, chains.draws), chains.draws[:, :, :num_kept]))
+        # Nothing can fail from here on: the chains are where they were, or where they are to be.
+        for new, old in pairs:
+            old[...] = new
+        chains.round = done
+        chains.num_clipped, chains.num_undefined = int(saved["num_clipped"]), int(saved["num_undefined"])
+
+    def _read_draws(self, num_kept: int, like: Array) -> Array:
+        """The first ``num_kept`` draws from their parts, which may overlap after an interruption."""
+        draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
+        done = 0
+        for first, last in sorted(parts_of_draws(self.directory)):
+            if first <= done < min(last, num_kept):
+                path = self.directory / f"draws-{first}-{last}.npz"
+                try:
+                    part = read_arrays(path)["draws"]
+                except RunFailed as error:
+                    _log.warning("%s is damaged and removed", error)
+                    path.unlink()
+                    continue
+                stop = min(last, num_kept)
+                draws[:, :, done:stop] = part[:, :, done - first : stop - first]
+                done = stop
+        if done < num_kept:
+            raise ValueError(f"draws number {done} to {num_kept} are missing")
+        return draws
+
+    def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
+        """Write the result, and remove the checkpoints, which are not needed any more."""
+        with _writing(self.directory):
+            if not self._log.is_ours:
+                raise RunFailed(f"{str(self._log.path)!r} was changed by somebody else while the run went on")
+            write_arrays(self.directory / "draws.npz", arrays)
+            write_json(self.directory / "result.json", document)
+            clean_up(self.directory)

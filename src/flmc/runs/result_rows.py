@@ -1,0 +1,88 @@
+"""A result in rows: metrics with their standard errors beside what is expected, agreement of the chains, warnings.
+
+Everything that shows a result (``print``, the command line, pages) draws these rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.tables import Listing, Row, format_percent, warning_rows
+from flmc.evaluation.diagnostics import diagnose
+from flmc.evaluation.metrics import Metrics
+
+if TYPE_CHECKING:
+    from flmc.runs.results import Result
+
+
+def listing(result: Result) -> Listing:
+    """All rows of a result."""
+    title = f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains} chain(s) each"
+    metrics = result.metrics
+    if metrics is None:
+        rows = _rows_without_posterior(result)
+    else:
+        title += f", {metrics.num_draws} draws a data set, {result.seconds:.1f} s CPU"
+        rows = _rows_against_posterior(result, metrics)
+    rows.append(Row("clipped entries", format_percent(result.clipped_fraction)))
+    return Listing(title, (*rows, *_agreement(result), *warning_rows(result.warnings)))
+
+
+def _rows_without_posterior(result: Result) -> list[Row]:
+    sd = np.sqrt(np.diagonal(result.covariance[0]))
+    rows = [Row(name, np.array2string(value, precision=4)) for name, value in (("mean", result.mean[0]), ("sd", sd))]
+    return rows + ([] if result.evidence is None else result.evidence.rows)
+
+
+def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
+    ratio, shift, source = _expected(result, metrics)
+    directions = (
+        f"{metrics.variance_ratio_smallest.mean:.4g} to {metrics.variance_ratio_largest.mean:.4g} over directions"
+    )
+    share = format_percent(metrics.mean_error_squared.mean / metrics.posterior_trace)
+    floor = f"{metrics.wasserstein2_floor:.2g} of as many exact draws"
+    rows = [
+        Row("variance ratio", f"{metrics.variance_ratio} (expected: {ratio:.3g}, {source}; {directions})"),
+        Row("squared mean error", f"{metrics.mean_error_squared} (expected: {shift:.2g}; {share} of trace(Sigma))"),
+        Row("squared W2 distance", f"{metrics.wasserstein2_squared} (expected: {floor})"),
+        Row("MSE", f"{metrics.mse} (exact draws: trace(Sigma) = {metrics.posterior_trace:.4g})"),
+    ]
+    return rows + [Row("note", text, severity="warning") for text in _notes(result, metrics, ratio)]
+
+
+def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
+    """Variance ratio and squared mean error to expect, and where that comes from. The variance about a mean of few
+    draws is too small, and their mean is off, even for exact draws."""
+    few = 1 / metrics.independent_draws
+    ratio, shift, prediction = 1 - few, few * metrics.posterior_trace, result.plan.prediction
+    if prediction is None:
+        return ratio, shift, "exact draws"
+    return ratio * prediction.variance_ratio, shift + prediction.mean_error_squared, "predicted"
+
+
+def _notes(result: Result, metrics: Metrics, ratio: float) -> list[str]:
+    found = []
+    prediction = result.plan.prediction
+    if prediction is not None:
+        off = abs(metrics.variance_ratio.mean - ratio)
+        if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
+            found.append("the variance ratio is far from what was predicted: a burn-in too short, or deep fades")
+    if metrics.independent_draws < 20:
+        share = 100 / metrics.independent_draws
+        found.append(
+            f"with {metrics.independent_draws:.1f} independent draws a data set the variance ratio is about"
+            f" {share:.0f} % lower than with many, as `expected` says; use more chains to judge it"
+        )
+    return found
+
+
+def _agreement(result: Result) -> list[Row]:
+    """Whether the chains agree, for a model whose posterior is not known, as far as that can be told."""
+    if result.metrics is not None:
+        return []
+    try:
+        return [Row("chains", str(diagnose(result)))]
+    except (InvalidSetting, MissingExtra):
+        return []

@@ -1,0 +1,143 @@
+"""A finished run: draws, moments, metrics, and what speaks against them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.base.tables import Listing
+from flmc.base.version import VERSION
+from flmc.evaluation.metrics import Metrics
+from flmc.evaluation.stein import Evidence
+from flmc.planning.plans import Plan
+from flmc.runs import records, result_rows
+from flmc.runs.ledger import Ledger
+from flmc.runs.recorder import Recorder
+from flmc.sampling.moments import Moments
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    plan: Plan
+    seed: int
+    num_chains: int
+    engine: str
+    seconds: float
+    """CPU seconds of this process."""
+    metrics: Metrics | None
+    """None for a model whose posterior is not known."""
+    clipped_fraction: float
+    num_undefined: int
+    """Gradient entries that were not finite; a device treats NaN as 0."""
+    moments: Moments
+    chains: Array | None
+    """Kept draws, (experiment, chain, draw, dim), if asked for."""
+    evidence: Evidence | None = None
+    """What gradients at the draws tell, for a model whose posterior is not known."""
+
+    @property
+    def draws(self) -> Array:
+        """Kept draws with axes (experiment or chain, draw, dim): data sets and their chains in one axis."""
+        if self.chains is None:
+            raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
+        return self.chains.reshape(-1, *self.chains.shape[2:])
+
+    @property
+    def kept_draws(self) -> Array | None:
+        """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
+        return self.chains
+
+    @property
+    def mean(self) -> Array:
+        """Pooled mean of the draws, (experiment, dim)."""
+        return self.moments.mean
+
+    @property
+    def covariance(self) -> Array:
+        """Pooled covariance of the draws, (experiment, dim, dim)."""
+        return self.moments.covariance
+
+    def save(self, directory: str | Path) -> Path:
+        """Keep plan, metrics, mean, covariance and draws (if kept) in a new directory.
+
+        Parameters
+        ----------
+        directory
+            A directory that does not exist, or is empty.
+
+        Returns
+        -------
+        Path
+            The directory; :func:`flmc.load` opens it.
+        """
+        path = Path(directory)
+        with records.create(path, describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None)):
+            Recorder(path, Ledger(self.plan), lambda _: None, "").finish(self.to_document(), self.arrays)
+        return path
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What a record keeps in ``draws.npz``."""
+        found = {"mean": self.mean, "covariance": self.covariance}
+        return found if self.chains is None else {**found, "draws": self.chains}
+
+    def to_document(self) -> dict[str, Any]:
+        """Everything but the arrays, ready for JSON; what is not a number is null."""
+        return {
+            "plan": self.plan.to_document(),
+            "metrics": metrics_document(self.metrics),
+            "num_chains": self.num_chains,
+            "clipped_fraction": self.clipped_fraction,
+            "num_undefined": self.num_undefined,
+            "evidence": None if self.evidence is None else self.evidence.to_document(),
+            "posterior_trace": None if self.metrics is None else self.metrics.posterior_trace,
+            "independent_draws": None if self.metrics is None else self.metrics.independent_draws,
+            "wasserstein2_floor": None if self.metrics is None else self.metrics.wasserstein2_floor,
+            "version": VERSION,
+            "engine": self.engine,
+            "seconds": self.seconds,
+            "seed": self.seed,
+        }
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
+    def listing(self) -> Listing:
+        """The result in rows: metrics beside what is expected of them, the chains' agreement, warnings."""
+        return result_rows.listing(self)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against the draws: of the plan, of the gradients at the draws, of gradients that are none."""
+        found = [*self.plan.warnings, *([] if self.evidence is None else self.evidence.warnings)]
+        if self.num_undefined:
+            found.append(f"{self.num_undefined} gradient entries were not finite; NaN counts as 0")
+        return found
+
+
+def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
+    """By name, each with mean and standard error; what is not a number is null."""
+    if metrics is None:
+        return None
+    return {
+        name: {"mean": estimate.mean, "se": None if math.isnan(estimate.se) else estimate.se}
+        for name, estimate in metrics.estimates.items()
+    }
+
+
+def describe(plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool) -> dict[str, Any]:
+    """What a record says of a run before it begins."""
+    return {
+        "plan": plan.to_document(with_run=False),
+        "plan_digest": plan.digest,
+        "seed": seed,
+        "num_chains": num_chains,
+        "engine": engine,
+        "keep_draws": keep_draws,
+    }

@@ -1,0 +1,85 @@
+"""The grid of a sweep: which settings vary, and over which values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting
+from flmc.settings.schema import Settings, merge, unknown_setting
+
+_RANGE = {"start", "stop", "count", "spacing"}
+_MOST_POINTS = 1_000_000
+
+
+@dataclass(frozen=True)
+class SweepGrid:
+    """What all points share, and what varies: ``axes`` by name, each with its values; the last varies fastest."""
+
+    base: dict[str, Any]
+    axes: dict[str, list[Any]]
+
+    @property
+    def points(self) -> list[Settings]:
+        """All settings, checked."""
+        count = math.prod(len(values) for values in self.axes.values())
+        if count > _MOST_POINTS:
+            raise InvalidSetting(f"a sweep must have at most {_MOST_POINTS} points, got {count}")
+        return [
+            merge(self.base, dict(zip(self.axes, values, strict=True)))
+            for values in itertools.product(*self.axes.values())
+        ]
+
+
+def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepGrid:
+    """From TOML: settings as in any file, and a table ``[sweep]`` of those that vary, each a list or a range
+    ``{start, stop, count, spacing = "linear" | "log"}``. An option beats the file, and may not name what varies."""
+    base = dict(document)
+    varying = base.pop("sweep", None)
+    _refuse_idle({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
+    if not isinstance(varying, Mapping) or not varying:
+        raise InvalidSetting("a sweep needs a table [sweep] with at least one setting, a list or a range; got none")
+    for name in varying:
+        if name not in Settings.model_fields:
+            raise InvalidSetting(f"in [sweep]: {unknown_setting(name)}")
+        if name in base or name in options:
+            raise InvalidSetting(f"{name} must be given once: it is in [sweep] and outside")
+    return SweepGrid({**base, **options}, {name: _values(name, value) for name, value in varying.items()})
+
+
+def _refuse_idle(names: set[str]) -> None:
+    """Settings that change nothing in a sweep would only make points twice."""
+    for name in ("threads", "checkpoint_rounds"):
+        if name in names:
+            raise InvalidSetting(
+                f"{name} must not be given for a sweep, where every point runs on one thread unrecorded"
+            )
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    if isinstance(given, list) and given:
+        if any(isinstance(value, bool) for value in given):
+            raise InvalidSetting(f"{name} in [sweep] must hold numbers or words, got {given!r}")
+        return given
+    if isinstance(given, Mapping) and {"start", "stop", "count"} <= set(given) <= _RANGE:
+        start, stop = (checks.number(f"{name}.{end}", given[end]) for end in ("start", "stop"))
+        count = checks.at_least(f"{name}.count", given["count"], 1)
+        spacing = checks.one_of(f"{name}.spacing", given.get("spacing", "linear"), ("linear", "log"))
+        if count > _MOST_POINTS:
+            raise InvalidSetting(f"{name}.count must be at most {_MOST_POINTS}, got {count}")
+        if spacing == "log" and not min(start, stop) > 0:
+            raise InvalidSetting(f"{name} with log spacing must have positive ends, got {start:g} and {stop:g}")
+        values = np.geomspace(start, stop, count) if spacing == "log" else np.linspace(start, stop, count)
+        near = np.round(values)
+        return [
+            int(n) if abs(v - n) <= 1e-9 * max(1.0, abs(n)) else float(v) for v, n in zip(values, near, strict=True)
+        ]
+    raise InvalidSetting(
+        f"{name} in [sweep] must be a list that is not empty, or a range {{start, stop, count, spacing}}, got {given!r}"
+    )

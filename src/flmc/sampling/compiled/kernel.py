@@ -837,8 +837,8 @@ def advance(  # type: ignore[no-untyped-def]
                             )
                             draws[rows[lane], r - num_burn_in, i] = value
             if (r + _1) % _ROUNDS == _0 or r + _1 == until:
-                # A position that is not finite stays so, because every round only adds to it: looking
-                # once in a block of rounds is enough.
+                # A position that is not finite stays so, because every round only adds to it:
+                # looking once in a block of rounds is enough.
                 lost = _lost_lane(space, position.shape[1])
                 if lost >= 0:
                     return np.int64(0), rows[lost], np.int64(r // _ROUNDS)

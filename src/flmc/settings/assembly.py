@@ -38,7 +38,7 @@ class Problem:
         settings
             The settings that the problem was assembled from.
         forecast
-            Whether to predict what the chain will sample.
+            Whether to predict what the chain will sample, and to look for warnings.
         """
         return plan(
             self.model, self.uplink, self.limits, forecast=forecast, **planner_arguments(settings)

@@ -1,4 +1,4 @@
-"""How far long work is: bars on standard error, if that is a terminal."""
+"""Progress of long work: bars on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 @contextmanager
 def show_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar with the time left on standard error, if that is a terminal and the work takes longer
-    than a second."""
+    """Show a bar with the time left on standard error, if that is a terminal and the work takes
+    longer than a second.
+
+    Parameters
+    ----------
+    what
+        What is being done, beside the bar.
+
+    Yields
+    ------
+    callable
+        To be called with the finished fraction.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn(what),

@@ -99,6 +99,7 @@ def measure(
     compare = _Comparison(posterior)
     estimates = {name: _estimate(moments, value) for name, value in compare.statistics().items()}
     num_draws = int(moments.counts.sum())
+    # Kept rounds so far: a checkpoint measures a run that is not finished.
     shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
     return Metrics(
         **estimates,
@@ -211,6 +212,8 @@ class _Comparison:
         \eta_{\text{eff}}/v_i`; 1 where it is not known."""
         if effective_step_size is None:
             return np.ones_like(self.values)
+        # A negative correlation counts as none: it would make draws worth more than independent
+        # ones.
         return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
 
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:

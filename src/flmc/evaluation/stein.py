@@ -22,8 +22,9 @@ from flmc.base.tables import Row
 from flmc.models.model import Model
 
 _MOST_DRAWS = 2000
-"""Draws at which gradients are computed, at most about, and at least."""
+"""About the largest number of draws at which gradients are computed."""
 _FEWEST_DRAWS = 40
+"""Draws below which nothing is said."""
 _NARROW, _WIDE = 0.8, 1.25
 """Variance ratios below and above which a warning is given, if they are beyond four standard
 errors."""
@@ -118,6 +119,7 @@ def examine(model: Model, draws: Array) -> Evidence | None:
         None where draws are too few, do not vary, or have gradients that are not finite.
     """
     num_chains, num_draws, dim = draws.shape
+    # Every so-many-th draw of each chain: neighbours tell little new, and gradients are costly.
     theta = draws[:, :: max(1, num_chains * num_draws // _MOST_DRAWS)]
     if theta.shape[0] * theta.shape[1] < _FEWEST_DRAWS:
         return None

@@ -39,7 +39,7 @@ class Comparison:
         header = ["uplink", "gain", "binds", "T", "effective step", "eps round", "eps run", *measured]
         rows = tuple(_row(name, result, known) for name, result in self.results.items())
         notes = []
-        # 20 % is more than rounding, and less than what would change who looks better.
+        # Samplers whose effective steps agree within 20 % are taken for equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
         if max(steps) > 1.2 * min(steps):
             text = "the effective steps differ: a slower sampler looks more private and less accurate than it is"

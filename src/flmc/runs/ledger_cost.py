@@ -196,7 +196,7 @@ def spent_curve(entries: Sequence[str], uplink: Uplink, limits: Limits, num_devi
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
     def cost(used: Array) -> float:
-        if uplink.noise_is_exact:  # it hides nothing
+        if uplink.noise_is_exact:  # made for the sampler by definition: it is no privacy mechanism
             return math.inf
         return uplink.privacy_event(count_gains(used), neighbouring).epsilon(delta)
 
@@ -206,6 +206,7 @@ def spent_curve(entries: Sequence[str], uplink: Uplink, limits: Limits, num_devi
     each = [cost(gains[pattern]) for pattern in patterns]
     by_device = [each[index] for index in np.ravel(group)]
     device = int(np.argmax(by_device))
+    # The curve is of one device, the one that spent most in all.
     places = np.unique(np.linspace(min(1, len(rounds)), len(rounds), _POINTS).astype(int))
     points = [(int(last), cost(gains[:last][talks[:last, device]])) for last in places]
     transmitted = [int(count) for count in talks.sum(axis=0)]

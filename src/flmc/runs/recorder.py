@@ -160,7 +160,7 @@ class Recorder:
                 continue
             try:
                 self._restore_from(read_arrays(path), chains)
-            except InvalidSetting:
+            except InvalidSetting:  # a ValueError too, but of another run, not of a damaged file
                 raise
             except (RunFailed, KeyError, ValueError) as error:
                 _log.warning("%s is damaged (%s) and not used", path, error)
@@ -175,6 +175,7 @@ class Recorder:
         moments = chains.moments
         pairs = [(saved["position"], chains.position), (saved["sums"], moments.sums)]
         pairs.append((saved["products"], moments.products))
+        # Everything is compared and read before anything is written into the chains.
         if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
             raise ValueError("its arrays have other shapes")
         done = int(saved["round"])
@@ -191,6 +192,7 @@ class Recorder:
         """The first ``num_kept`` draws from their parts, which may overlap after an
         interruption."""
         draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
+        # In order of their beginnings; a part is used as far as it reaches beyond those before.
         done = 0
         for first, last in sorted(parts_of_draws(self.directory)):
             if first <= done < min(last, num_kept):
@@ -226,6 +228,7 @@ class Recorder:
             If the disk refuses, or somebody else has changed the ledger while the run went on.
         """
         with _writing(self.directory):
+            # Two writers would have made a ledger that nobody can trust.
             if not self._log.is_ours:
                 raise RunFailed(f"{str(self._log.path)!r} was changed by somebody else while the run went on")
             # ``result.json`` is the sign that a run is finished, so it comes after all that belongs

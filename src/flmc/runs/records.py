@@ -253,6 +253,7 @@ def load(directory: str | Path) -> Record:
     finished = directory / "result.json"
     result = read_json(finished) if finished.exists() else None
     entries, damaged = Log.read(directory / "ledger.txt")
+    # A document without a seed is the one that stands for a record of version 1.
     return Record(directory, asked["schema_version"], asked if "seed" in asked else {}, result, entries, damaged)
 
 

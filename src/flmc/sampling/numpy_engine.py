@@ -54,7 +54,7 @@ class NumpyEngine(Engine):
     name: ClassVar[str] = "numpy"
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """None: this engine is the definition of a run, and can run every plan."""
+        """Why this engine cannot run a plan: None, because it is the definition of a run."""
         return None
 
     def start(

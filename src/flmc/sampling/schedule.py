@@ -115,6 +115,7 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
     rounds = block_of(plan, block)
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
+    # Fading first: who is active may depend on the channel.
     fading = _draw_fading(plan, seed, experiments, block)
     return _schedule_of(plan, fading, _draw_active(plan, seed, experiments, block, fading), rounds)
 
@@ -168,6 +169,7 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
     for block in blocks:
         fading = _draw_fading(plan, seed, experiments, block)
         active = _draw_active(plan, seed, experiments, block, fading)
+        # The largest over experiments: a device counts if it transmits in any of them.
         parts.append(
             np.ones((len(block_of(plan, block)), plan.num_devices))
             if active is None

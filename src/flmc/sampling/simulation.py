@@ -107,6 +107,7 @@ def simulate(
     RunFailed
         If a chain leaves the range of numbers.
     """
+    # Bytes of a chain: position and sums, draws, products, in double precision.
     kept = plan.num_rounds - plan.num_burn_in if keep_draws else 0
     each = 8.0 * plan.dim * (2 + kept) + 8.0 * plan.dim**2
     checks.fits(
@@ -120,6 +121,7 @@ def simulate(
     end = plan.num_rounds if last_round is None else last_round
     while chains.round < end and not stop():
         done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
+        # Told before the rounds: what they spend must be on record before it is spent.
         if observer is not None:
             observer.begins(until)
         began = time.monotonic()

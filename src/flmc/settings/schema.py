@@ -123,7 +123,7 @@ class Settings(BaseModel):
 
     @property
     def num_chains(self) -> int:
-        """Chains per data set: as given, else about 200 in all."""
+        """Chains per data set: as given, else 200 in all, but at least 1."""
         return max(1, 200 // self.experiments) if self.chains is None else self.chains
 
 

@@ -49,8 +49,9 @@ def show_progress(what: str) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
-    """A bar with the time left for each stage of long work, on standard error, if that is a
-    terminal."""
+    """Show a bar with the time left for each stage of long work, on standard error, if that is a
+    terminal. Gives a function that begins a stage and returns what its finished fraction is
+    reported to."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

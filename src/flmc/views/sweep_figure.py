@@ -78,7 +78,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
 
 
 AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
-"""Labels of settings whose names are not words enough."""
+"""Labels of settings that are more than their names."""
 
 
 def _styles_of(

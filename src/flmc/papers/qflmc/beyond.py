@@ -28,7 +28,7 @@ KEPT = 100
 
 @dataclass(frozen=True)
 class BeyondRow:
-    """What one scheme measured at one SNR and one privacy budget."""
+    """What was measured of one scheme at one SNR and one privacy budget."""
 
     sweep: str
     x: float

@@ -34,7 +34,7 @@ class Verdict:
     statistic: str
     value: str
     holds: bool | None
-    """None where the experiments do not decide."""
+    """Whether the claim holds; None where the experiments do not decide."""
 
     @property
     def word(self) -> str:

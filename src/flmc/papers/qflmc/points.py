@@ -27,7 +27,7 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Point:
-    """Where a figure has a point.
+    """A point of a figure, before it is measured.
 
     Attributes
     ----------

@@ -110,7 +110,7 @@ def gain_of(
 
 
 _LOUDEST = {"digital": 30.0, "analog": 1.0}
-"""Where nothing limits the gain: the noise is negligible here."""
+"""Gain where nothing limits it; the noise is negligible there."""
 
 
 @lru_cache(maxsize=4096)

@@ -22,7 +22,7 @@ from flmc.papers.qflmc.search import ErrorTable, Found, search
 from flmc.sampling.engines import ENGINES
 
 FIGURES = ("2", "3", "4", "beyond", "all")
-"""What may be asked for."""
+"""Names of figures that may be asked for."""
 FULL = 1000
 """Experiments of the full study; fewer are a preview."""
 BEYOND_EXPERIMENTS = 10

@@ -81,7 +81,7 @@ that is far, so that such a chain looks at every device."""
 _LARGEST = 1e15
 """Largest gradient at the centre, and largest norm of a matrix row, in clips: beyond, squares leave
 the range of single precision."""
-_BUILT_ON = "10a43fdafa20474a"
+_BUILT_ON = "34e1f4c55b942c1b"
 """Digest of what is compiled from other files, so that this file's text changes with them. The test
 ``test_what_the_kernel_was_built_on`` says what belongs here."""
 _FAR = np.float32(np.inf)
@@ -182,6 +182,7 @@ def fill_words(state, words, count):  # type: ignore[no-untyped-def]
     a, b = load_words(memory, _0), load_words(memory, _L)
     c, d = load_words(memory, _2 * _L), load_words(memory, _3 * _L)
     for t in range(count):
+        # The eight generators are held in four vectors, and stored once at the end.
         store(target, t * _L, turn(a + d, u32(7)) + a)
         shifted = shift(b, u32(9))
         c = c ^ a
@@ -451,6 +452,8 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
     devices, dim = np.uint64(hessian.shape[1]), np.uint64(hessian.shape[2])
     gradient, local, total, total_gradient = at.gradient, at.local, at.total, at.total_gradient
     sums = np.empty(dim + _1)
+    # The margin: 1e-6, sixteen roundings of single precision, for each product of a sum and some
+    # more.
     factor, certain, everything = 1 / unit, 1 - 1e-6 * (f64(dim) + 8), 0.0
     near = min(_NEAR, max(2.0, _NEAR * _FEW / f64(devices)))
     for lane in range(_L):
@@ -471,8 +474,10 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
                     space[local + ((k * dim + i) * wide + j) * _L + lane] = f32(h * factor)
                 space[gradient + (k * dim + i) * _L + lane] = f32(at_centre * factor)
                 sums[dim] += at_centre
+                # NaN and infinity survive a sum, so one number tells of all data.
                 everything += abs(at_centre) + norm
                 if max(abs(at_centre), np.sqrt(norm)) > _LARGEST * unit:
+                    # Finite, but its square would not be, in single precision.
                     everything = np.inf
                 # From |g_i(centre)| + ||H_i|| r = bound: r^2 = (bound - |g_i(centre)|)^2 /
                 # ||H_i||^2. The 1e-300 in ``norm`` stands against a division by 0 for a row of
@@ -644,6 +649,7 @@ def _receive(  # type: ignore[no-untyped-def]
     limit, far = spread(most), spread(_FAR)
     away = _distance(space, at, wide) if near else far
     num_looked = _0
+    # First, which devices to look at, so that no branch is left in the loop over entries.
     for k in range(np.uint64(active.shape[1])):
         if active[t, k] and (not near or some(away > load(space, at.reach + k * _L))):
             looked[num_looked] = k
@@ -787,6 +793,8 @@ def advance(  # type: ignore[no-untyped-def]
                 _seed(entropy, rows, num_chains, _CHANNEL, u32(r // _ROUNDS), channel)
                 if link is not None:
                     _seed(entropy, rows, num_chains, _QUANTISER, u32(r // _ROUNDS), quantiser)
+            # A block of the streams begins with fresh normals, because its 128 rounds are a
+            # multiple of 8.
             if r % _AHEAD == _0:
                 fill_normals(channel, words, normals, _AHEAD * dim)
             if link is not None:
@@ -798,6 +806,8 @@ def advance(  # type: ignore[no-untyped-def]
             t = r - begin
             if r == num_burn_in:  # clipped entries of the burn-in do not count
                 count = nothing
+            # The gradient of the sum of all costs serves only where every device transmits, and
+            # what it transmits is its gradient, clipped entry by entry.
             near = link is None and norm is None and all_active[t]
             count = _receive(
                 memory,
@@ -819,6 +829,7 @@ def advance(  # type: ignore[no-untyped-def]
             factor = spread(pull[t])
             for i in range(dim):
                 z = (r % _AHEAD * dim + i) * _L
+                # Every chain has a noise factor of its own, or all share one.
                 if num_noises > _1:
                     deviation = load(
                         noises, (t * dim + i) * num_noises + np.uint64(first - first_chain)

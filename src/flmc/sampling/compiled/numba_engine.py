@@ -82,12 +82,16 @@ class NumbaEngine(Engine):
         str or None
             The reason, as the end of a sentence; None if the engine can run the plan.
         """
+        # Compared as functions: a subclass that overrides them transmits what the kernel does not
+        # compute.
         kind = type(plan.uplink)
         if (
             kind.symbols not in (Digital.symbols, Analog.symbols, Ideal.symbols)
             or kind.clipped is not Uplink.clipped
         ):
             return f"{kind.__name__} has symbols of its own"
+        # A subclass with a gradient of its own may have inherited quadratic costs that are not its
+        # own.
         if _home(model, "gradient") is not _home(model, "quadratic"):
             return (
                 f"{type(model).__name__} has a gradient of its own, or local costs that are not"
@@ -377,6 +381,8 @@ class _Group:
         pull, noise, active = self.shared or self._draw_rounds(self._data_sets(first, end))
         columns = kernel.columns_for(dim)
         at = kernel.Layout.of(self.plan.num_devices, dim, -(-dim // len(columns)) * len(columns))
+        # Where a tuple or None is given, only its type matters: it is a constant for the compiler,
+        # which makes code for each combination.
         num_clipped, lost, block = kernel.advance(
             chains.position.reshape(-1, dim),
             moments.sums.reshape(-1, dim),
@@ -406,6 +412,8 @@ class _Group:
             )
         if lost >= 0:
             within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
+            # The kernel looks once in a block of rounds, so the message names those of the block
+            # that were run.
             seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
             fail(
                 lost // self.num_chains,

@@ -23,8 +23,9 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 
 WIDTH = 8
 _FLAGS = ("contract",)
-"""Never empty: to instructions without flags Numba adds those of the function around them, and then
-sums could be reordered."""
+"""Flags of every operation on floats: a product and a sum may be fused. Never empty: to
+instructions without flags Numba adds those of the function around them, and then sums could be
+reordered."""
 
 
 class Vector(types.Type):
@@ -178,7 +179,7 @@ def choose(typing: Any, truth: Any, yes: Any, no: Any) -> Any:
 
 
 def _of_one(operand: Vector, result: Any, emit: Callable[..., Any]) -> Any:
-    """A function of one vector: ``emit(builder, value)``."""
+    """Make a function of one vector in compiled code; ``emit(builder, value)`` emits it."""
 
     def typed(typing: Any, value: Any) -> Any:
         return result(operand), lambda context, builder, sig, args: emit(builder, *args)
@@ -187,8 +188,8 @@ def _of_one(operand: Vector, result: Any, emit: Callable[..., Any]) -> Any:
 
 
 def _of_words_by(emit: Callable[..., Any]) -> Any:
-    """A function of words and the same number for all, a constant: ``emit(builder, words,
-    number)``."""
+    """Make a function of words and one number for all lanes; ``emit(builder, words, number)`` emits
+    it."""
 
     def typed(typing: Any, words: Any, by: Any) -> Any:
         return WORDS(WORDS, types.uint32), lambda context, builder, sig, args: emit(builder, *args)

@@ -8,5 +8,5 @@ QUICK = os.environ.get("FLMC_TEST_QUICK") == "1"
 
 
 def full(count: int, quick: int) -> int:
-    """The count that the issue names, or a small one in a quick run."""
+    """The full count of a test, or a small one in a quick run."""
     return quick if QUICK else count

@@ -1,5 +1,5 @@
-"""The house: one direction of imports between packages, and a core that needs NumPy and SciPy
-only."""
+"""The architecture: one direction of imports between packages, small files, and a core that needs
+NumPy and SciPy only."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_runs(name: str, engine: str) -> None:
         return
     mean, covariance = np.array(old["mean"]), np.array(old["covariance"])
     sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    # Where metrics are unknown, as few effective draws as chains: each is worth one at least.
+    # Where no effective number of draws is known, each of the 5 chains counts as one draw.
     error = sd * np.sqrt(2 / (old["effective_draws"] or 5))
     assert (np.abs(np.array(new["mean"]) - mean) <= MOST_ERRORS * error).all()
 

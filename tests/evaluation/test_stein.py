@@ -49,7 +49,8 @@ def test_the_shift_of_the_mean() -> None:
 
 
 def test_a_posterior_that_is_not_normal() -> None:
-    """The identity holds for any: here the logistic distribution, U' = tanh(theta/2)."""
+    """Stein's identity holds for any posterior: here the logistic distribution, U' =
+    tanh(theta/2)."""
     model = flmc.Model.from_gradient(
         lambda theta: np.tanh(theta / 2)[:, None], prior=WIDE, dim=1, num_devices=1
     )

@@ -150,7 +150,8 @@ def test_orderings_need_significance() -> None:
 
 
 def test_noise_leaves_claims_undecided() -> None:
-    """The same curves under noise that hides them: nothing holds, and nothing fails either."""
+    """Curves as the paper describes them, under noise that hides them: nothing holds, and nothing
+    fails either."""
     rng = np.random.default_rng(2)
     hidden = {
         number: {

@@ -94,6 +94,7 @@ def test_random_fading_is_planned_with_the_median_round(model: flmc.LinearGaussi
 def measured_ratio(
     plan: flmc.Plan, model: flmc.LinearGaussian, seeds: int = 1, chains: int = 50
 ) -> float:
+    """Variance ratio of runs of a plan, averaged over seeds."""
     runs = [
         flmc.run(plan, model, seed=s, chains=chains, keep_draws=False).metrics for s in range(seeds)
     ]
@@ -317,7 +318,8 @@ def test_stationary_covariance_against_scipy() -> None:
 
 
 def test_the_shortest_ideal_run() -> None:
-    """Nothing is fast, and the ideal uplink travels at infinite speed."""
+    """One round without burn-in: no round has a larger step, and the ideal uplink has no largest
+    speed."""
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     assert flmc.plan(model, flmc.Ideal(), num_rounds=1, num_burn_in=0).rounds_needed is not None
 

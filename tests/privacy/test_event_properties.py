@@ -161,7 +161,7 @@ def test_links_that_reveal_the_sign_for_certain_are_gaussian() -> None:
 
 
 class Lopsided(flmc.Link):
-    """Phi(30) = 0.6, Phi(-30) = 0.05: not symmetric."""
+    """A link that is not symmetric: Phi(30) = 0.6, Phi(-30) = 0.05."""
 
     def probability(self, g: Array) -> Array:
         return np.asarray(np.interp(g, [-30.0, 0.0, 30.0], [0.05, 0.5, 0.6]))

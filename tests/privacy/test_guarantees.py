@@ -257,7 +257,7 @@ def test_the_tail_of_many_entries_is_one_bound(
 
 
 def test_loud_signals_take_no_longer() -> None:
-    """Bits that are received without error cost what they cost, however loud they are."""
+    """Bits that are received without error cost the same, however loud they are."""
     found = {
         gain: BitEvent(0.6, 0.4, 1.0, ((gain, 20),)).delta(3.0, "tail")
         for gain in (50.0, 1e4, 1e6, 1e8)
@@ -316,7 +316,7 @@ def test_gains_far_from_one_are_the_same_events() -> None:
 
 
 def test_the_middle_allows_every_gain_but_the_edge_does_not() -> None:
-    """Found in a few steps, from a gain of the noise's size."""
+    """The allowed gain is of the size of the noise, and keeps its budget."""
     unit = MovingBitEvent(flmc.Sigmoid(0.05), 200.0, 40.0, 1.0, ((1.0, 10),))
     gain = unit.allowed_gain(10.5, 1e-9)
     assert 0.1 < gain < 10
@@ -349,10 +349,10 @@ def test_huge_numbers_stay_bounds() -> None:
 def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(
     event: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An upper bound still, of every kind of event: never an error, never less."""
+    """A coarsened grid gives an upper bound for every kind of event: never an error, never less."""
     fine, coarse = event.tight_epsilon(1e-5)
     assert not coarse
-    # As it is chosen; after a first attempt; and where none is small enough.
+    # Coarsened when the grid is chosen; after a first attempt; and where no grid is small enough.
     for name, most in (("MOST_POINTS", 2**9), ("_LONGEST", 2**11), ("_LONGEST", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(lossgrid, name, most)

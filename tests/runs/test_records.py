@@ -63,7 +63,8 @@ def essence(directory: Path) -> tuple[bytes, bytes, dict[str, Any]]:
 
 
 def test_killed_at_any_instant(tmp_path: Path) -> None:
-    """kill -9 at 50 random instants, several engines and schemes."""
+    """A run that is killed (kill -9) at 50 random instants goes on to the identical result, with
+    several engines and schemes."""
     rng = random.Random(1)
     expected: dict[str, Any] = {}
     for name, options in KINDS.items():
@@ -99,6 +100,7 @@ def test_killed_at_any_instant(tmp_path: Path) -> None:
         for ours, theirs in zip(essence(out), expected[name], strict=True):
             assert ours == theirs, (name, trial)
         shutil.rmtree(out)
+    # Else most kills came after the end, and the test has tested nothing.
     assert interrupted >= full(50, 3) // 2
 
 
@@ -172,8 +174,8 @@ def test_another_plan_is_refused(tmp_path: Path, small: flmc.LinearGaussian) -> 
 def test_damaged_checkpoints(
     tmp_path: Path, small: flmc.LinearGaussian, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The one before is used, and said so; without any the run begins anew. The result is the
-    same."""
+    """If the checkpoint is damaged the previous one is used, and a warning says so; without any the
+    run begins anew. The result is the same."""
     out = tmp_path / "cut"
     plan = start_and_stop(out, small)
     current, previous = out / "checkpoint.npz", out / "previous.npz"
@@ -309,7 +311,8 @@ def _run_out_of_space(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_disk_that_fills_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same through a limit on the size of files, where no file system can be mounted."""
+    """A full disk, imitated by a limit on the size of files, where no file system can be
+    mounted."""
     code = (
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -384,7 +387,8 @@ def test_saved_results_are_records(tmp_path: Path, small: flmc.LinearGaussian) -
 
 
 def test_readers_change_nothing(tmp_path: Path, small: flmc.LinearGaussian) -> None:
-    """Even where the file is damaged, or somebody is just writing it."""
+    """Reading a record leaves its files as they are, even where one is damaged or just being
+    written."""
     plan = flmc.plan(small, flmc.Digital(), num_rounds=20, num_burn_in=10)
     flmc.run(plan, small, chains=2, out=tmp_path / "run")
     path = tmp_path / "run" / "ledger.txt"
@@ -396,7 +400,8 @@ def test_readers_change_nothing(tmp_path: Path, small: flmc.LinearGaussian) -> N
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:
-    """Even where the plan is the same, because it depends on the features only."""
+    """A record with other data is refused, even where the plan is the same because it depends on
+    the features only."""
     data = flmc.data.draw_linear(seed=1, num_samples=80, num_devices=4, dim=3)
     model = flmc.LinearGaussian(data)
     other = flmc.LinearGaussian(flmc.LinearData(data.features, data.targets + 50, data.device_sizes))

@@ -144,7 +144,7 @@ def test_another_grid_in_the_same_place_is_told(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_worker_that_is_killed(tmp_path: Path) -> None:
-    """The table is complete and identical."""
+    """A sweep that loses a worker ends with a table that is complete and identical."""
     document = {
         **SMALL,
         "engine": "numpy",

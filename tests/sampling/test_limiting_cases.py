@@ -28,6 +28,7 @@ def test_zero_noise_and_linear_link_converge_to_the_posterior_mean(
     theta = np.zeros((1, 1, 5))
     for _ in range(3000):
         theta = theta - 0.005 * uplink.mean_symbol(model.gradient(theta)).sum(axis=2)
+    # Every step shrinks the distance by 0.005 x 1096 / 30 = 18 %: only rounding is left.
     np.testing.assert_allclose(theta[0, 0], model.posterior.mean[0], atol=1e-9)
     # And with real bits: the error of the mean is that of averaging over 100 chains of small steps.
     silent, off = flmc.replace(uplink, noise_power=1e-12), flmc.Limits(langevin="off")

@@ -63,14 +63,15 @@ def test_the_papers_limit_is_far_too_wide_and_the_plan_says_so(model: flmc.Linea
     assert plan.temperature is not None
     assert plan.prediction is not None
     assert 50 < metrics.variance_ratio.mean < 65
+    # The temperature leaves clipping and the curvature of the link out; the prediction does not.
     assert plan.temperature == pytest.approx(metrics.variance_ratio.mean, rel=0.35)
     # Under heavy clipping the Gaussian closure is an approximation: 3 % is what it reaches here.
     assert plan.prediction.variance_ratio == pytest.approx(metrics.variance_ratio.mean, rel=0.03)
 
 
 def test_silent_devices(model: flmc.LinearGaussian) -> None:
-    """Devices that come and go: the gain of each round makes T = 1 for those who are there, and
-    K/K_a fills in."""
+    """Devices that come and go: the gain of each round makes T = 1 for those that transmit, and the
+    factor K/K_a stands for the others."""
     active = (np.random.default_rng(4).random((600, 20)) < 0.9).astype(float)
     plan = flmc.plan(
         model, flmc.Digital(link=flmc.Linear(1.0)), num_rounds=600, num_burn_in=300, active=active
@@ -78,8 +79,8 @@ def test_silent_devices(model: flmc.LinearGaussian) -> None:
     assert plan.gain.shape == (600, 1)
     metrics = flmc.run(plan, model, seed=2, chains=full(400, 100), keep_draws=False).metrics
     assert metrics is not None
-    # What the absent would have said is noise too, which the temperature leaves out: about 2 %
-    # here.
+    # That gradients of silent devices are missing is noise too, which the temperature leaves out:
+    # about 2 % here.
     assert abs(metrics.variance_ratio.mean - 1.0) < 5 * metrics.variance_ratio.se + 0.03
     assert metrics.mean_error_squared.mean < 0.05 * metrics.posterior_trace
 
@@ -102,6 +103,6 @@ def test_user_models_sample_their_posterior(model: flmc.LinearGaussian) -> None:
     )
     ours = flmc.run(flmc.plan(own, flmc.Digital()), own, seed=5, chains=20)
     theirs = flmc.run(flmc.plan(model, flmc.Digital()), model, seed=5, chains=20, engine="numpy")
-    # The same numbers but for rounding in the last digits, which may flip a bit once in a blue
-    # moon.
+    # The same numbers but for rounding in the last digits. Rounding may flip a random bit, which
+    # happens in none of these draws: a flipped bit would move theta by far more than 1e-9.
     assert abs(ours.draws - theirs.draws).max() < 1e-9

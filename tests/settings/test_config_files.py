@@ -126,7 +126,7 @@ def test_config_files(tmp_path_factory: pytest.TempPathFactory, document: tuple[
 
 
 def test_through_a_real_process(tmp_path: Path) -> None:
-    """Twenty of them, through the command line: no traceback at all."""
+    """Twenty config files through the command line: no traceback at all."""
     found: list[tuple[str, bool]] = []
 
     @settings(max_examples=full(20, 4), suppress_health_check=list(HealthCheck), database=None)
@@ -150,7 +150,8 @@ def test_through_a_real_process(tmp_path: Path) -> None:
 
 
 def test_most_valid_files_plan() -> None:
-    """So that the test above cannot be passed by refusing everything."""
+    """Most valid files plan, so that ``test_config_files`` cannot be passed by refusing
+    everything."""
     planned = 0
 
     @settings(max_examples=40, suppress_health_check=list(HealthCheck), database=None)

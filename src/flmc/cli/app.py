@@ -44,12 +44,12 @@ def options(
 
 @app.command("version")
 def print_version() -> None:
-    """The version of flmc."""
+    """Print the version of flmc."""
     sys.stdout.write(VERSION + "\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The entry point.
+    """Run the command ``flmc``, the entry point of the package's script.
 
     Parameters
     ----------
@@ -59,11 +59,12 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code.
+        The exit code: 0 done, 1 failed, 2 bad input.
     """
     try:
         code = app(arguments, standalone_mode=False)
-        if code:  # typer makes a number of an interrupt
+        # Without its standalone mode typer returns a number where it was interrupted.
+        if code:
             return fail("interrupted", int(code))
     except FlmcError as error:
         return fail(with_option_names(str(error)), error.exit_code)

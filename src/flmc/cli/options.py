@@ -1,4 +1,4 @@
-"""Every setting as an option of a command, from the one schema."""
+"""Every setting as an option of a command, made from the one schema."""
 
 from __future__ import annotations
 
@@ -17,9 +17,21 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for every setting, with its description and default from the
     schema.
 
-    The command is called with ``settings`` in place of them, or with ``grid`` if it takes that.
     Values arrive as text: the schema parses and checks them, whether they come from options or from
-    a file."""
+    a file.
+
+    Parameters
+    ----------
+    command
+        A function with a parameter ``settings`` (or ``grid``, for a sweep) and options of its own.
+        Its docstring is the command's help.
+
+    Returns
+    -------
+    callable
+        A function for typer with ``--config`` and all options; it calls the command with the
+        checked settings (or grid) in place of them.
+    """
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command, eval_str=True).parameters.values()
@@ -41,12 +53,15 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             command(settings=merge(document, options), **values)
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
+    # typer makes options from the signature and the annotations, which a function with **values
+    # does not have by itself.
     called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in every}
     return called
 
 
 def _option(name: str) -> inspect.Parameter:
+    """A setting as a parameter of a command, with the text of its option."""
     field = Settings.model_fields[name]
     shown = "" if field.default is None else f" [default: {field.default}]"
     choices = choices_of(name)
@@ -59,5 +74,5 @@ def _option(name: str) -> inspect.Parameter:
 
 
 def _from_text(name: str, text: str) -> Any:
-    """Lists are written with commas; everything else the schema reads from text."""
+    """A value as the schema takes it: a list is written with commas, everything else stays text."""
     return text.split(",") if name == "gain" and "," in text else text

@@ -18,16 +18,37 @@ Json = Annotated[
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """One object, one line."""
+    """Print one JSON object on one line of standard output.
+
+    Parameters
+    ----------
+    document
+        Plain values; NaN and infinity are refused, because JSON has none.
+    """
     sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
 
 
 def fail(message: str, code: int) -> int:
-    """Say in one line what is wrong; returns the exit code."""
+    """Print on one line of standard error what is wrong, and return the exit code.
+
+    Parameters
+    ----------
+    message
+        What is wrong; line ends become spaces.
+    code
+        The exit code.
+    """
     sys.stderr.write(f"flmc: {' '.join(message.split())}\n")
     return code
 
 
 def with_option_names(message: str) -> str:
-    """Python's names of settings as the command line has them: num_rounds is --rounds."""
+    """A message with the names of settings as the command line has them: ``num_rounds`` becomes
+    ``rounds``.
+
+    Parameters
+    ----------
+    message
+        A message with names of Python's parameters.
+    """
     return re.sub(r"\bnum_(rounds|burn_in|devices|samples|experiments)\b", r"\1", message)

@@ -64,8 +64,8 @@ def reproduce_command(
 
 
 def _single_threaded_blas() -> AbstractContextManager[object]:
-    """The matrices here are small: threads inside BLAS would only wait for each other, and cost
-    twice the CPU."""
+    """While this lasts, BLAS uses one thread: for small matrices its threads only wait for each
+    other, and cost twice the CPU."""
     if importlib.util.find_spec("threadpoolctl") is None:
         return nullcontext()
     from threadpoolctl import threadpool_limits

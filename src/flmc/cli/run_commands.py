@@ -39,9 +39,8 @@ def run_command(
         check_new(out)
     problem = assemble(settings)
     planned = problem.plan(settings)
-    choose_engine(
-        settings.engine, planned, problem.model
-    )  # or say why it cannot run, before anything is printed
+    # Raises now if the engine cannot run the plan, before anything is printed.
+    choose_engine(settings.engine, planned, problem.model)
     if not json_:
         show(planned.listing(), "")
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
@@ -63,6 +62,7 @@ def run_command(
 
 
 def _answer(result: Result, out: Path | None, json_: bool) -> None:
+    """Print the result of a run, as JSON or in rows, and where its record is."""
     if json_:
         print_json(result.to_document())
         return
@@ -104,6 +104,8 @@ def resume_command(
 
 
 def _show_finished(directory: Path, json_: bool) -> None:
+    """Print the result of a run that was finished before, and remove what an interrupted clean-up
+    left."""
     finished = load(directory).result or {}
     if json_:
         print_json(finished)

@@ -1,4 +1,4 @@
-"""How a command is asked to stop."""
+"""How a command is asked to stop, by SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupting_at_sigterm() -> Iterator[None]:
-    """SIGTERM ends a sweep as SIGINT does: what is finished is kept."""
+    """While this lasts, SIGTERM interrupts as SIGINT does: the finished points of a sweep are
+    kept."""
 
     def ask(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -24,13 +25,15 @@ def interrupting_at_sigterm() -> Iterator[None]:
 
 @contextmanager
 def stopping_at_signals() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM ask to stop after the rounds in hand; a second one stops at once."""
+    """While this lasts, SIGINT and SIGTERM ask to stop after the rounds in hand; a second signal
+    stops at once. Gives a function that says whether to stop."""
     asked: list[int] = []
 
     def ask(number: int, frame: object) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
+        # os.write, because the signal may have come in the middle of another write to a stream.
         os.write(2, b"\nstopping after the rounds in hand; once more stops at once\n")
 
     try:

@@ -1,21 +1,20 @@
 r"""An attack on our own uplink: an empirical lower bound on epsilon, beside the accountant's upper
 bound.
 
-Two worst-case neighbours, many times: in one world a device's gradients are at the clip, with signs
-that change over rounds and entries without any period (so that random numbers which repeat would
-show), in the other they are the opposite. They go through the package's own clipping, quantisation,
-channel inversion and superposition, with random numbers of the audit's own: the compiled engine and
-the streams of a run are not attacked. The adversary knows the other devices' symbols and everything
-that is public, and adds up the logarithms of the likelihood ratios. Her threshold is chosen on one
+Two worst-case neighbours transmit many times. In one world a device's gradients are at the clip,
+with signs that change over rounds and entries without any period (so that random numbers which
+repeat would show); in the other world they are the opposite. Both go through the package's own
+roles of a round, with random numbers of the audit's own: the compiled engine and the streams of a
+run are not attacked. The adversary knows the other devices' symbols and everything that is public,
+and adds up the logarithms of the likelihood ratios. The threshold of the attack is chosen on one
 part of the trials; on the rest, the rates of right and false alarms have Clopper-Pearson bounds,
 and
 
 .. math:: \epsilon \ge \ln\frac{\text{TPR}_{\text{low}} - \delta}{\text{FPR}_{\text{high}}}
 
 holds with the stated confidence for any (epsilon, delta)-private mechanism, in either direction.
-Above the accountant's bound it proves that something is broken; below, it proves nothing. Even of
-two worlds that can be told apart for certain, so many trials prove no more than an epsilon of about
-the logarithm of their number."""
+Above the accountant's bound it proves that something is broken; below, it proves nothing. Even if
+the worlds can be told apart for certain, n trials prove no more than an epsilon of about ln(n)."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ _THRESHOLDS = 400
 
 @dataclass(frozen=True)
 class Scene:
-    """What is attacked: an uplink with a gain, over some rounds, among some devices."""
+    """What is attacked: an uplink with one gain for all rounds and entries, among some devices."""
 
     uplink: Uplink
     gain: float
@@ -55,7 +54,8 @@ class Scene:
 
     @classmethod
     def of_plan(cls, plan: Plan, num_rounds: int) -> Scene:
-        """The plan's loudest cap, over some rounds."""
+        """A plan's uplink at the loudest cap of its gain; refused for neighbours that differ in an
+        example."""
         if plan.limits.neighbouring != "device":
             raise InvalidSetting(
                 "the audit attacks whole devices, and the plan's neighbouring is"
@@ -73,13 +73,15 @@ class Scene:
 def transmit(
     scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """The real uplink: what is received (trial, round, entry), and the part of it that comes from
-    the other devices."""
+    """Transmit over the real uplink, with ``gradient`` (round, entry) on the attacked device,
+    number 0. Returns what is received (trial, round, entry), and the other devices' part of it
+    without noise."""
     uplink = scene.uplink
     shape = (trials, scene.num_rounds, scene.num_devices, scene.dim)
     local = np.zeros(shape)
     local[:, :, 0] = gradient
-    if scene.num_devices > 1:  # the others' data are fixed and known; theirs need not be extreme
+    # The adversary knows the data of the other devices, so any fixed gradients will do for them.
+    if scene.num_devices > 1:
         others = np.linspace(-1.0, 1.0, (scene.num_devices - 1) * scene.dim).reshape(-1, scene.dim)
         local[:, :, 1:] = uplink.clip * others
     uniform = rng.random(shape) if uplink.random_bits else None
@@ -99,22 +101,29 @@ Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array
 
 def canary(scene: Scene) -> Array:
     """The attacked device's gradients (round, entry) in one world; the other has the opposite.
-    Their signs are Thue and Morse's over rounds and over entries, which repeat nowhere for long."""
+    Their signs are the Thue-Morse sequence, over rounds and over entries, which repeats nowhere for
+    long."""
     by_round, by_entry = (_thue_morse(count) for count in (scene.num_rounds, scene.dim))
     return np.asarray(scene.uplink.clip * by_round[:, None] * by_entry)
 
 
 def _thue_morse(count: int) -> Array:
-    """+1 for numbers whose binary digits have an even sum, else -1."""
+    """The Thue-Morse sequence: +1 for numbers whose binary digits have an even sum, else -1."""
     return np.array([(-1.0) ** number.bit_count() for number in range(count)])
 
 
 def log_ratio(scene: Scene, own: Array, gradient: Array) -> Array:
-    """Sum of the logarithms of the likelihood ratios of ``own`` (trial, round, entry), one world
-    against the other."""
+    r"""Logarithm of the likelihood ratio of what was received, one world against the other,
+    (trial).
+
+    ``own`` (trial, round, entry) is what was received less the part of the other devices. With
+    :math:`u = 2 A y/N_0` every entry adds, with the sign of the gradient, :math:`\ln\frac{p_+ e^u +
+    1 - p_+}{p_- e^u + 1 - p_-}` for a bit that is +1 with probability :math:`p_\pm` at plus and
+    minus the clip, and :math:`\ell u` for an analog symbol."""
     uplink, sign = scene.uplink, np.sign(gradient)
     u = 2.0 * scene.gain * own / uplink.noise_power
     if isinstance(uplink, Digital):
+        # A common factor exp(-(y + A)^2 / (2 N_0)) has cancelled; exp(u) itself could overflow.
         high, low = uplink.link.extremes(uplink.clip)
         plus = np.logaddexp(_log(high) + u, _log(1 - high)) - np.logaddexp(
             _log(low) + u, _log(1 - low)
@@ -124,13 +133,14 @@ def log_ratio(scene: Scene, own: Array, gradient: Array) -> Array:
 
 
 def _log(value: float) -> float:
+    """Natural logarithm, minus infinity for 0."""
     return math.log(value) if value > 0 else -math.inf
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What the attack found; ``lower`` holds with ``confidence``, ``upper`` is the accountant's,
-    and ``most`` is the largest lower bound that so many trials could have given."""
+    """What an attack found: ``lower`` holds with probability ``confidence``, ``upper`` is the
+    accountant's, and ``most`` is the largest lower bound that so many trials could have given."""
 
     num_rounds: int
     delta: float
@@ -146,7 +156,7 @@ class Audit:
         return self.lower > self.upper
 
     def to_document(self) -> dict[str, Any]:
-        """For JSON; an unbounded value is null."""
+        """The audit as plain values, for JSON; an unbounded value is null."""
         upper = None if math.isinf(self.upper) else self.upper
         return {**vars(self), "upper": upper, "broken": self.broken}
 
@@ -154,7 +164,7 @@ class Audit:
         return str(self.listing())
 
     def listing(self) -> Listing:
-        """The two bounds and the verdict."""
+        """The two bounds and the verdict, in rows."""
         verdict = Row("verdict", "not refuted", severity="good")
         if self.broken:
             verdict = Row(
@@ -193,7 +203,20 @@ def audit(
     confidence: float = CONFIDENCE,
     progress: Progress | None = None,
 ) -> Audit:
-    """Attack ``scene`` with ``trials`` transmissions in each world."""
+    """Attack a scene: transmit in both worlds, and bound epsilon from how well they can be told
+    apart.
+
+    Parameters
+    ----------
+    scene, delta
+        What is attacked, and the delta in (0, 1) at which epsilon is bounded.
+    trials, seed
+        Transmissions in each world, at least 1000, and the seed of their random numbers.
+    transmit
+        What transmits; tests put a broken one in its place.
+    confidence, progress
+        Probability with which the bound holds, and who is told of the finished fraction.
+    """
     checks.between("delta", delta, 0.0, 1.0)
     if checks.at_least("trials", trials, 1) < 1000:
         raise InvalidSetting(
@@ -219,17 +242,20 @@ def audit(
             progress(done / trials)
     first, second = (np.concatenate(parts) for parts in statistics)
     lower = lower_bound(first, second, delta, confidence)
+    # Worlds that never overlap give the largest bound that so many trials can prove.
     apart = lower_bound(np.ones(trials), np.zeros(trials), delta, confidence)
     return Audit(scene.num_rounds, delta, trials, lower, upper, confidence, apart)
 
 
 def lower_bound(first: Array, second: Array, delta: float, confidence: float = CONFIDENCE) -> float:
-    """Lower confidence bound of epsilon from the statistic in two worlds, larger in the first: two
-    directions, each with two rates, share the error probability."""
+    """Lower confidence bound of epsilon, at least 0, from the statistic (trial) in two worlds,
+    which tends to be larger in the first."""
+    # Two directions with two rates each share the error probability (union bound).
     error = (1.0 - confidence) / 4
     split = int(_SHARE_FOR_THRESHOLD * len(first))
     found = 0.0
     for high, low in ((first, second), (-second, -first)):
+        # From trials that are not counted: else the best of many thresholds flatters the rates.
         threshold = _best_threshold(high[:split], low[:split], delta, error)
         right, false = (int((part[split:] > threshold).sum()) for part in (high, low))
         count = len(first) - split
@@ -240,28 +266,31 @@ def lower_bound(first: Array, second: Array, delta: float, confidence: float = C
 
 
 def _best_threshold(high: Array, low: Array, delta: float, error: float) -> float:
-    """Where the bound would be largest on these trials."""
+    """The threshold at which the bound would be about largest on these trials."""
     candidates = np.unique(
         np.quantile(np.concatenate([high, low]), np.linspace(0, 1, _THRESHOLDS + 2)[1:-1])
     )
     count = len(high)
     right = (count - np.searchsorted(np.sort(high), candidates, side="right")) / count
     false = (count - np.searchsorted(np.sort(low), candidates, side="right")) / count
-    wide = math.sqrt(-2 * math.log(error) / count)  # about the half width of the bounds
+    # About the half width of the confidence bounds; any threshold gives a valid bound.
+    wide = math.sqrt(-2 * math.log(error) / count)
     value = np.maximum(right - delta - wide * np.sqrt(right * (1 - right)), 1e-12)
     rate = false + wide * np.sqrt(false * (1 - false)) + wide**2
     return float(candidates[int(np.argmax(np.log(value) - np.log(rate)))])
 
 
 def _rate_below(hits: int, count: int, error: float) -> float:
-    """Clopper and Pearson's lower bound of a rate."""
+    """Clopper and Pearson's lower bound of a rate, which fails with probability ``error`` at
+    most."""
     from scipy.stats import beta
 
     return 0.0 if hits == 0 else float(beta.ppf(error, hits, count - hits + 1))
 
 
 def _rate_above(hits: int, count: int, error: float) -> float:
-    """Clopper and Pearson's upper bound of a rate."""
+    """Clopper and Pearson's upper bound of a rate, which fails with probability ``error`` at
+    most."""
     from scipy.stats import beta
 
     return 1.0 if hits == count else float(beta.ppf(1 - error, hits + 1, count - hits))

@@ -1,8 +1,8 @@
 """Whether the chains have met, also for a model whose posterior is not known.
 
 Chains that agree with each other have forgotten their starts. They do not show that the *noise* is
-right: with a temperature of 2 all chains agree on a posterior that is too wide. That is for
-:mod:`flmc.evaluation.stein`."""
+right: with a temperature of 2 all chains agree on a posterior that is too wide.
+:mod:`flmc.evaluation.stein` tests the noise."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, MissingExtra
 
 _FEWEST_DRAWS = 4
+"""Kept rounds at least: split R-hat cuts a chain into halves, and the variance of each needs two
+draws."""
 AGREED = 1.01
 """R-hat below which chains count as agreed (Vehtari et al., 2021)."""
 
 
 class KeepsDraws(Protocol):
-    """A result or a record."""
+    """What has kept draws: a :class:`flmc.Result` or a :class:`flmc.Record`."""
 
     @property
     def kept_draws(self) -> Array | None:
@@ -30,14 +32,14 @@ class KeepsDraws(Protocol):
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """For every data set and entry, (experiment, dim)."""
+    """R-hat and effective sample sizes for every data set and entry, each (experiment, dim)."""
 
     r_hat: Array
     """Rank-normalised split R-hat: about 1 where the chains, and the halves of each, agree."""
     ess_bulk: Array
-    """Independent draws that would know the middle of the posterior as well."""
+    """Number of independent draws that would estimate the middle of the posterior as well."""
     ess_tail: Array
-    """The same for its 5 % and 95 % quantiles."""
+    """Number of independent draws that would estimate the 5 % and 95 % quantiles as well."""
 
     @property
     def agreed(self) -> bool:
@@ -66,7 +68,21 @@ def diagnose(done: KeepsDraws) -> Diagnostics:
     Returns
     -------
     Diagnostics
-        A value for every data set and entry.
+        A value for every data set and entry; NaN for R-hat where there is a single chain.
+
+    Raises
+    ------
+    InvalidSetting
+        If no draws were kept, or fewer than 4 rounds.
+    MissingExtra
+        If arviz-stats is not installed.
+
+    Examples
+    --------
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=20, num_burn_in=10)
+    >>> flmc.diagnose(flmc.run(plan, model, chains=4, engine="numpy")).r_hat.shape
+    (1, 5)
     """
     if not hasattr(done, "kept_draws"):
         raise InvalidSetting(

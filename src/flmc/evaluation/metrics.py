@@ -27,7 +27,13 @@ class Estimate(NamedTuple):
 
     @classmethod
     def over(cls, values: Array) -> Estimate:
-        """Of values of independent data sets (experiment)."""
+        """Mean and standard error from values of independent data sets.
+
+        Parameters
+        ----------
+        values
+            One for each data set, (experiment), at least two.
+        """
         return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
 
     def __str__(self) -> str:
@@ -36,14 +42,16 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Quality of the draws; each with a standard error."""
+    """Quality of the draws against the exact posterior, with standard errors."""
 
     mse: Estimate
+    """Mean over kept rounds of the squared distance from the posterior mean."""
     variance_ratio: Estimate
-    """trace(Cov)/trace(Sigma)"""
+    """trace(Cov)/trace(Sigma)."""
     variance_ratio_smallest: Estimate
-    """Over the posterior's eigen-directions."""
+    """Smallest ratio of variances over the posterior's eigen-directions."""
     variance_ratio_largest: Estimate
+    """Largest ratio of variances over the posterior's eigen-directions."""
     wasserstein2_squared: Estimate
     """Squared 2-Wasserstein distance from the Gaussian fitted to the draws to the posterior."""
     mean_error_squared: Estimate
@@ -53,14 +61,15 @@ class Metrics:
     num_draws: int
     """Draws per data set, chains times kept rounds."""
     independent_draws: float
-    """How many independent draws they are worth, from the Langevin equation's own memory."""
+    """How many independent draws would estimate the mean as well, from the memory of the Langevin
+    equation."""
     wasserstein2_floor: float
-    """Expected squared distance of exact posterior samples with the same memory: what perfection
-    would show."""
+    """Expected squared W2 distance of exact posterior samples with the same memory: a value at the
+    floor cannot be told from perfect."""
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """The metrics by name."""
+        """The metrics that have a standard error, by name."""
         pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
         return {name: value for name, value in pairs if isinstance(value, Estimate)}
 
@@ -68,10 +77,29 @@ class Metrics:
 def measure(
     moments: Moments, posterior: Gaussian, effective_step_size: float | None, num_chains: int
 ) -> Metrics:
-    """Compare the sums of a run with the posterior."""
+    """Compare the moments of a run with the exact posterior.
+
+    Parameters
+    ----------
+    moments
+        Sums over kept rounds about the posterior mean.
+    posterior
+        The exact posterior of every data set.
+    effective_step_size
+        The step eta kappa that the Langevin equation sees, for the memory of a chain; None if
+        unknown.
+    num_chains
+        Chains of every data set.
+
+    Returns
+    -------
+    Metrics
+        Means over data sets, with standard errors.
+    """
     compare = _Comparison(posterior)
     estimates = {name: _estimate(moments, value) for name, value in compare.statistics().items()}
     num_draws = int(moments.counts.sum())
+    # Kept rounds so far: a checkpoint measures a run that is not finished.
     shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
     return Metrics(
         **estimates,
@@ -83,41 +111,63 @@ def measure(
 
 
 def squared_errors(moments: Moments) -> Array:
-    """MSE of every data set, (experiment): the mean over chains and kept rounds of the squared
-    distance from the centre of the moments, which is the posterior mean where that is known."""
+    """MSE of every data set, (experiment).
+
+    It is the mean over chains and kept rounds of the squared distance from the centre of the
+    moments, which is the posterior mean where that is known.
+
+    Parameters
+    ----------
+    moments
+        Sums over kept rounds.
+    """
     return _second_trace(moments.products.sum(axis=1) / moments.counts.sum())
 
 
 def pooled_variance_ratios(moments: Moments, posterior: Gaussian) -> Array:
-    """Variance over that of the posterior, about the exact posterior means: values (experiment)
-    whose mean is the ratio.
+    """Variance of the draws over that of the posterior, about the exact posterior means.
 
-    A single chain's variance about its own mean is too small, by how much depends on its memory. So
-    deviations from the exact means are pooled over data sets, less the shift that they have in
-    common. It needs many data sets, and only then says the same as ``variance_ratio`` does with
-    many chains of one."""
+    A single chain's variance about its own mean is too small; by how much depends on its memory. So
+    deviations from the exact means are pooled over data sets, less the shift that all data sets
+    have in common. This needs many data sets, and only then agrees with what ``variance_ratio``
+    says of many chains on one data set.
+
+    Parameters
+    ----------
+    moments
+        Sums over kept rounds about the exact posterior means.
+    posterior
+        The exact posterior of every data set.
+
+    Returns
+    -------
+    Array
+        Values (experiment) whose mean is the ratio.
+    """
     common = (moments.sums.sum(axis=1) / moments.counts.sum()).mean(axis=0)
     trace = np.trace(posterior.covariance, axis1=1, axis2=2).mean()
     return np.asarray((squared_errors(moments) - common @ common) / trace)
 
 
 def _second_trace(second: Array) -> Array:
+    """Trace of each matrix, (experiment)."""
     return np.asarray(np.trace(second, axis1=1, axis2=2))
 
 
 Statistic = Callable[[Array, Array], Array]
-"""Mean deviation (experiment, dim) and mean product of deviations (experiment, dim, dim) to one
-value per data set."""
+"""From mean deviation (experiment, dim) and mean product of deviations (experiment, dim, dim) to
+one value per data set."""
 
 
 class _Comparison:
-    """The posterior in its eigen-directions."""
+    """The posterior in its eigen-directions, and what draws are compared with there."""
 
     def __init__(self, posterior: Gaussian) -> None:
         self.values, self.directions = np.linalg.eigh(posterior.covariance)
         self.trace = self.values.sum(axis=1)
 
     def statistics(self) -> dict[str, Statistic]:
+        """Every metric as a function of the first two moments, by name."""
         return {
             "mse": lambda shift, second: _second_trace(second),
             "variance_ratio": lambda shift, second: (
@@ -132,11 +182,13 @@ class _Comparison:
         }
 
     def _rotated(self, shift: Array, second: Array) -> Array:
-        """Covariance in the eigen-directions."""
+        """Covariance of the draws in the posterior's eigen-directions, (experiment, dim, dim)."""
         covariance = second - shift[:, :, None] * shift[:, None, :]
         return np.asarray(np.swapaxes(self.directions, 1, 2) @ covariance @ self.directions)
 
     def _ratios(self, shift: Array, second: Array) -> Array:
+        """Variance of the draws over the posterior's along each eigen-direction, (experiment,
+        dim)."""
         return np.asarray(np.diagonal(self._rotated(shift, second), axis1=1, axis2=2) / self.values)
 
     def _wasserstein2_squared(self, shift: Array, second: Array) -> Array:
@@ -145,6 +197,7 @@ class _Comparison:
         covariance = self._rotated(shift, second)
         root = np.sqrt(self.values)
         inner = np.linalg.eigvalsh(root[:, :, None] * covariance * root[:, None, :])
+        # Rounding can make an eigenvalue of a singular covariance slightly negative.
         cross = np.sqrt(np.maximum(inner, 0.0)).sum(axis=1)
         distance = (
             np.square(shift).sum(axis=1)
@@ -159,10 +212,13 @@ class _Comparison:
         \eta_{\text{eff}}/v_i`; 1 where it is not known."""
         if effective_step_size is None:
             return np.ones_like(self.values)
+        # A negative correlation counts as none: it would make draws worth more than independent
+        # ones.
         return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
 
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        """How many independent draws estimate the mean as well."""
+        """How many independent draws would estimate the mean as well, weighted by the posterior's
+        variances."""
         weight = np.average(_variance_of_mean(memory, num_kept), axis=1, weights=self.values)
         return float(num_chains / weight.mean())
 
@@ -183,11 +239,15 @@ def _variance_of_mean(rho: Array, n: int) -> Array:
     r"""Variance of the mean of n successive values of a unit autoregression:
     :math:`\frac1n\bigl[\frac{1+\rho}{1-\rho} - \frac{2\rho(1-\rho^n)}{n(1-\rho)^2}\bigr]`, 1 for
     :math:`\rho = 1`."""
+    # At rho = 1 both terms are infinite; a little below it the formula is near its limit 1, as long
+    # as n stays far below 1e6.
     r = np.minimum(rho, 1.0 - 1e-6)
     return np.asarray(((1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)) / n)
 
 
 def _estimate(moments: Moments, statistic: Statistic) -> Estimate:
+    """Mean and standard error of a statistic: over data sets, else a jackknife over batches of
+    chains."""
     sums, products, counts = moments.sums, moments.products, moments.counts
     total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
     values = statistic(total_sum / total, total_product / total)
@@ -196,6 +256,9 @@ def _estimate(moments: Moments, statistic: Statistic) -> Estimate:
     batches = len(counts)
     if batches == 1:
         return Estimate(float(values[0]), float("nan"))
+    # Jackknife: the statistic without each batch in turn. Its standard error is the root of
+    # (b - 1)/b times the sum of squared deviations, which is sqrt(b - 1) times their root mean
+    # square.
     left_out = [
         statistic(
             (total_sum - sums[:, b]) / (total - counts[b]),

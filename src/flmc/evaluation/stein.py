@@ -5,10 +5,10 @@ gives, for every entry,
 
 .. math:: E[\partial_i U] = 0, \qquad E[(\theta_i - \bar\theta_i)\,\partial_i U] = 1,
 
-and at temperature T, with density proportional to :math:`e^{-U/T}`, the second is T: so it measures
-how much wider than the posterior the draws are, whatever the posterior's shape. For a mean that is
-off by d the first is about :math:`\Sigma^{-1} d`. It needs the true gradients of all devices at the
-draws, so it belongs to a simulation, not to a deployment."""
+and at temperature T, with density proportional to :math:`e^{-U/T}`, the second is T: so the second
+measures how much wider than the posterior the draws are, whatever the posterior's shape. If the
+mean of the draws is off by d, the first is about :math:`\Sigma^{-1} d`. Both need the true
+gradients of all devices at the draws, so they belong to a simulation, not to a deployment."""
 
 from __future__ import annotations
 
@@ -22,35 +22,42 @@ from flmc.base.tables import Row
 from flmc.models.model import Model
 
 _MOST_DRAWS = 2000
+"""About the largest number of draws at which gradients are computed."""
 _FEWEST_DRAWS = 40
+"""Draws below which nothing is said."""
 _NARROW, _WIDE = 0.8, 1.25
-"""Variance ratios that are worth a warning, beyond four standard errors."""
+"""Variance ratios below and above which a warning is given, if they are beyond four standard
+errors."""
 _SHIFTED = 0.5
-"""Standard deviations by which the mean may be off without one."""
+"""Posterior standard deviations by which the mean may be off without a warning."""
 
 
 class Evidence(NamedTuple):
-    """Of the first data set, with standard errors over chains (NaN for one chain)."""
+    """What gradients at the draws tell of the first data set, with standard errors over chains (NaN
+    for one chain)."""
 
     variance_ratio: float
     """Mean over entries of :math:`E[(\\theta_i - \\bar\\theta_i)\\,\\partial_i U]`; 1 is right."""
     variance_ratio_se: float
+    """Standard error of ``variance_ratio``."""
     smallest: float
-    """Of the entries."""
+    """Smallest ratio over the entries."""
     largest: float
+    """Largest ratio over the entries."""
     mean_shift: float
-    """Largest over entries, in posterior standard deviations."""
+    """Largest shift of the mean over the entries, in posterior standard deviations."""
     mean_shift_se: float
+    """Standard error of ``mean_shift``."""
 
     def to_document(self) -> dict[str, Any]:
-        """For JSON; what is not a number is null."""
+        """The evidence as plain values, for JSON; what is not a number is null."""
         return {
             name: value if math.isfinite(value) else None for name, value in self._asdict().items()
         }
 
     @property
     def rows(self) -> list[Row]:
-        """For whoever shows a result."""
+        """The evidence in rows, for whoever shows a result."""
         ratio = f"{self.variance_ratio:.3g}{_plus_minus(self.variance_ratio_se)} (1 is right)"
         shift = (
             f"{self.mean_shift:.2g}{_plus_minus(self.mean_shift_se)} posterior sd in the worst"
@@ -66,12 +73,14 @@ class Evidence(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the draws."""
+        """What speaks against the draws, a sentence each."""
         found = []
         cures = (
             "gradients may be too large for clip or link, the link too steep, or smoothness too"
             " small for the step"
         )
+        # Four standard errors: that of few chains is itself uncertain. With one chain it is NaN,
+        # and the comparison is false.
         off = abs(self.variance_ratio - 1) > 4 * self.variance_ratio_se
         if off and not _NARROW < self.variance_ratio < _WIDE:
             kind = "wide" if self.variance_ratio > 1 else "narrow"
@@ -89,13 +98,28 @@ class Evidence(NamedTuple):
 
 
 def _plus_minus(se: float) -> str:
+    """A standard error as the end of a number; nothing where it is not known."""
     return "" if math.isnan(se) else f" ± {se:.1g}"
 
 
 def examine(model: Model, draws: Array) -> Evidence | None:
-    """From draws (chain, draw, dim) of the first data set; None where they are too few, or
-    gradients not finite."""
+    """Stein's evidence for or against the draws of the first data set.
+
+    Parameters
+    ----------
+    model
+        Gives the gradients of all devices at the draws.
+    draws
+        Kept draws of the first data set, (chain, draw, dim); some are left out where there are
+        many.
+
+    Returns
+    -------
+    Evidence or None
+        None where draws are too few, do not vary, or have gradients that are not finite.
+    """
     num_chains, num_draws, dim = draws.shape
+    # Every so-many-th draw of each chain: neighbours tell little new, and gradients are costly.
     theta = draws[:, :: max(1, num_chains * num_draws // _MOST_DRAWS)]
     if theta.shape[0] * theta.shape[1] < _FEWEST_DRAWS:
         return None
@@ -109,7 +133,9 @@ def examine(model: Model, draws: Array) -> Evidence | None:
     by_chain = (deviation * gradient).mean(axis=1)  # (chain, dim)
     ratio, entries = by_chain.mean(), by_chain.mean(axis=0)
     covariance = np.einsum("cdi,cdj->ij", deviation, deviation) / (theta.size / dim)
-    # At temperature T the covariance is T times the posterior's.
+    # The shift is about Cov times the mean gradient, less a factor T: at temperature T (about
+    # ``ratio``) the covariance of the draws is T times the posterior's. Over the posterior's
+    # standard deviation, sqrt(variance/T), a factor 1/sqrt(T) is left.
     shift = gradient.mean(axis=1) @ covariance / (np.sqrt(variance) * math.sqrt(max(ratio, 1e-12)))
     worst = int(np.argmax(np.abs(shift.mean(axis=0))))
     return Evidence(
@@ -123,4 +149,5 @@ def examine(model: Model, draws: Array) -> Evidence | None:
 
 
 def _standard_error(values: Array) -> float:
+    """Standard error of the mean of some values; NaN for one."""
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan

@@ -20,9 +20,10 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results by name, on the same data, fading and channel noise."""
+    """Results of several uplinks on one model, with the same data, fading and channel noise."""
 
     results: dict[str, Result]
+    """Results by the name of their uplink; ``comparison[name]`` gives one."""
 
     def __getitem__(self, name: str) -> Result:
         return self.results[name]
@@ -31,12 +32,14 @@ class Comparison:
         return str(self.grid())
 
     def grid(self) -> Grid:
-        """A row for each uplink: gain, what binds, temperature, step, epsilon, and what was measured."""
+        """A table with a row for each uplink: gain, what binds, temperature, step, epsilon, and
+        what was measured."""
         known = all(result.metrics is not None for result in self.results.values())
         measured = ["variance ratio", "W2 squared", "mean error squared", "MSE"] if known else ["mean", "sd"]
         header = ["uplink", "gain", "binds", "T", "effective step", "eps round", "eps run", *measured]
         rows = tuple(_row(name, result, known) for name, result in self.results.items())
         notes = []
+        # Samplers whose effective steps agree within 20 % are taken for equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
         if max(steps) > 1.2 * min(steps):
             text = "the effective steps differ: a slower sampler looks more private and less accurate than it is"
@@ -47,6 +50,8 @@ class Comparison:
 
 
 def _row(name: str, result: Result, known: bool) -> tuple[str, ...]:
+    """The cells of one uplink; without a known posterior, mean and standard deviation of its
+    draws."""
     p, m = result.plan, result.metrics
     costs = ["unknown" if cost is None else format_number(cost.epsilon) for cost in (p.round_cost, p.run_cost)]
     if known and m is not None:
@@ -68,7 +73,49 @@ def compare(
     keep_draws: bool = False,
     **settings: Any,
 ) -> Comparison:
-    """Plan and run several uplinks on one model with one seed; ``settings`` go to :func:`~flmc.planning.planner.plan`."""
+    """Plan and run several uplinks on one model with one seed.
+
+    Parameters
+    ----------
+    uplinks
+        Uplinks by name.
+    model
+        The model that all of them sample.
+    limits
+        What limits the gain besides power; None: the defaults of :class:`flmc.Limits`.
+    seed
+        Of all randomness: every uplink sees the same fading and channel noise.
+    chains
+        Chains of every data set.
+    keep_draws
+        Whether to keep theta of every kept round.
+    **settings
+        Further arguments of :func:`flmc.plan`, the same for all uplinks.
+
+    Returns
+    -------
+    Comparison
+        Results by name; ``print`` shows them as a table.
+
+    Raises
+    ------
+    InvalidSetting
+        If ``uplinks`` is empty, or a plan is impossible.
+
+    Examples
+    --------
+    >>> model = flmc.Model.from_gradient(
+    ...     lambda theta: np.stack([theta, 3 * theta], axis=1),
+    ...     prior=flmc.Normal(),
+    ...     dim=3,
+    ...     num_devices=2,
+    ...     smoothness=5.0,
+    ... )
+    >>> uplinks = {"digital": flmc.Digital(), "analog": flmc.Analog()}
+    >>> compared = flmc.compare(uplinks, model, chains=2, num_rounds=6, num_burn_in=2)
+    >>> sorted(compared.results), compared["digital"].mean.shape
+    (['analog', 'digital'], (1, 3))
+    """
     if not isinstance(uplinks, Mapping) or not uplinks:  # type: ignore[redundant-expr]
         raise InvalidSetting(f"uplinks must be a dict with at least one uplink by its name, got {uplinks!r}")
     plans = {name: plan(model, uplink, limits, **settings) for name, uplink in uplinks.items()}

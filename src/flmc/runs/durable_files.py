@@ -22,28 +22,43 @@ from flmc.base.errors import InvalidSetting, RunFailed
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a temporary file beside ``path``, sync it and rename it: the old file or the new one,
-    never a part."""
+    """Write a file so that a reader, or a machine that restarts, finds the old file or the new one,
+    never a part.
+
+    Parameters
+    ----------
+    path
+        The file; its directory must exist.
+    write
+        Called with a binary stream; writes the contents. If it fails, the old file is left as it
+        was, and the temporary one is removed.
+    """
+    # In the same directory, because a rename is atomic only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
             write(stream)
+            # The contents are on the disk before the name is: after a power failure the name must
+            # not lead to an empty file.
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_UMASK)  # a temporary file is for its owner only
+        # mkstemp makes a file for its owner only; give it the permissions of any new file.
+        os.chmod(temporary, 0o666 & ~_UMASK)
         os.replace(temporary, path)
         _sync_directory(path.parent)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves no temporary file behind
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
+# The only way to read the umask is to set it; it is put back at once.
 _UMASK = os.umask(0o022)
 os.umask(_UMASK)
 
 
 def _sync_directory(directory: Path) -> None:
-    """A rename is on the disk when its directory is."""
+    """Return when the directory itself is on the disk: until then, a rename in it can still be
+    lost."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -52,15 +67,32 @@ def _sync_directory(directory: Path) -> None:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """As readable text."""
+    """Write a document as readable JSON text, atomically.
+
+    Parameters
+    ----------
+    path
+        The file.
+    document
+        Plain values; NaN and infinity are refused with ``ValueError``, because JSON has none.
+    """
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda stream: stream.write(text.encode()))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """As npz, whose members carry checksums; the same arrays make the same bytes, so there is no
-    date in it."""
+    """Write arrays as npz, atomically; the same arrays make the same bytes.
 
+    Parameters
+    ----------
+    path
+        The file.
+    arrays
+        Arrays by name, of a type that needs no pickling.
+    """
+
+    # A plain ZipInfo has a fixed date, where np.savez would write the time of day. Members carry
+    # checksums, by which a damaged file is noticed when it is read.
     def write(stream: IO[bytes]) -> None:
         with zipfile.ZipFile(stream, "w") as archive:
             for name, array in arrays.items():
@@ -73,7 +105,13 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object; anything else in the file is a :class:`~flmc.base.errors.RunFailed`."""
+    """The object in a JSON file; anything else in it is a :class:`~flmc.base.errors.RunFailed`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -84,7 +122,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an npz; a damaged one is a :class:`~flmc.base.errors.RunFailed`."""
+    """All arrays of an npz file, by name; a damaged one is a :class:`~flmc.base.errors.RunFailed`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -93,7 +137,15 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows of equal keys as CSV."""
+    """Write rows as CSV, atomically.
+
+    Parameters
+    ----------
+    path
+        The file.
+    rows
+        At least one row; all have the keys of the first, which become the header.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -102,18 +154,27 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """What :func:`write_table` wrote."""
+    """The rows of a CSV file that :func:`write_table` wrote, by the names in its header; values are
+    text."""
     with path.open(newline="") as stream:
         return list(csv.DictReader(stream))
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Nobody else works in the directory meanwhile; a second process is refused. The lock ends with
-    the process."""
+    """Hold the lock of a directory; a second process that asks for it is refused with
+    :class:`~flmc.base.errors.InvalidSetting`.
+
+    Parameters
+    ----------
+    directory
+        The directory; its lock is the file ``.lock``, which holds the number of the process.
+    """
     path = directory / ".lock"
     with path.open("a+") as stream:
         try:
+            # The kernel drops this lock when the process ends, however it ends: a lock file that is
+            # left behind locks nobody out.
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             stream.seek(0)
@@ -132,33 +193,50 @@ class Log:
 
     The line is ``LENGTH CHECKSUM TEXT``, so that the file can be read without this package. A tail
     that is not whole was being written when the process or the machine stopped: it is cut off when
-    the log is opened to be written. A reader (:meth:`read`) changes nothing. """
+    the log is opened to be written. A reader (:meth:`read`) changes nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries, whole = _read_entries(path)
         self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
-        """Bytes that were not whole entries, and were cut off; they are kept beside it, in case it
-        was damage."""
+        """Bytes that were not whole entries and were cut off. They are kept in a file with the
+        ending ``.cut``, in case they are damage and not an entry that was being written."""
         self._checksum = zlib.crc32(path.read_bytes()[:whole]) if whole else 0
         if self.num_cut:
             with path.open("r+b") as stream:
                 stream.seek(whole)
+                # Kept before it is cut.
                 path.with_name(path.name + ".cut").write_bytes(stream.read())
                 stream.truncate(whole)
                 os.fsync(stream.fileno())
 
     @staticmethod
     def read(path: Path) -> tuple[list[str], bool]:
-        """The whole entries of a log that somebody else may be writing; and whether it is damaged:
-        what follows them is more than an entry that is not yet whole."""
+        """The whole entries of a log that somebody else may be writing, and whether it is damaged.
+
+        Parameters
+        ----------
+        path
+            The file; one that does not exist has no entries.
+
+        Returns
+        -------
+        tuple of list of str and bool
+            The entries; and whether more follows them than the one entry that may just be being
+            written: a line end that belongs to no whole entry.
+        """
         entries, whole = _read_entries(path)
         rest = path.read_bytes()[whole:] if path.exists() else b""
         return entries, b"\n" in rest
 
     def append(self, texts: Sequence[str]) -> None:
-        """Add entries, and return when they are on the disk. If that fails, the file is as
-        before."""
+        """Add entries, and return when they are on the disk; if that fails, the file is as before.
+
+        Parameters
+        ----------
+        texts
+            One entry each, without line ends.
+        """
         before = self.path.stat().st_size if self.path.exists() else 0
         lines = b"".join(_framed(text) for text in texts)
         try:
@@ -168,6 +246,8 @@ class Log:
                 os.fsync(stream.fileno())
         except OSError:
             if self.path.exists():
+                # A part of the new entries may have been written: without this, the next entry
+                # would follow a broken one, and never be read.
                 os.truncate(self.path, before)
             raise
         self.entries += texts
@@ -175,23 +255,25 @@ class Log:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the file still is what was read and appended here."""
+        """Whether the file still is what was read and appended by this object."""
         return not self.entries or (self.path.exists() and zlib.crc32(self.path.read_bytes()) == self._checksum)
 
 
 def _framed(text: str) -> bytes:
+    """An entry as a line: length, checksum, text."""
     body = text.encode()
     return b"%d %08x %s\n" % (len(body), zlib.crc32(body), body)
 
 
 def _read_entries(path: Path) -> tuple[list[str], int]:
-    """Whole entries from the beginning, and the bytes they take."""
+    """Whole entries from the beginning of a log, and the bytes they take."""
     if not path.exists():
         return [], 0
     data = path.read_bytes()
     entries: list[str] = []
     place = 0
     while place < len(data):
+        # Length and checksum take less than 32 bytes; what follows them may hold spaces.
         head = data[place : place + 32].split(b" ", 2)
         try:
             length, checksum = int(head[0]), int(head[1], 16)

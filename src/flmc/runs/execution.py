@@ -51,15 +51,45 @@ def run(
 ) -> Result:
     """Simulate ``chains`` chains for every data set of the model.
 
-    ``engine`` is `numba` (quadratic models), `numpy` (any model) or `auto`: numba where it is
-    installed and applies. ``threads`` and ``experiments_at_once`` change speed and memory only.
-    With ``keep_draws=False`` memory does not grow with the number of rounds. ``progress`` is called
-    with the finished fraction now and then.
+    Parameters
+    ----------
+    plan, model
+        What is run: the plan is what :func:`flmc.plan` made for this model.
+    seed, chains
+        Seed of all randomness, and chains of every data set.
+    keep_draws
+        Whether to keep theta of every kept round; if not, memory does not grow with the rounds.
+    engine
+        `numba` (quadratic models), `numpy` (any model) or `auto`: numba where it is installed and
+        applies.
+    threads, experiments_at_once
+        Threads, and data sets handled together; they change speed and memory only. None: by itself.
+    progress
+        Called with the finished fraction now and then.
+    out, settings
+        A new directory, where the run is recorded while it goes, so that :func:`flmc.resume` can go
+        on; and what is kept there for the command `flmc resume`.
+    checkpoint_rounds
+        Rounds between checkpoints; None: as many as pass in about five seconds.
+    stop
+        Asked now and then; where it says True, the run is saved (with ``out``) and ends.
 
-    With ``out``, a new directory, the run is recorded while it goes: a checkpoint every few
-    seconds, or every ``checkpoint_rounds``, from which :func:`resume` goes on. ``settings`` are
-    kept with it for `flmc resume`. Where ``stop()`` becomes true the run is saved and ends with
-    :class:`~flmc.base.errors.Interrupted`. """
+    Raises
+    ------
+    InvalidSetting
+        If plan and model do not fit, the engine cannot run them, or ``out`` is not empty.
+    RunFailed
+        If a chain leaves the range of numbers, or the run's privacy budget is spent.
+    Interrupted
+        If ``stop`` said True.
+
+    Examples
+    --------
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
+    >>> flmc.run(plan, model, seed=1, chains=3, engine="numpy").draws.shape
+    (3, 4, 5)
+    """
     _check(plan, model, threads=threads, experiments_at_once=experiments_at_once, checkpoint_rounds=checkpoint_rounds)
     seed, chains = check_seed(seed), checks.at_least("chains", chains, 1)
     job = _Job(plan, model, seed, chains, choose_engine(engine, plan, model), keep_draws)
@@ -82,7 +112,17 @@ def resume(
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Go on with a recorded run, to the result that it would have had without the interruption, bit
-    by bit. The plan and the model must be those it began with."""
+    by bit.
+
+    Parameters
+    ----------
+    directory
+        What :func:`flmc.run` made with ``out``; a run that is finished is refused.
+    plan, model
+        Those that the run began with; others, or another version of flmc, are refused.
+    threads, progress, stop
+        The same as for :func:`flmc.run`.
+    """
     _check(plan, model, threads=threads)
     path = Path(directory)
     with records.reopen(path) as asked:
@@ -100,6 +140,8 @@ def resume(
 
 
 def _check(plan: Plan, model: Model, **counts: int | None) -> None:
+    """Refuse what is not a plan or a model, counts below 1, and a plan that is for another
+    model."""
     for name, value, kind in (("plan", plan, Plan), ("model", model, Model)):
         if not isinstance(value, kind):
             raise InvalidSetting(f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}")
@@ -125,7 +167,7 @@ class _Job:
     keep_draws: bool
 
     def recorder(self, directory: Path, every_rounds: int | None) -> Recorder:
-        """What records this run."""
+        """The recorder of this run, in a directory whose record was created."""
         ledger = Ledger(self.plan, self.seed, self.model.num_experiments)
         return Recorder(
             directory, ledger, lambda chains: metrics_document(self.metrics(chains)), self.identity, every_rounds
@@ -133,7 +175,7 @@ class _Job:
 
     @cached_property
     def identity(self) -> str:
-        """Digest of all that decides the result: two runs with the same one have the same
+        """Digest of all that decides the result: two runs with the same identity have the same
         result."""
         parts: list[Any] = [VERSION, self.plan.digest, self.seed, self.num_chains, self.engine.name, self.keep_draws]
         digest = hashlib.sha256(repr(parts).encode())
@@ -142,7 +184,8 @@ class _Job:
         return digest.hexdigest()
 
     def _fingerprint(self) -> Iterator[Array]:
-        """What the data and a user's own link do at some places."""
+        """What the data and a user's own link do at some places, because neither can be hashed
+        itself."""
         model, uplink = self.model, self.plan.uplink
         rows = slice(0, min(model.num_experiments, 8))
         at = np.random.default_rng(0).standard_normal((rows.stop, 2, model.dim))
@@ -154,17 +197,20 @@ class _Job:
             yield uplink.link.probability(np.linspace(-uplink.clip, uplink.clip, 101))
 
     def metrics(self, chains: Chains) -> Metrics | None:
-        """Of the rounds that were kept so far."""
+        """Metrics of the rounds that were kept so far; None without a known posterior or a kept
+        round."""
         kept = chains.round - self.plan.num_burn_in
         if self.model.posterior is None or kept < 1:
             return None
         moments = chains.moments.in_batches()
+        # The counts of the moments are those of the finished run.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
         return measure(so_far, self.model.posterior, self.plan.effective_step_size, self.num_chains)
 
     def run(self, recorder: Recorder | None, stop: Callable[[], bool], resources: Resources) -> Result:
-        """To the end."""
+        """Run what is left of the plan, and return the result, which is recorded if there is a
+        recorder."""
         began = time.process_time()
         chains = simulate(
             self.plan,
@@ -208,6 +254,8 @@ class _Job:
         return result
 
     def _examine(self, chains: Chains) -> Evidence | None:
+        """Stein's evidence from the kept draws, or from where the chains stand; None if the
+        posterior is known."""
         if self.model.posterior is not None:
             return None
         if chains.draws is not None:

@@ -21,14 +21,37 @@ from flmc.uplink.power import finite_cap
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a run is going to write into its ledger."""
+    """What a run writes into its ledger.
+
+    Attributes
+    ----------
+    plan
+        Gives the gain of every round, and who may transmit.
+    seed
+        Of the run: it decides who transmits where devices are drawn at random.
+    num_experiments
+        Data sets that are simulated.
+    """
 
     plan: Plan
     seed: int = 0
     num_experiments: int = 1
 
     def entries(self, first: int, until: int) -> list[str]:
-        """Rounds number ``first`` to ``until - 1`` (from 0) as JSON, counted from 1."""
+        """The entries of some rounds, as lines of JSON.
+
+        Parameters
+        ----------
+        first, until
+            Rounds number ``first`` to ``until - 1``, from 0; in the entries they are counted from
+            1.
+
+        Returns
+        -------
+        list of str
+            For each round ``{"round": ..., "gain": [...], "silent": [...]}``: the gain of every
+            entry (one number where they are equal), and the devices that did not transmit, from 0.
+        """
         plan, rounds = self.plan, range(first, until)
         if plan.scheduler.everyone and len(plan.gain) == 1:  # all alike but for their number
             same = self._what(0, [])
@@ -41,19 +64,39 @@ class Ledger:
         return found
 
     def _what(self, index: int, silent: list[int]) -> str:
-        """Gain of every entry (one where they are equal), and who was silent; without the opening
-        brace."""
+        """Gain of every entry (one number where they are equal) and silent devices, as JSON without
+        the opening brace."""
         caps = self.plan.gain
         gain = finite_cap(self.plan.uplink, caps[0 if len(caps) == 1 else index])
         return json.dumps({"gain": [float(value) for value in gain], "silent": silent}, separators=(",", ":"))[1:]
 
     def check(self, log: Log) -> None:
-        """Refuse the ledger of another run."""
+        """Refuse the ledger of another run.
+
+        Parameters
+        ----------
+        log
+            The ledger on disk.
+
+        Raises
+        ------
+        InvalidSetting
+            If its entries are not those that this run would have written.
+        """
         if log.entries != self.entries(0, min(len(log.entries), self.plan.num_rounds)):
             raise InvalidSetting(f"the ledger {str(log.path)!r} belongs to another run")
 
     def spend(self, log: Log, until: int) -> None:
-        """Record rounds up to ``until`` as spent, as far as they are not yet."""
+        """Record rounds up to ``until`` as spent, as far as they are not yet; return when they are
+        on the disk.
+
+        Parameters
+        ----------
+        log
+            The ledger on disk.
+        until
+            The last round to record, counted from 1.
+        """
         new = self.entries(len(log.entries), until)
         if new:
             log.append(new)

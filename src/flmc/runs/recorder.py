@@ -24,14 +24,15 @@ from flmc.sampling.chains import Chains
 _log = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS = 5.0
-"""Default interval of checkpoints."""
+"""Seconds between checkpoints, where their interval is not given in rounds."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+"""Arrays by name, as they are written to an npz file."""
 
 
 @contextmanager
 def _writing(directory: Path) -> Iterator[None]:
-    """A failure of the disk becomes one line that says what is left."""
+    """While this lasts, a failure of the disk becomes an error whose message says what is left."""
     try:
         yield
     except OSError as error:
@@ -43,12 +44,18 @@ def _writing(directory: Path) -> Iterator[None]:
 
 @dataclass
 class Recorder:
-    """Writes the record of a run while it goes: the ledger before the rounds, checkpoints after them."""
+    """Writes the record of a run while it goes: the ledger before the rounds, checkpoints after
+    them.
+
+    The order makes the ledger an upper bound of what was spent: a round may be in it and not have
+    happened, never the other way round."""
 
     directory: Path
+    """The directory of the record, whose lock is held."""
     ledger: Ledger
+    """What the run is to write into its ledger."""
     metrics: Callable[[Chains], dict[str, Any] | None]
-    """The metrics so far."""
+    """Gives the metrics of the rounds so far, for ``progress.json``."""
     identity: str
     """Digest of all that decides the result: plan, data, seed, chains, engine."""
     every_rounds: int | None = None
@@ -64,12 +71,36 @@ class Recorder:
         self.ledger.check(self._log)
 
     def begins(self, until: int) -> None:
-        """Rounds up to ``until`` are going to be used: they count as spent from now on."""
+        """Record rounds up to ``until`` as spent, before they are run.
+
+        Parameters
+        ----------
+        until
+            The last round that is going to be run, counted from 1.
+
+        Raises
+        ------
+        RunFailed
+            If the ledger cannot be written.
+        """
         with _writing(self.directory):
             self.ledger.spend(self._log, until)
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Save where the chains stand, if it is time or ``now``."""
+        """Save where the chains stand, if a checkpoint is due or the run stops.
+
+        Parameters
+        ----------
+        chains
+            Where the chains stand.
+        now
+            Whether to save them even if no checkpoint is due.
+
+        Raises
+        ------
+        RunFailed
+            If the checkpoint cannot be written; what was saved before is whole.
+        """
         if self.every_rounds is None:
             due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
         else:
@@ -79,11 +110,16 @@ class Recorder:
                 self._save(chains)
 
     def _save(self, chains: Chains) -> None:
+        """Write the new draws, a checkpoint and the progress, in this order."""
+        # Draws first: a checkpoint must never name draws that are not on the disk. A part without
+        # its checkpoint does no harm, it is written again or overlaps the next one.
         kept = range(*(max(0, r - self.ledger.plan.num_burn_in) for r in (self._saved_round, chains.round)))
         if chains.draws is not None and len(kept):
             part = np.ascontiguousarray(chains.draws[:, :, kept.start : kept.stop])
             write_arrays(self.directory / f"draws-{kept.start}-{kept.stop}.npz", {"draws": part})
         current = self.directory / "checkpoint.npz"
+        # Kept as the previous one until the next checkpoint: should this one be damaged later, the
+        # run goes on from there.
         if current.exists():
             current.replace(self.directory / "previous.npz")
         write_arrays(
@@ -105,15 +141,26 @@ class Recorder:
         self._saved_round, self._saved_at = chains.round, time.monotonic()
 
     def restore(self, chains: Chains) -> None:
-        """Put chains that are at their start where the last whole checkpoint was; at worst they stay at the start,
-        from where everything is the same again."""
+        """Put chains that are at their start where the last whole checkpoint was, in place.
+
+        Parameters
+        ----------
+        chains
+            Chains before round 1. Without a whole checkpoint they stay there: to run all rounds
+            again gives the same result.
+
+        Raises
+        ------
+        InvalidSetting
+            If a checkpoint belongs to another run.
+        """
         for name in ("checkpoint.npz", "previous.npz"):
             path = self.directory / name
             if not path.exists():
                 continue
             try:
                 self._restore_from(read_arrays(path), chains)
-            except InvalidSetting:
+            except InvalidSetting:  # a ValueError too, but of another run, not of a damaged file
                 raise
             except (RunFailed, KeyError, ValueError) as error:
                 _log.warning("%s is damaged (%s) and not used", path, error)
@@ -122,11 +169,13 @@ class Recorder:
                 return
 
     def _restore_from(self, saved: Arrays, chains: Chains) -> None:
+        """Restore the chains from one checkpoint, or raise and leave them as they are."""
         if str(saved["identity"]) != self.identity:
             raise InvalidSetting(f"the checkpoint in {str(self.directory)!r} belongs to another run")
         moments = chains.moments
         pairs = [(saved["position"], chains.position), (saved["sums"], moments.sums)]
         pairs.append((saved["products"], moments.products))
+        # Everything is compared and read before anything is written into the chains.
         if any(new.shape != old.shape or new.dtype != old.dtype for new, old in pairs):
             raise ValueError("its arrays have other shapes")
         done = int(saved["round"])
@@ -140,8 +189,10 @@ class Recorder:
         chains.num_clipped, chains.num_undefined = int(saved["num_clipped"]), int(saved["num_undefined"])
 
     def _read_draws(self, num_kept: int, like: Array) -> Array:
-        """The first ``num_kept`` draws from their parts, which may overlap after an interruption."""
+        """The first ``num_kept`` draws from their parts, which may overlap after an
+        interruption."""
         draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
+        # In order of their beginnings; a part is used as far as it reaches beyond those before.
         done = 0
         for first, last in sorted(parts_of_draws(self.directory)):
             if first <= done < min(last, num_kept):
@@ -149,6 +200,8 @@ class Recorder:
                 try:
                     part = read_arrays(path)["draws"]
                 except RunFailed as error:
+                    # Its draws are then missing, so an earlier checkpoint is used, and the rounds
+                    # that made them run again.
                     _log.warning("%s is damaged and removed", error)
                     path.unlink()
                     continue
@@ -160,10 +213,26 @@ class Recorder:
         return draws
 
     def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
-        """Write the result, and remove the checkpoints, which are not needed any more."""
+        """Write the result, and remove the checkpoints, which are not needed any more.
+
+        Parameters
+        ----------
+        document
+            For ``result.json``.
+        arrays
+            For ``draws.npz``.
+
+        Raises
+        ------
+        RunFailed
+            If the disk refuses, or somebody else has changed the ledger while the run went on.
+        """
         with _writing(self.directory):
+            # Two writers would have made a ledger that nobody can trust.
             if not self._log.is_ours:
                 raise RunFailed(f"{str(self._log.path)!r} was changed by somebody else while the run went on")
+            # ``result.json`` is the sign that a run is finished, so it comes after all that belongs
+            # to the result, and before anything that is needed to go on is removed.
             write_arrays(self.directory / "draws.npz", arrays)
             write_json(self.directory / "result.json", document)
             clean_up(self.directory)

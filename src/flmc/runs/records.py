@@ -1,15 +1,19 @@
 """A run on disk, readable without flmc: JSON, npz, and a ledger of text lines.
 
-====================
-==================================================================================================
-``run.json``          what was asked: settings, plan, seed, chains, engine, versions; written once
-``ledger.txt``        what was spent, round by round (:mod:`flmc.runs.ledger`); always ahead of the
-checkpoint ``checkpoint.npz``    where the chains stand; ``previous.npz`` is the one before
-``draws-A-B.npz``     kept draws number A to B - 1, until the run is finished ``progress.json``
-the round and the metrics so far ``draws.npz``         mean, covariance and all kept draws of a
-finished run ``result.json``       plan, metrics and everything else of a finished run
-====================
-==================================================================================================
+``run.json``
+    What was asked: settings, plan, seed, chains, engine, versions; written once.
+``ledger.txt``
+    What was spent, round by round (:mod:`flmc.runs.ledger`); always ahead of the checkpoint.
+``checkpoint.npz``
+    Where the chains stand; ``previous.npz`` is the one before.
+``draws-A-B.npz``
+    Kept draws number A to B - 1, until the run is finished.
+``progress.json``
+    The round and the metrics so far, until the run is finished.
+``draws.npz``
+    Mean, covariance and, if they were kept, all draws of a finished run.
+``result.json``
+    Plan, metrics and everything else of a finished run.
 
 Version 1 had ``draws.npz`` and ``result.json`` only."""
 
@@ -33,10 +37,18 @@ from flmc.runs.durable_files import Log, locked, read_arrays, read_json, write_a
 from flmc.base.version import VERSION
 
 SCHEMA_VERSION = 2
+"""Version of the records that are written."""
 
 
 def check_new(directory: Path) -> None:
-    """Refuse a directory that holds something but what a record that never began left."""
+    """Refuse a directory that holds more than what is left of a record that never began.
+
+    Parameters
+    ----------
+    directory
+        Where a record is to be made; it need not exist. The refusal of one that is not empty says
+        how to go on with an unfinished run in it.
+    """
     if directory.exists() and (
         not directory.is_dir() or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
     ):
@@ -46,7 +58,14 @@ def check_new(directory: Path) -> None:
 
 
 def how_to_resume(directory: Path) -> str:
-    """On the command line if the run was made there, else in Python."""
+    """What to write to go on with a run: on the command line if the run was made there, else in
+    Python.
+
+    Parameters
+    ----------
+    directory
+        The directory of the record.
+    """
     if read_json(directory / "run.json").get("settings") is None:
         return f"flmc.resume({str(directory)!r}, plan, model)"
     return f"flmc resume {shlex.quote(str(directory))}"
@@ -54,12 +73,21 @@ def how_to_resume(directory: Path) -> str:
 
 @contextmanager
 def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
-    """A new record with its ``run.json``, locked while in use."""
+    """Make a new record with its ``run.json``, and hold its lock while it is in use.
+
+    Parameters
+    ----------
+    directory
+        A directory that does not exist, or is empty; any other is refused.
+    description
+        What was asked; version numbers are added to it.
+    """
     check_new(directory)
     with ExitStack() as held:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(directory))
+            # Again under the lock: another process may have begun a record after the first check.
             check_new(directory)
             write_json(directory / "run.json", {**_head(), **description})
         except OSError as error:
@@ -68,19 +96,27 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _head() -> dict[str, Any]:
+    """Version of the record and of what makes it."""
     versions = {"flmc": VERSION, "numpy": np.__version__, "python": platform.python_version()}
     return {"schema_version": SCHEMA_VERSION, "versions": versions}
 
 
 @contextmanager
 def reopen(directory: Path) -> Iterator[dict[str, Any]]:
-    """The ``run.json`` of a record that is to go on, locked while in use."""
+    """The ``run.json`` of a record that is to go on; its lock is held while it is in use.
+
+    Parameters
+    ----------
+    directory
+        The directory of an unfinished run on which no other process works; any other is refused.
+    """
     document = describe(directory)
     with ExitStack() as held:
         try:
             held.enter_context(locked(directory))
         except OSError as error:
             raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
+        # Under the lock: the process that held it before may have finished the run.
         if is_finished(directory):
             raise InvalidSetting(f"the run in {str(directory)!r} is finished: there is nothing to go on with")
         clean_up(directory, finished=False)
@@ -88,8 +124,16 @@ def reopen(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def clean_up(directory: Path, *, finished: bool = True) -> None:
-    """Remove temporary files of a process that was killed; if the run is finished, its checkpoints
-    and parts of draws too, which were needed for going on after an interruption."""
+    """Remove files that nobody needs any more.
+
+    Parameters
+    ----------
+    directory
+        The directory of a record.
+    finished
+        Whether to remove checkpoints and parts of draws too, which were needed to go on after an
+        interruption; else only temporary files of a process that was killed.
+    """
     names = ["run.json", "result.json", "progress.json", "draws.npz", "checkpoint.npz", "draws-*.npz"]
     leftover = [path for name in names for path in directory.glob(f".{name}.*")]
     if finished:
@@ -100,12 +144,26 @@ def clean_up(directory: Path, *, finished: bool = True) -> None:
 
 
 def is_finished(directory: Path) -> bool:
-    """Whether the result is there."""
+    """Whether the result of a run is there, which is written last.
+
+    Parameters
+    ----------
+    directory
+        The directory of a record.
+    """
     return (directory / "result.json").exists()
 
 
 def describe(directory: Path) -> dict[str, Any]:
-    """What was asked of a run; for a record of version 1 only its version is known."""
+    """What was asked of a run, from its ``run.json``; for a record of version 1 only its
+    ``schema_version``.
+
+    Parameters
+    ----------
+    directory
+        The directory of a record. If there is none, or one of a version that this flmc does not
+        read, it is refused with :class:`~flmc.base.errors.InvalidSetting`.
+    """
     if not directory.is_dir():
         raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
     if not (directory / "run.json").exists():
@@ -124,15 +182,18 @@ def describe(directory: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Record:
-    """A finished run, or one that is under way."""
+    """A finished run, or one that is under way, as :func:`flmc.load` found it on disk."""
 
     directory: Path
+    """Where the record is."""
     schema_version: int
+    """Version of the record, 1 or 2."""
     asked: dict[str, Any] = field(repr=False)
-    """``run.json``; empty for version 1."""
+    """What was asked, from ``run.json``; empty for version 1."""
     result: dict[str, Any] | None = field(repr=False)
-    """``result.json``, once finished."""
+    """The document of the result, from ``result.json``; None while the run is not finished."""
     ledger: list[str] = field(repr=False)
+    """Entries of the ledger, a line of JSON for each round that counts as spent."""
     ledger_damaged: bool = False
     """Whether the ledger has entries that cannot be read, behind the last one that can."""
 
@@ -159,17 +220,52 @@ class Record:
 
 
 def load(directory: str | Path) -> Record:
-    """Open a record of this version or the one before."""
+    """Open the record of a run, of this version or the one before.
+
+    Parameters
+    ----------
+    directory
+        What :func:`flmc.run` made with ``out``, or :meth:`flmc.Result.save`.
+
+    Returns
+    -------
+    Record
+        Of a finished run, or of one that is under way.
+
+    Raises
+    ------
+    InvalidSetting
+        If there is no record, or one of a version that this flmc does not read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     result = flmc.run(plan, model, engine="numpy", out=out)
+    ...     record = flmc.load(out)
+    ...     bool((record.draws == result.draws).all()), len(record.ledger)
+    (True, 6)
+    """
     directory = Path(directory)
     asked = describe(directory)
     finished = directory / "result.json"
     result = read_json(finished) if finished.exists() else None
     entries, damaged = Log.read(directory / "ledger.txt")
+    # A document without a seed is the one that stands for a record of version 1.
     return Record(directory, asked["schema_version"], asked if "seed" in asked else {}, result, entries, damaged)
 
 
 def parts_of_draws(directory: Path) -> list[tuple[int, int]]:
-    """First and last number of every part of the draws."""
+    """First number, and last number plus one, of every part of the draws in a directory, in no
+    order.
+
+    Parameters
+    ----------
+    directory
+        The directory of a record.
+    """
     found = []
     for path in directory.glob("draws-*-*.npz"):
         match = re.fullmatch(r"draws-(\d+)-(\d+)\.npz", path.name)

@@ -1,4 +1,5 @@
-"""A result in rows: metrics with their standard errors beside what is expected, agreement of the chains, warnings.
+"""A result in rows: metrics with their standard errors beside what is expected, agreement of the
+chains, warnings.
 
 Everything that shows a result (``print``, the command line, pages) draws these rows."""
 
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def listing(result: Result) -> Listing:
-    """All rows of a result."""
+    """All rows of a result, under a title.
+
+    Parameters
+    ----------
+    result
+        A finished run.
+    """
     title = f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains} chain(s) each"
     metrics = result.metrics
     if metrics is None:
@@ -31,12 +38,14 @@ def listing(result: Result) -> Listing:
 
 
 def _rows_without_posterior(result: Result) -> list[Row]:
+    """Mean and standard deviation of the first data set, and Stein's evidence."""
     sd = np.sqrt(np.diagonal(result.covariance[0]))
     rows = [Row(name, np.array2string(value, precision=4)) for name, value in (("mean", result.mean[0]), ("sd", sd))]
     return rows + ([] if result.evidence is None else result.evidence.rows)
 
 
 def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
+    """The metrics, each beside what is expected of it."""
     ratio, shift, source = _expected(result, metrics)
     directions = (
         f"{metrics.variance_ratio_smallest.mean:.4g} to {metrics.variance_ratio_largest.mean:.4g} over directions"
@@ -53,8 +62,10 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
-    """Variance ratio and squared mean error to expect, and where that comes from. The variance about a mean of few
-    draws is too small, and their mean is off, even for exact draws."""
+    """Variance ratio and squared mean error to expect, and whether they are predicted or those of
+    exact draws."""
+    # The variance of n independent draws about their own mean is too small by 1 - 1/n, and their
+    # mean is off by trace(Sigma)/n, even if the draws are exact.
     few = 1 / metrics.independent_draws
     ratio, shift, prediction = 1 - few, few * metrics.posterior_trace, result.plan.prediction
     if prediction is None:
@@ -63,10 +74,13 @@ def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
 
 
 def _notes(result: Result, metrics: Metrics, ratio: float) -> list[str]:
+    """What to keep in mind with these metrics: far from the prediction, or too few independent
+    draws."""
     found = []
     prediction = result.plan.prediction
     if prediction is not None:
         off = abs(metrics.variance_ratio.mean - ratio)
+        # Five standard errors are no chance; 10 % allows for what the prediction leaves out.
         if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
             found.append("the variance ratio is far from what was predicted: a burn-in too short, or deep fades")
     if metrics.independent_draws < 20:
@@ -79,7 +93,8 @@ def _notes(result: Result, metrics: Metrics, ratio: float) -> list[str]:
 
 
 def _agreement(result: Result) -> list[Row]:
-    """Whether the chains agree, for a model whose posterior is not known, as far as that can be told."""
+    """Whether the chains agree, for a model whose posterior is not known, as far as that can be
+    told."""
     if result.metrics is not None:
         return []
     try:

@@ -22,20 +22,25 @@ from flmc.sampling.moments import Moments
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run."""
+    """A finished run: what was asked, its draws or their moments, and how good they are."""
 
     plan: Plan
+    """The plan that was run."""
     seed: int
     num_chains: int
+    """Chains of every data set."""
     engine: str
+    """Name of the engine that ran it."""
     seconds: float
-    """CPU seconds of this process."""
+    """CPU seconds that this process took, without those before an interruption."""
     metrics: Metrics | None
-    """None for a model whose posterior is not known."""
+    """Quality against the exact posterior; None for a model whose posterior is not known."""
     clipped_fraction: float
+    """Fraction of the gradient entries of kept rounds that clipping changed."""
     num_undefined: int
     """Gradient entries that were not finite; a device treats NaN as 0."""
     moments: Moments
+    """Sums over the kept rounds, from which mean and covariance are computed."""
     chains: Array | None
     """Kept draws, (experiment, chain, draw, dim), if asked for."""
     evidence: Evidence | None = None
@@ -43,7 +48,14 @@ class Result:
 
     @property
     def draws(self) -> Array:
-        """Kept draws with axes (experiment or chain, draw, dim): data sets and their chains in one axis."""
+        """Kept draws with axes (experiment or chain, draw, dim): data sets and their chains in one
+        axis.
+
+        Raises
+        ------
+        InvalidSetting
+            If the run kept no draws.
+        """
         if self.chains is None:
             raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
         return self.chains.reshape(-1, *self.chains.shape[2:])
@@ -75,6 +87,22 @@ class Result:
         -------
         Path
             The directory; :func:`flmc.load` opens it.
+
+        Raises
+        ------
+        InvalidSetting
+            If the directory is not empty, or cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> data = flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4)
+        >>> model = flmc.LinearGaussian(data)
+        >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
+        >>> result = flmc.run(plan, model, engine="numpy")
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     flmc.load(result.save(place)).arrays["covariance"].shape
+        (1, 5, 5)
         """
         path = Path(directory)
         with records.create(path, describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None)):
@@ -83,7 +111,8 @@ class Result:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What a record keeps in ``draws.npz``."""
+        """What a record keeps in ``draws.npz``: mean, covariance and, if they were kept, draws, by
+        name."""
         found = {"mean": self.mean, "covariance": self.covariance}
         return found if self.chains is None else {**found, "draws": self.chains}
 
@@ -109,12 +138,14 @@ class Result:
         return str(self.listing())
 
     def listing(self) -> Listing:
-        """The result in rows: metrics beside what is expected of them, the chains' agreement, warnings."""
+        """The result in rows: metrics beside what is expected of them, agreement of the chains,
+        warnings."""
         return result_rows.listing(self)
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the draws: of the plan, of the gradients at the draws, of gradients that are none."""
+        """What speaks against the draws: warnings of the plan, of Stein's evidence, and of
+        gradients that were not finite."""
         found = [*self.plan.warnings, *([] if self.evidence is None else self.evidence.warnings)]
         if self.num_undefined:
             found.append(f"{self.num_undefined} gradient entries were not finite; NaN counts as 0")
@@ -122,7 +153,13 @@ class Result:
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
-    """By name, each with mean and standard error; what is not a number is null."""
+    """Metrics by name, each with mean and standard error, for JSON; what is not a number is null.
+
+    Parameters
+    ----------
+    metrics
+        Quality of the draws; None gives None.
+    """
     if metrics is None:
         return None
     return {
@@ -132,7 +169,18 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
 
 
 def describe(plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool) -> dict[str, Any]:
-    """What a record says of a run before it begins."""
+    """What a record says of a run before it begins.
+
+    Parameters
+    ----------
+    plan, seed, num_chains, engine, keep_draws
+        What was asked, with the engine's name.
+
+    Returns
+    -------
+    dict
+        Plain values, with the plan and its digest.
+    """
     return {
         "plan": plan.to_document(with_run=False),
         "plan_digest": plan.digest,

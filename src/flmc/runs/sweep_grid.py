@@ -15,19 +15,22 @@ from flmc.base.errors import InvalidSetting
 from flmc.settings.schema import Settings, merge, unknown_setting
 
 _RANGE = {"start", "stop", "count", "spacing"}
+"""Keys of a range of values."""
 _MOST_POINTS = 1_000_000
 
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """What all points share, and what varies: ``axes`` by name, each with its values; the last varies fastest."""
+    """The grid of a sweep: what all points share, and what varies."""
 
     base: dict[str, Any]
+    """Settings that all points share, by name."""
     axes: dict[str, list[Any]]
+    """Settings that vary, by name, each with its values; the last varies fastest."""
 
     @property
     def points(self) -> list[Settings]:
-        """All settings, checked."""
+        """The checked settings of every point, in the order of the grid."""
         count = math.prod(len(values) for values in self.axes.values())
         if count > _MOST_POINTS:
             raise InvalidSetting(f"a sweep must have at most {_MOST_POINTS} points, got {count}")
@@ -38,8 +41,22 @@ class SweepGrid:
 
 
 def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepGrid:
-    """From TOML: settings as in any file, and a table ``[sweep]`` of those that vary, each a list or a range
-    ``{start, stop, count, spacing = "linear" | "log"}``. An option beats the file, and may not name what varies."""
+    """The grid of a sweep, from a document with a table ``[sweep]``.
+
+    Parameters
+    ----------
+    document
+        Settings as in any TOML file, and a table ``[sweep]`` of those that vary: each a list, or a
+        range ``{start, stop, count, spacing = "linear" | "log"}``.
+    options
+        Settings from the command line; they beat the document, and may not name what varies.
+
+    Raises
+    ------
+    InvalidSetting
+        If there is no table ``[sweep]``, or a setting in it is unknown, given twice, or without
+        effect.
+    """
     base = dict(document)
     varying = base.pop("sweep", None)
     _refuse_idle({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
@@ -54,7 +71,8 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
 
 
 def _refuse_idle(names: set[str]) -> None:
-    """Settings that change nothing in a sweep would only make points twice."""
+    """Refuse settings that change nothing in a sweep: they would only make the same points
+    twice."""
     for name in ("threads", "checkpoint_rounds"):
         if name in names:
             raise InvalidSetting(
@@ -63,6 +81,7 @@ def _refuse_idle(names: set[str]) -> None:
 
 
 def _values(name: str, given: Any) -> list[Any]:
+    """The values of one axis, from a list or a range."""
     if isinstance(given, list) and given:
         if any(isinstance(value, bool) for value in given):
             raise InvalidSetting(f"{name} in [sweep] must hold numbers or words, got {given!r}")
@@ -76,6 +95,8 @@ def _values(name: str, given: Any) -> list[Any]:
         if spacing == "log" and not min(start, stop) > 0:
             raise InvalidSetting(f"{name} with log spacing must have positive ends, got {start:g} and {stop:g}")
         values = np.geomspace(start, stop, count) if spacing == "log" else np.linspace(start, stop, count)
+        # A range of whole numbers gives whole numbers, as counts of rounds or devices must be; 1e-9
+        # is far above the rounding of linspace and far below any step that matters.
         near = np.round(values)
         return [
             int(n) if abs(v - n) <= 1e-9 * max(1.0, abs(n)) else float(v) for v, n in zip(values, near, strict=True)

@@ -1,9 +1,9 @@
 """A grid of settings: plan and run every point, here or on a cluster, and keep what is finished.
 
 A point is a set of settings; its result is a file named by their digest, so that a second start
-does only what is missing. A point that fails is a row with its error, and the rest goes on. Every
-point runs on one thread and depends on nothing but its settings, so that the numbers are the same
-to the bit wherever it runs."""
+runs only the points that are missing. A point that fails is a row with its error, and the others go
+on. Every point runs on one thread and depends on its settings alone, so its numbers are the same to
+the bit wherever it runs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from flmc.runs.sweep_grid import SweepGrid
 from flmc.base.version import VERSION
 
 _GRID = "sweep.json"
-"""What the table is of."""
+"""File that names the grid which the table was made from."""
 
 
 def key_of(settings: Settings) -> str:
-    """Digest of the settings and the version: the name of the point's file."""
+    """Digest of the settings and the version of flmc: the name of the point's file."""
     text = json.dumps({"flmc": VERSION, **settings.model_dump(mode="json")}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan and run one point on one thread: plain values, without times. What goes wrong is in the
-    column ``error``."""
+    """The row of one point, planned and run on one thread: plain values without times; the column
+    ``error`` says what went wrong, or is None."""
     try:
         settings = merge({}, given)
         problem = assemble(settings)
@@ -76,11 +76,11 @@ def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
 
 Task = tuple[str, dict[str, Any]]
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
-"""Runs tasks somewhere and yields their keys and rows as they finish."""
+"""What runs tasks somewhere and yields their keys and rows as they finish."""
 
 
 def on_this_machine(workers: int) -> Work:
-    """Processes of this machine, by joblib."""
+    """What runs tasks in ``workers`` processes of this machine, by joblib."""
     try:
         import joblib
     except ImportError as error:
@@ -103,8 +103,8 @@ def _run_task(task: Task) -> tuple[str, dict[str, Any]]:
 
 @contextmanager
 def on_dask(address: str, workers: int) -> Iterator[Work]:
-    """A Dask cluster at ``address``, or with `local` one on this machine. A task whose worker dies
-    runs elsewhere."""
+    """What runs tasks on the Dask cluster at ``address``, or with `local` in ``workers`` processes
+    here; a task whose worker dies runs elsewhere."""
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError as error:
@@ -139,13 +139,13 @@ def on_dask(address: str, workers: int) -> Iterator[Work]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points with their rows, in the order of the grid."""
+    """All points of a grid with their rows, in the order of the grid."""
 
     grid: SweepGrid
     rows: list[dict[str, Any]]
 
     def table(self) -> Grid:
-        """The columns that people look at first, one row a point, with what went wrong."""
+        """A table of the main columns, a row for each point, and what went wrong."""
         names = [*self.grid.axes, *_SHOWN]
         header = [name for name in names if any(row.get(name) is not None for row in self.rows)]
         cells = tuple(tuple(_cell(row.get(name)) for name in header) for row in self.rows[:_MOST_ROWS])
@@ -164,7 +164,7 @@ class Sweep:
 
     @property
     def num_failed(self) -> int:
-        """Rows with an error."""
+        """How many rows have an error."""
         return sum(row["error"] is not None for row in self.rows)
 
 
@@ -178,7 +178,7 @@ _SHOWN = (
     "effective_step_size",
     "rounds_needed",
 )
-"""Columns of the table that are shown on a screen, beside the settings that vary."""
+"""Columns that are shown on a screen, beside the settings that vary."""
 _MOST_ROWS = 40
 
 
@@ -187,8 +187,9 @@ def _cell(value: object) -> str:
 
 
 def sweep(grid: SweepGrid, out: Path, work: Work, progress: Progress | None = None) -> Sweep:
-    """Run what is missing in ``out/points``, then write ``table.csv``, with pyarrow
-    ``table.parquet``, and in ``sweep.json`` what they are of."""
+    """Run the points that are missing in ``out/points`` by ``work``, then write the rows of all
+    points and the grid into ``out``: ``table.csv``, ``table.parquet`` (with pyarrow),
+    ``sweep.json``."""
     points = grid.points
     keys = [key_of(point) for point in points]
     store = out / "points"
@@ -230,7 +231,7 @@ def _document(grid: SweepGrid) -> dict[str, Any]:
 
 
 def _read_point(path: Path) -> dict[str, Any] | None:
-    """A finished point; one that failed, or whose file is damaged, is tried again."""
+    """The row of a finished point; None if it is missing, has failed, or its file is damaged."""
     if not path.exists():
         return None
     try:
@@ -241,14 +242,14 @@ def _read_point(path: Path) -> dict[str, Any] | None:
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """All columns, in the order in which they first appear; the error last."""
+    """All columns of some rows, in the order in which they first appear; the error last."""
     names = dict.fromkeys(name for row in rows for name in row)
     names.pop("error", None)
     return [*names, "error"]
 
 
 def write_rows(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """``table.csv``, and ``table.parquet`` where pyarrow is installed; the same rows make the same
+    """Write ``table.csv``, and ``table.parquet`` where pyarrow is installed; equal rows, equal
     bytes."""
     names = columns_of(rows)
     filled = [{name: row.get(name) for name in names} for row in rows]
@@ -263,7 +264,8 @@ def write_rows(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Values of one type: a column that mixes numbers and words is text."""
+    """Values of one type for Parquet: a column that mixes numbers and words is text."""
+    # Parquet's whole numbers have 64 bits; a larger one, a seed perhaps, becomes a float.
     values = [float(v) if isinstance(v, int) and abs(v) >= 2**63 else v for v in values]
     kinds = {type(v) for v in values if v is not None}
     if kinds <= {int, float} or (len(kinds) <= 1 and not kinds & {list, tuple, dict}):

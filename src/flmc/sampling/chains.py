@@ -17,13 +17,17 @@ from flmc.sampling.moments import MOST_BATCHES, Moments
 
 @dataclass
 class Chains:
-    """All chains of all data sets after ``round`` rounds. Counts are whole numbers and sums are
-    taken in the order of the rounds, so that nothing depends on where a run was interrupted."""
+    """All chains of all data sets after ``round`` rounds.
+
+    Counts are whole numbers, and sums are taken in the order of the rounds, so nothing here depends
+    on where a run was interrupted."""
 
     round: int
+    """Rounds that are done."""
     position: Array
     """(experiment, chain, dim), in the engine's own coordinates and precision."""
     moments: Moments
+    """Sums over the kept rounds so far."""
     draws: Array | None
     """(experiment, chain, kept round, dim) if asked for; rounds to come are not yet written."""
     num_clipped: int = 0
@@ -40,7 +44,26 @@ class Chains:
         keep_draws: bool,
         most_batches: int = MOST_BATCHES,
     ) -> Chains:
-        """Before round 1."""
+        """The chains before round 1, with nothing summed yet.
+
+        Parameters
+        ----------
+        plan
+            Says how many rounds are kept.
+        model
+            The model that is sampled; its centre is where deviations are measured from.
+        position
+            Where the chains start, (experiment, chain, dim), in the engine's own coordinates.
+        keep_draws
+            Whether to reserve memory for theta of every kept round.
+        most_batches
+            Batches of chains that are summed apart, at most.
+
+        Returns
+        -------
+        Chains
+            With ``round`` = 0.
+        """
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
         shape = (model.num_experiments, num_chains, num_kept, model.dim)
@@ -48,19 +71,46 @@ class Chains:
         return cls(0, position, moments, np.empty(shape) if keep_draws else None)
 
     def clipped_fraction(self, plan: Plan) -> float:
-        """Fraction of the gradient entries of kept rounds that clipping changed."""
+        """Fraction of the gradient entries of kept rounds that clipping changed, in a finished run.
+
+        Parameters
+        ----------
+        plan
+            The plan of the run: how many devices are active in every kept round.
+
+        Returns
+        -------
+        float
+            Clipped entries over all entries that active devices computed; between 0 and 1.
+        """
         entries = plan.num_active[plan.num_burn_in :].sum() * self.position.size
         return float(self.num_clipped / entries)
 
 
 def centre_of(model: Model) -> Array:
-    """Deviations are measured from here, (experiment, dim): the posterior mean where it is known,
-    else the prior's."""
+    """The point that deviations are measured from, for every data set.
+
+    It is the posterior mean where that is known, else the minimum of the sum of all local costs
+    where these are quadratic, else the mean of the prior.
+
+    Parameters
+    ----------
+    model
+        The model that is sampled.
+
+    Returns
+    -------
+    Array
+        The centre, (experiment, dim).
+    """
     shape = (model.num_experiments, model.dim)
     if model.posterior is not None:
         return np.broadcast_to(model.posterior.mean, shape)
     costs = model.quadratic()
-    if costs is not None:  # the minimum, so that single precision is spent on the deviations
+    if costs is not None:
+        # The minimum lies near the draws: an engine in single precision then spends its digits on
+        # the deviations.
+        # pinv may fail on a Hessian that is not finite; then the prior's mean is used.
         with suppress(np.linalg.LinAlgError):
             # A direction without curvature has no minimum: its deviations are measured from 0.
             inverse = np.linalg.pinv(costs.hessian.sum(axis=1), rcond=1e-10, hermitian=True)
@@ -71,7 +121,20 @@ def centre_of(model: Model) -> Array:
 
 
 def fail(experiment: int, chain: int, rounds: str) -> None:
-    """A chain left the range of numbers."""
+    """Refuse to go on with a chain whose theta is not finite any more.
+
+    Parameters
+    ----------
+    experiment, chain
+        Which data set and which of its chains, counted from 0.
+    rounds
+        When it was noticed, as part of the sentence: "after round 7".
+
+    Raises
+    ------
+    RunFailed
+        Always.
+    """
     raise RunFailed(
         f"theta is not finite {rounds} in data set {experiment}, chain {chain}: the step is too"
         " large for this model there; use a smaller step_size or clip, or start = 'zero'"

@@ -15,8 +15,15 @@ from flmc.sampling.chains import Chains
 class Resources(NamedTuple):
     """What changes speed and memory only, never a result.
 
-    ``threads`` (None: all processors), ``experiments_at_once`` (data sets handled together; None:
-    by their size), and ``progress``, which is told how far the work is."""
+    Attributes
+    ----------
+    threads
+        Threads that an engine may use; None: one for each processor.
+    experiments_at_once
+        Data sets that are handled together; None: as many as fit into cache or memory.
+    progress
+        Called with the finished fraction now and then; None: nobody asks.
+    """
 
     threads: int | None = None
     experiments_at_once: int | None = None
@@ -24,30 +31,67 @@ class Resources(NamedTuple):
 
 
 DEFAULT_RESOURCES = Resources()
+"""All processors, data sets by their size, no progress."""
 
 
 class Engine(ABC):
-    """Advances chains. What is between two rounds is in the :class:`~flmc.sampling.chains.Chains`
-    alone, so a run may be cut into calls of :meth:`advance` anywhere without changing a bit of the
-    result."""
+    """What advances the chains of a run.
+
+    All that is carried from one round to the next is in :class:`~flmc.sampling.chains.Chains`, so a
+    run may be cut into calls of :meth:`advance` anywhere without changing a bit of the result."""
 
     name: ClassVar[str]
+    """How the engine is called in settings and records."""
     threaded: ClassVar[bool] = False
-    """Whether it uses more than one thread if it is allowed to."""
+    """Whether the engine uses more than one thread if it is allowed to."""
 
     @abstractmethod
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why this engine cannot run a plan of a model; None if it can."""
+        """Why this engine cannot run a plan of a model.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+
+        Returns
+        -------
+        str or None
+            The reason, as the end of a sentence; None if the engine can run the plan.
+        """
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
-        """Whether this engine is expected to be the fastest, where it can run the plan."""
+        """Whether this engine is expected to be the fastest, where it can run the plan.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        """
         return True
 
     @abstractmethod
     def start(
         self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
     ) -> Chains:
-        """Every chain before round 1: at a draw from the prior, or at zero, as the plan says."""
+        """Every chain before round 1: at a draw from the prior, or at zero, as the plan says.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        seed
+            Of all randomness.
+        num_chains
+            Chains of every data set.
+        keep_draws
+            Whether theta of every kept round will be kept.
+
+        Returns
+        -------
+        Chains
+            Positions in the engine's own coordinates.
+        """
 
     @abstractmethod
     def advance(
@@ -59,20 +103,69 @@ class Engine(ABC):
         until: int,
         resources: Resources = DEFAULT_RESOURCES,
     ) -> None:
-        """Advance all chains in place to the end of round ``until``."""
+        """Advance all chains in place to the end of round ``until``.
+
+        Parameters
+        ----------
+        chains
+            Where the chains stand; changed in place.
+        plan, model, seed
+            What is run, the same as for :meth:`start`.
+        until
+            The last round to run, counted from 1.
+        resources
+            Threads, data sets at once, and who is told of the progress.
+
+        Raises
+        ------
+        RunFailed
+            If a chain leaves the range of numbers.
+        """
 
     @abstractmethod
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Where the chains stand in the model's coordinates, (experiment, chain, dim), in double
-        precision."""
+        """Where the chains stand in the model's coordinates, in double precision.
+
+        Parameters
+        ----------
+        chains
+            Chains that this engine started.
+        model
+            The model that is sampled.
+
+        Returns
+        -------
+        Array
+            Theta, (experiment, chain, dim).
+        """
 
     @abstractmethod
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """A first guess of what one round of all chains takes, in seconds."""
+        """A first guess of what one round of all chains takes, in seconds, before any was measured.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        num_chains
+            Chains of every data set.
+        """
 
 
 def num_symbols(plan: Plan, model: Model, num_chains: int) -> float:
-    """Symbols that all devices send in one round of all chains, weighted by what a gradient of this
-    dimension costs."""
+    r"""Symbols that all devices send in one round of all chains, weighted by the cost of a
+    gradient.
+
+    Each of the E data sets times C chains counts for :math:`K m \max(1, m/20)` symbols: a gradient
+    entry takes m multiplications, which weigh more than the rest of the work where m exceeds about
+    20.
+
+    Parameters
+    ----------
+    plan, model
+        What is to be run.
+    num_chains
+        Chains of every data set.
+    """
     each = plan.num_devices * plan.dim * max(1.0, plan.dim / 20)
     return model.num_experiments * num_chains * each

@@ -16,9 +16,10 @@ from flmc.sampling.numpy_engine import NumpyEngine
 _log = logging.getLogger(__name__)
 
 COMPILED = {"numba": ("flmc.sampling.compiled.numba_engine", "NumbaEngine", "numba", "fast")}
-"""Engines that `auto` tries first: module, class, what must be installed, and the extra that brings
-it. They are imported when they are needed, because that takes long."""
+"""Engines that `auto` tries first: module, class, package that must be installed, and the extra
+that brings it. They are imported when they are needed, because importing them takes long."""
 ENGINES = ("auto", *COMPILED, NumpyEngine.name)
+"""Names that may be asked for."""
 
 
 def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
@@ -28,12 +29,19 @@ def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
     ----------
     name
         One of ``ENGINES``; `auto` takes a compiled one where it is installed, can run the plan and
-        is worthwhile.
+        is worthwhile, else `numpy`.
+    plan, model
+        What is to be run.
+
+    Returns
+    -------
+    Engine
+        Ready to start chains.
 
     Raises
     ------
     InvalidSetting
-        If the engine of this name cannot run the plan; the message says why.
+        If the engine of this name is not installed or cannot run the plan; the message says why.
     """
     checks.one_of("engine", name, ENGINES)
     if name in COMPILED:
@@ -50,6 +58,7 @@ def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
 
 
 def _insist(name: str, plan: Plan, model: Model) -> Engine:
+    """The engine of this name, or an error that says why it cannot run the plan."""
     _, _, package, extra = COMPILED[name]
     if importlib.util.find_spec(package) is None:
         raise InvalidSetting(
@@ -68,6 +77,7 @@ def _insist(name: str, plan: Plan, model: Model) -> Engine:
 
 
 def _load_quietly(name: str) -> Engine | None:
+    """The engine of this name; None where it is not installed or cannot start."""
     if importlib.util.find_spec(COMPILED[name][2]) is None:
         return None
     try:

@@ -1,5 +1,7 @@
-"""One round of the sampler, composed of the three roles. ``State`` is carried, ``Info`` is
-reported."""
+"""One round of the sampler, composed of the three roles.
+
+:class:`State` is carried from round to round, :class:`Info` is reported. Both functions are
+pure."""
 
 from __future__ import annotations
 
@@ -14,15 +16,32 @@ from flmc.uplink.uplink import Uplink
 
 
 class State(NamedTuple):
-    """What is carried from round to round: ``theta`` (..., dim) and the number of rounds done."""
+    """What is carried from round to round.
+
+    Attributes
+    ----------
+    theta
+        Where the chains stand, (..., dim).
+    round
+        Number of rounds that are done.
+    """
 
     theta: Array
     round: int
 
 
 class Info(NamedTuple):
-    """What a round reports: local gradients before clipping, symbols, and the server's estimate of
-    their sum."""
+    """What a round reports, beside the new state.
+
+    Attributes
+    ----------
+    gradient
+        Local gradients before clipping, (..., device, dim).
+    symbols
+        What the devices transmitted, before the amplitude, (..., device, dim).
+    estimate
+        The server's estimate of the sum of all devices' symbols, (..., dim).
+    """
 
     gradient: Array
     symbols: Array
@@ -30,17 +49,37 @@ class Info(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Random numbers of a round: standard ``normal`` (..., dim) for the channel; ``uniform`` (...,
-    device, dim) in [0, 1) for the quantiser, None where the uplink needs none."""
+    """Random numbers of a round.
+
+    Attributes
+    ----------
+    normal
+        Standard normals for the channel, (..., dim); they are multiplied by the root of N_0.
+    uniform
+        Uniform numbers in [0, 1) for the quantiser, (..., device, dim); None where the uplink has
+        no random bits.
+    """
 
     normal: Array
     uniform: Array | None
 
 
 class Round(NamedTuple):
-    """What the plan and the channel fix for one round: ``gain`` (..., dim), ``fading`` (...,
-    device, dim), who is ``active`` (..., device; None: all) and the ``num_active`` of them, a
-    number or (..., 1)."""
+    """What the plan and the channel fix for one round.
+
+    Attributes
+    ----------
+    step_size
+        The step of this round.
+    gain
+        Amplitude of a symbol at the receiver, (..., dim).
+    fading
+        Path gain of each device, (..., device, dim).
+    active
+        Who transmits, (..., device) with 1 or 0; None: all.
+    num_active
+        How many transmit: a number, or (..., 1).
+    """
 
     step_size: float
     gain: Array
@@ -50,7 +89,13 @@ class Round(NamedTuple):
 
 
 def init(theta: Array) -> State:
-    """Before round 1."""
+    """The state before round 1.
+
+    Parameters
+    ----------
+    theta
+        Where the chains start, (..., dim).
+    """
     return State(theta, 0)
 
 
@@ -71,6 +116,11 @@ def step(
         From thetas (..., dim) to local gradients (..., device, dim).
     uplink
         How gradients become symbols, and the channel's noise power.
+
+    Returns
+    -------
+    tuple of State and Info
+        The state after the round, and what the round reports.
     """
     local = gradient(state.theta)
     sent = device(local, noise.uniform, uplink, this.gain, this.fading, this.active)

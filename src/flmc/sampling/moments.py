@@ -16,12 +16,24 @@ computed."""
 
 @dataclass
 class Moments:
-    """Sums of deviations from ``centre`` (experiment, dim) over kept rounds, per data set and batch
-    of chains.
+    """Sums of deviations from a centre over kept rounds, for each data set and batch of chains.
 
-    ``counts`` (batch), ``sums`` (experiment, batch, dim), ``products`` (experiment, batch, dim,
-    dim). The centre is the posterior mean where it is known, so that squared errors come without
-    cancellation."""
+    The centre is the posterior mean where that is known: then squared errors are sums of squares
+    and lose no digits by cancellation.
+
+    Attributes
+    ----------
+    centre
+        Where deviations are measured from, (experiment, dim).
+    batch_size
+        Chains of a batch; the last batch may have fewer.
+    counts
+        Draws that each batch has in the finished run, (batch).
+    sums
+        Sums of deviations, (experiment, batch, dim).
+    products
+        Sums of outer products of deviations, (experiment, batch, dim, dim).
+    """
 
     centre: Array
     batch_size: int
@@ -33,7 +45,19 @@ class Moments:
     def empty(
         cls, centre: Array, num_chains: int, num_kept: int, most_batches: int = MOST_BATCHES
     ) -> Moments:
-        """Nothing summed yet; the counts are those of the finished run."""
+        """Moments with nothing summed yet; their counts are those of the finished run.
+
+        Parameters
+        ----------
+        centre
+            Where deviations are measured from, (experiment, dim).
+        num_chains
+            Chains of every data set.
+        num_kept
+            Rounds that will be kept.
+        most_batches
+            Batches at most; chains are spread over them in order.
+        """
         experiments, dim = centre.shape
         size = -(-num_chains // most_batches)
         starts = np.arange(0, num_chains, size)
@@ -42,17 +66,27 @@ class Moments:
         return cls(centre, size, counts, sums, np.zeros((*sums.shape, dim)))
 
     def add(self, theta: Array, experiments: slice, first_chain: int) -> None:
-        """Add one round of a tile of chains (experiment, chain, dim); a tile begins and ends with a
-        batch."""
+        """Add one kept round of a tile of chains, in place.
+
+        Parameters
+        ----------
+        theta
+            Where the chains of the tile stand, (experiment, chain, dim).
+        experiments
+            The data sets of the tile.
+        first_chain
+            The first chain of the tile; a tile begins and ends where a batch does.
+        """
         deviation = theta - self.centre[experiments, None]
         for start in range(0, theta.shape[1], self.batch_size):
             part = deviation[:, start : start + self.batch_size]
             batch = (first_chain + start) // self.batch_size
             self.sums[experiments, batch] += part.sum(axis=1)
+            # One matrix product over the chains of the batch, for all data sets at once.
             self.products[experiments, batch] += np.swapaxes(part, 1, 2) @ part
 
     def in_batches(self) -> Moments:
-        """Sums of single chains put together to at most ``MOST_BATCHES`` batches."""
+        """These moments with single chains put together to at most ``MOST_BATCHES`` batches."""
         if self.batch_size > 1 or len(self.counts) <= MOST_BATCHES:
             return self
         size = -(-len(self.counts) // MOST_BATCHES)
@@ -64,12 +98,14 @@ class Moments:
 
     @property
     def mean(self) -> Array:
-        """Pooled mean per data set."""
+        """Mean of the draws of each data set, pooled over chains and kept rounds, (experiment,
+        dim)."""
         return np.asarray(self.centre + self.sums.sum(axis=1) / self.counts.sum())
 
     @property
     def covariance(self) -> Array:
-        """Pooled covariance per data set, about the pooled mean."""
+        """Covariance of the draws of each data set about their pooled mean, (experiment, dim,
+        dim)."""
         shift = self.sums.sum(axis=1) / self.counts.sum()
         return np.asarray(
             self.products.sum(axis=1) / self.counts.sum() - shift[:, :, None] * shift[:, None, :]

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _TILE_NUMBERS = 40_000
 """Gradient entries of a tile: about the size of a second-level cache."""
 _BUFFER_NUMBERS = 4_000_000
-"""Random numbers drawn ahead."""
+"""Random numbers of one kind that are drawn ahead for a tile, at most."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,30 @@ class _Tile:
 
 
 class NumpyEngine(Engine):
-    """For any model and uplink, on one thread; a chain's position is theta."""
+    """The engine for any model and uplink, on one thread; a chain's position is theta."""
 
     name: ClassVar[str] = "numpy"
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """None: this engine is the definition."""
+        """Why this engine cannot run a plan: None, because it is the definition of a run."""
         return None
 
     def start(
         self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero."""
+        """Every chain at a draw from the prior, or at zero, each from a random stream of its own.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        seed
+            Of all randomness.
+        num_chains
+            Chains of every data set.
+        keep_draws
+            Whether theta of every kept round will be kept.
+        """
         shape = (model.num_experiments, num_chains, model.dim)
         position = np.zeros(shape)
         if plan.start == "prior":
@@ -77,7 +89,24 @@ class NumpyEngine(Engine):
         until: int,
         resources: Resources = DEFAULT_RESOURCES,
     ) -> None:
-        """Tile after tile to round ``until``; the data sets at once set the size of a tile."""
+        """Advance all chains in place to round ``until``, tile after tile.
+
+        Parameters
+        ----------
+        chains
+            Where the chains stand; changed in place.
+        plan, model, seed
+            What is run.
+        until
+            The last round to run, counted from 1.
+        resources
+            Its ``experiments_at_once`` sets the size of a tile; there is one thread.
+
+        Raises
+        ------
+        RunFailed
+            If theta of a chain is not finite after a round.
+        """
         undefined = chains.num_undefined
         tiles = _tiles(
             model,
@@ -95,19 +124,21 @@ class NumpyEngine(Engine):
             )
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """The position itself."""
+        """The position itself, (experiment, chain, dim)."""
         return chains.position
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """About 30 million symbols a second."""
+        """A guess from about 30 million symbols a second."""
         return num_symbols(plan, model, num_chains) / 3e7
 
 
 def _tiles(
     model: Model, num_chains: int, batch_size: int, experiments_at_once: int | None
 ) -> list[_Tile]:
-    """Chains are cut the same way whatever the number of data sets at once: matrix products then
-    have the same shapes, and so the same rounding."""
+    """All tiles of a run.
+
+    Chains are cut the same way whatever the number of data sets at once: matrix products then have
+    the same shapes, and so the same rounding."""
     at_once = max(1, _TILE_NUMBERS // (model.num_devices * model.dim))
     chains = batch_size * max(1, min(at_once, num_chains) // batch_size)
     experiments = experiments_at_once or max(1, at_once // chains)
@@ -122,6 +153,9 @@ def _tiles(
 def _advance_tile(
     chains: Chains, plan: Plan, model: Model, seed: int, tile: _Tile, until: int, report: Progress
 ) -> None:
+    """Advance the chains of one tile to round ``until``, and write what they did into
+    ``chains``."""
+    # ``chains.round`` stays what it was until every tile is done: it is where each tile begins.
     state = langevin.State(chains.position[tile.place], chains.round)
 
     def gradient(theta: Array) -> Array:
@@ -135,13 +169,13 @@ def _advance_tile(
         source = _NoiseSource(plan, seed, tile, block)
         for index in range(min(len(schedule), until - origin)):
             noise = source.next(len(schedule))
-            if (
-                origin + index < state.round
-            ):  # going on inside a block: these numbers were used before
+            # Going on inside a block: the numbers of earlier rounds were used before the
+            # interruption. They are drawn again and dropped, because a stream has no other way to
+            # get to its later numbers.
+            if origin + index < state.round:
                 continue
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # a diverging chain is caught and named below
+            # A chain that diverges overflows; it is caught and named below, without a warning.
+            with np.errstate(over="ignore", invalid="ignore"):
                 state, info = langevin.step(
                     state, noise, schedule.round(index), gradient, plan.uplink
                 )
@@ -178,13 +212,15 @@ class _NoiseSource:
             self._streams["uniform"] = [
                 generator(seed, Purpose.QUANTISER, e, c, block) for e, c in pairs
             ]
+        # A chain's numbers come from its stream in the order of the rounds, so how many rounds are
+        # drawn at once changes memory only.
         numbers = len(pairs) * max(int(np.prod(shape)) for shape in self._per_round.values())
         self._ahead = max(1, _BUFFER_NUMBERS // numbers)
         self._buffer: dict[str, Array] = {}
         self._used = 0
 
     def next(self, rounds_in_block: int) -> langevin.Noise:
-        """Numbers of the next round."""
+        """The random numbers of the next round."""
         index = self._used % self._ahead
         if index == 0:
             self._fill(min(self._ahead, rounds_in_block - self._used))
@@ -195,6 +231,7 @@ class _NoiseSource:
         )
 
     def _fill(self, num_rounds: int) -> None:
+        """Draw the numbers of the next rounds, chain by chain, each from its own stream."""
         for kind, streams in self._streams.items():
             numbers = np.empty((len(streams), num_rounds, *self._per_round[kind]))
             for rng, row in zip(streams, numbers, strict=True):

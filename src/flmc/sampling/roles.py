@@ -19,8 +19,15 @@ from flmc.uplink.uplink import Uplink
 
 
 class Transmission(NamedTuple):
-    """What devices send: ``symbols`` (..., device, dim) and the ``amplitude`` (..., device, dim) of
-    each; an amplitude of 0 sends nothing."""
+    """What devices send.
+
+    Attributes
+    ----------
+    symbols
+        Bits in {-1, +1}, or clipped gradients, (..., device, dim).
+    amplitude
+        Transmit amplitude of each symbol, (..., device, dim); 0 sends nothing.
+    """
 
     symbols: Array
     amplitude: Array
@@ -36,6 +43,8 @@ def device(
 ) -> Transmission:
     """What devices do with their gradients: clip, make symbols, and invert their own channel.
 
+    The transmit amplitude is :math:`P_{k,i} = A_i/h_{k,i}`, 0 for a device that is not active.
+
     Parameters
     ----------
     gradient
@@ -45,17 +54,24 @@ def device(
     uplink
         How gradients become symbols.
     gain
-        Amplitude at which symbols are to arrive, (..., dim).
+        Amplitude A at which symbols are to arrive, (..., dim).
     fading
-        Path gain of each device, (..., device, dim).
+        Path gain h of each device, (..., device, dim).
     active
         Who transmits, (..., device) with 1 or 0; None: all.
+
+    Returns
+    -------
+    Transmission
+        Symbols and amplitudes, (..., device, dim). A silent device has symbols too, at amplitude 0.
     """
     return Transmission(uplink.symbols(gradient, uniform), invert_channel(gain, fading, active))
 
 
 def air(sent: Transmission, fading: Array, noise: Array) -> Array:
-    """What the air does: symbols add up, each with its path gain, and noise is added.
+    r"""What the air does: symbols add up, each with its path gain, and noise is added.
+
+    .. math:: y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i
 
     Parameters
     ----------
@@ -64,7 +80,7 @@ def air(sent: Transmission, fading: Array, noise: Array) -> Array:
     fading
         Path gain of each device, (..., device, dim).
     noise
-        Noise of the channel, (..., dim), with variance N_0.
+        Noise z of the channel, (..., dim), with variance N_0.
 
     Returns
     -------
@@ -75,8 +91,15 @@ def air(sent: Transmission, fading: Array, noise: Array) -> Array:
 
 
 class Update(NamedTuple):
-    """What the server does: the new theta, and its ``estimate`` of the sum of all devices'
-    symbols."""
+    """What the server has after a round.
+
+    Attributes
+    ----------
+    theta
+        The new theta, (..., dim).
+    estimate
+        The estimate of the sum of all devices' symbols, (..., dim).
+    """
 
     theta: Array
     estimate: Array
@@ -90,18 +113,25 @@ def server(
     num_devices: int,
     num_active: Array | float,
 ) -> Update:
-    """What the server does with the received signal: normalise it, and step against it.
+    r"""What the server does with the received signal: normalise it, and step against it.
+
+    .. math:: \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y
 
     Parameters
     ----------
     theta, received
         Where the chain stands and what was received, (..., dim).
     step_size
-        Step of this round.
+        Step eta of this round.
     gain
-        Amplitude at which symbols arrive, (..., dim).
+        Amplitude A at which symbols arrive, (..., dim).
     num_devices, num_active
-        Devices in all, and those that transmitted.
+        Devices in all, K, and those that transmitted, K_a: a number or (..., 1).
+
+    Returns
+    -------
+    Update
+        The new theta, and the estimate that it was moved by.
     """
     estimate = estimate_gradient(received, gain, num_devices, num_active)
     return Update(np.asarray(theta - step_size * estimate), estimate)

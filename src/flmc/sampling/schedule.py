@@ -16,9 +16,23 @@ from flmc.uplink.power import realised_gain
 
 @dataclass(frozen=True)
 class Schedule:
-    """Some rounds: ``gain`` (experiment, round, dim), ``fading`` (experiment, round, device, dim),
-    ``active`` (experiment, round, device; None: all) and ``num_active`` (experiment, round). Each
-    has a single experiment where it is the same for all."""
+    """What is fixed for some rounds, for all experiments.
+
+    Arrays have a single experiment where they are the same for all.
+
+    Attributes
+    ----------
+    step_sizes
+        The step of every round, (round).
+    gain
+        Amplitude at the receiver, (experiment, round, dim).
+    fading
+        Path gains, (experiment, round, device, dim).
+    active
+        Who transmits, (experiment, round, device) with 1 or 0; None: all.
+    num_active
+        How many transmit, (experiment, round).
+    """
 
     step_sizes: Array
     gain: Array
@@ -30,49 +44,123 @@ class Schedule:
         return len(self.step_sizes)
 
     def active_devices(self, index: int) -> Array | None:
-        """Who transmits in a round of the block, (experiment, 1, device) with an axis for the
-        chains; None: all."""
+        """Who transmits in a round, (experiment, 1, device) with an axis for the chains; None: all.
+
+        Parameters
+        ----------
+        index
+            The round, counted from 0 within this schedule.
+        """
         return None if self.active is None else self.active[:, None, index]
 
     def round(self, index: int) -> Round:
-        """One round of the block, with an axis for the chains."""
+        """What is fixed for one round, with an axis of length 1 for the chains.
+
+        Parameters
+        ----------
+        index
+            The round, counted from 0 within this schedule.
+        """
         gain, fading = self.gain[:, None, index], self.fading[:, None, index]
         count = self.num_active[:, None, index, None]
         return Round(float(self.step_sizes[index]), gain, fading, self.active_devices(index), count)
 
 
 def is_shared(plan: Plan) -> bool:
-    """Whether every experiment has the same channel and the same devices active, and no random
-    number is needed."""
+    """Whether every experiment has the same channel and the same active devices, known without a
+    random number.
+
+    Parameters
+    ----------
+    plan
+        The plan of a run.
+    """
     return plan.uplink.fading.constant and not plan.scheduler.random
 
 
 def block_of(plan: Plan, block: int) -> range:
-    """The rounds of a block of the random streams."""
+    """The rounds of a block of the random streams, counted from 0; the last block may be short.
+
+    Parameters
+    ----------
+    plan
+        The plan of a run.
+    block
+        Number of the block, from 0; a block has ``ROUNDS_PER_BLOCK`` rounds.
+    """
     first = block * ROUNDS_PER_BLOCK
     return range(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
 
 
 def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
     """The rounds of a block: fading and active devices are drawn for each experiment, whose chains
-    share them."""
+    share them.
+
+    Parameters
+    ----------
+    plan
+        Gives the law of the fading, the scheduler, the cap of the gain and the steps.
+    seed
+        Of the run.
+    experiments
+        The data sets to draw for; each has streams of its own.
+    block
+        Number of the block of rounds, from 0.
+
+    Returns
+    -------
+    Schedule
+        With an entry for each of ``experiments``, or a single one where all are alike.
+    """
     rounds = block_of(plan, block)
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
+    # Fading first: who is active may depend on the channel.
     fading = _draw_fading(plan, seed, experiments, block)
     return _schedule_of(plan, fading, _draw_active(plan, seed, experiments, block, fading), rounds)
 
 
 def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
-    """Any rounds of a plan whose channel is constant and whose devices are known beforehand."""
+    """Any rounds of a plan whose channel is constant and whose active devices are known beforehand.
+
+    Parameters
+    ----------
+    plan
+        A plan for which :func:`is_shared` holds.
+    seed
+        Of the run.
+    rounds
+        Which rounds, counted from 0; they need not be a block.
+
+    Returns
+    -------
+    Schedule
+        With a single experiment.
+    """
     fading = _constant_fading(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
     return _schedule_of(plan, fading, active, rounds)
 
 
 def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Array | None:
-    """Who transmits in some rounds in any of the experiments, (round, device) with 1 or 0; None:
-    all, always."""
+    """Who transmits in some rounds in at least one of the experiments.
+
+    Parameters
+    ----------
+    plan
+        Gives the scheduler, or who is active.
+    seed
+        Of the run.
+    num_experiments
+        Data sets that are simulated.
+    rounds
+        Which rounds, counted from 0.
+
+    Returns
+    -------
+    Array or None
+        (round, device) with 1 or 0; None if all devices transmit in all rounds.
+    """
     if not plan.scheduler.random:
         return None if plan.active is None else plan.active[rounds.start : rounds.stop]
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
@@ -81,6 +169,7 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
     for block in blocks:
         fading = _draw_fading(plan, seed, experiments, block)
         active = _draw_active(plan, seed, experiments, block, fading)
+        # The largest over experiments: a device counts if it transmits in any of them.
         parts.append(
             np.ones((len(block_of(plan, block)), plan.num_devices))
             if active is None
@@ -91,15 +180,15 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
 
 
 def _constant_fading(plan: Plan, seed: int) -> Array:
-    """(1, 1, device, dim)."""
+    """Path gains of a constant channel, (1, 1, device, dim)."""
     return plan.uplink.fading.draw_checked(
         generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
     )[None]
 
 
 def _draw_fading(plan: Plan, seed: int, experiments: range, block: int) -> Array:
-    """(experiment, round, device, dim); a single experiment and round where the channel is
-    constant."""
+    """Path gains (experiment, round, device, dim); a single experiment and round where the channel
+    is constant."""
     if plan.uplink.fading.constant:
         return _constant_fading(plan, seed)
     draw, rounds = plan.uplink.fading.draw_checked, block_of(plan, block)
@@ -114,7 +203,7 @@ def _draw_fading(plan: Plan, seed: int, experiments: range, block: int) -> Array
 def _draw_active(
     plan: Plan, seed: int, experiments: range, block: int, fading: Array
 ) -> Array | None:
-    """(experiment, round, device); None: all."""
+    """Who transmits, (experiment, round, device) with 1 or 0; None: all."""
     rounds = block_of(plan, block)
     if not plan.scheduler.random:
         return None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
@@ -130,9 +219,11 @@ def _draw_active(
 
 
 def _schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) -> Schedule:
-    """The gain is the smaller of the plan's cap and the power limit of the round. Nothing here
-    looks at data, so the gain may be public. ``fading`` is (experiment, round or 1, device, dim),
-    ``active`` (experiment, round, device)."""
+    """The schedule of some rounds, from the channel and who is active.
+
+    ``fading`` is (experiment, round or 1, device, dim), ``active`` (experiment, round, device) or
+    None. The gain of a round is the smaller of the plan's cap and what the power limit allows in
+    that round. Nothing here looks at data, so the gain may be public."""
     part = slice(rounds.start, rounds.stop)
     gain = realised_gain(
         plan.uplink, plan.gain if len(plan.gain) == 1 else plan.gain[part], fading, active

@@ -1,5 +1,6 @@
-"""The loop over rounds: an engine runs a stretch of them at a time, so that a run can stop and be
-saved."""
+"""The loop over rounds.
+
+An engine runs a stretch of rounds at a time; between two stretches a run can stop and be saved."""
 
 from __future__ import annotations
 
@@ -17,21 +18,42 @@ from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources
 from flmc.sampling.engines import choose_engine
 
 _STRETCH, _PATIENCE = 0.5, 5.0
-"""Seconds of a stretch: as a rule if it is recorded; and else, because many data sets are drawn
-again for each."""
+"""Seconds that a stretch of rounds should take: ``_STRETCH`` in a run that is recorded, so that it
+stops soon when asked; ``_PATIENCE`` in one that is not, because every stretch prepares the data
+sets again."""
 
 
 class RoundObserver(Protocol):
-    """Is told of every stretch of rounds, before and after."""
+    """What is told of every stretch of rounds, before it begins and after it ended."""
 
     def begins(self, until: int) -> None:
-        """Rounds up to ``until`` are going to be run."""
+        """Called before rounds are run.
+
+        Parameters
+        ----------
+        until
+            The last round of the stretch, counted from 1.
+        """
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """They were; with ``now`` the run stops here."""
+        """Called after the rounds of a stretch.
+
+        Parameters
+        ----------
+        chains
+            Where the chains stand.
+        now
+            Whether the run stops here, so that this is the last chance to save it.
+        """
 
     def restore(self, chains: Chains) -> None:
-        """Put the chains where they were saved."""
+        """Put chains that were just started where they were saved, in place, if they were.
+
+        Parameters
+        ----------
+        chains
+            Chains before round 1.
+        """
 
 
 def simulate(
@@ -52,8 +74,12 @@ def simulate(
 
     Parameters
     ----------
-    plan, model, seed, num_chains
-        What is run: ``num_chains`` chains for every data set of the model.
+    plan, model
+        What is run.
+    seed
+        Of all randomness.
+    num_chains
+        Chains of every data set of the model.
     engine
         An engine, or the name of one.
     keep_draws
@@ -61,7 +87,7 @@ def simulate(
     resources
         Threads, data sets at once, and who is told of the progress.
     most_rounds
-        Rounds of a stretch; None: as many as take some seconds.
+        Rounds of a stretch at most; None: as many as take some seconds.
     last_round
         Where to stop; None: at the end.
     observer
@@ -73,7 +99,15 @@ def simulate(
     -------
     Chains
         Where the chains stand.
+
+    Raises
+    ------
+    InvalidSetting
+        If the engine cannot run the plan, or the chains do not fit into memory.
+    RunFailed
+        If a chain leaves the range of numbers.
     """
+    # Bytes of a chain: position and sums, draws, products, in double precision.
     kept = plan.num_rounds - plan.num_burn_in if keep_draws else 0
     each = 8.0 * plan.dim * (2 + kept) + 8.0 * plan.dim**2
     checks.fits(
@@ -87,6 +121,7 @@ def simulate(
     end = plan.num_rounds if last_round is None else last_round
     while chains.round < end and not stop():
         done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
+        # Told before the rounds: what they spend must be on record before it is spent.
         if observer is not None:
             observer.begins(until)
         began = time.monotonic()
@@ -96,7 +131,8 @@ def simulate(
         if observer is not None:
             observer.ended(chains, now=stop())
     if observer is not None and chains.round < plan.num_rounds:
-        observer.ended(chains, now=True)  # the wish to stop may have come after the last one
+        # The wish to stop may have come after the last stretch was reported without ``now``.
+        observer.ended(chains, now=True)
     return chains
 
 
@@ -104,23 +140,24 @@ class _Pace:
     """How many rounds to run at a stretch; it changes nothing but how soon a run can stop and be
     saved.
 
-    A stretch ends where a block of the random streams does, unless that is too far: going on inside
-    a block draws its numbers again."""
+    A stretch ends where a block of the random streams ends, unless that is too far away: to go on
+    inside a block, its numbers must be drawn again from the beginning."""
 
     def __init__(
         self, engine: Engine, plan: Plan, model: Model, num_chains: int, stretch: float
     ) -> None:
         self._stretch = stretch
         self._cheap = model.quadratic(slice(0, 1)) is not None and plan.uplink.example_clip is None
-        """Whether drawing numbers and data again costs as much as a round: then only whole blocks
-        are run."""
+        """Whether a round costs no more than drawing its numbers and data again: then only whole
+        blocks are run."""
         self._seconds = (
             engine.seconds_per_round(plan, model, num_chains) if self._cheap else _PATIENCE
         )
-        """Of one round, as far as is known."""
+        """Seconds that a round takes, as far as is known. The first stretch of a model whose cost
+        nobody knows is a single round."""
 
     def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
-        """The round to run to."""
+        """The last round of the next stretch, after ``done`` rounds."""
         if most_rounds is not None:
             return min(num_rounds, done + most_rounds)
         wanted = done + max(1, int(self._stretch / self._seconds))
@@ -130,5 +167,6 @@ class _Pace:
         return min(num_rounds, max(boundary, wanted // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK))
 
     def took(self, rounds: int, seconds: float) -> None:
-        """Learn, but trust one measurement no further than a factor of four."""
+        """Learn from a stretch that took so many seconds; the estimate falls to a quarter at most,
+        in case the measurement was luck."""
         self._seconds = max(seconds / rounds, self._seconds / 4, 1e-9)

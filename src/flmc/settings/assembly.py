@@ -24,25 +24,47 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Problem:
-    """A model and an uplink, ready to be planned."""
+    """A model, an uplink and limits, ready to be planned."""
 
     model: Model
     uplink: Uplink
     limits: Limits
 
     def plan(self, settings: Settings, *, forecast: bool = True) -> Plan:
-        """The plan that the settings ask for."""
+        """The plan that the settings ask for.
+
+        Parameters
+        ----------
+        settings
+            The settings that the problem was assembled from.
+        forecast
+            Whether to predict what the chain will sample, and to look for warnings.
+        """
         return plan(
             self.model, self.uplink, self.limits, forecast=forecast, **planner_arguments(settings)
         )
 
     def what_if(self, settings: Settings, planned: Plan) -> WhatIf:
-        """What relaxing one constraint of a plan would bring."""
+        """What relaxing one constraint of a plan would bring.
+
+        Parameters
+        ----------
+        settings
+            The settings that the problem was assembled from.
+        planned
+            The plan that they gave.
+        """
         return what_if(planned, self.model, planner_arguments(settings))
 
 
 def planner_arguments(settings: Settings) -> dict[str, Any]:
-    """The keyword arguments of :func:`flmc.plan` in the settings."""
+    """The keyword arguments of :func:`flmc.plan` that settings decide, by name.
+
+    Parameters
+    ----------
+    settings
+        Checked settings.
+    """
     return {
         "num_rounds": settings.rounds,
         "num_burn_in": settings.burn_in,
@@ -57,13 +79,27 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
-    """Build what the settings describe; a model that was built before may be used again."""
+    """The model, uplink and limits that settings describe.
+
+    Parameters
+    ----------
+    settings
+        Checked settings; those that would have no effect are refused.
+    model
+        A model that was built before, to be used again; None: one is built.
+    """
     model = make_model(settings) if model is None else model
     return Problem(model, make_uplink(settings), make_limits(settings))
 
 
 def make_limits(settings: Settings) -> Limits:
-    """What limits the gain besides power."""
+    """What limits the gain besides power, from settings.
+
+    Parameters
+    ----------
+    settings
+        Checked settings.
+    """
     return Limits(
         epsilon=settings.epsilon,
         delta=settings.delta,
@@ -77,7 +113,14 @@ def make_limits(settings: Settings) -> Limits:
 
 
 def make_model(settings: Settings) -> Model:
-    """The paper's linear regression on synthetic data, or a model of the user's."""
+    """The paper's linear regression on synthetic data, or a model of the user's own.
+
+    Parameters
+    ----------
+    settings
+        Checked settings; ``model`` is `linear` or ``package.module:object``. What describes
+        synthetic data is refused beside a user's own model.
+    """
     if settings.model != "linear":
         _refuse(
             settings,
@@ -116,7 +159,13 @@ def make_model(settings: Settings) -> Model:
 
 
 def make_uplink(settings: Settings) -> Uplink:
-    """Digital, analog or ideal."""
+    """The digital, analog or ideal uplink that settings describe.
+
+    Parameters
+    ----------
+    settings
+        Checked settings; a link is refused for a scheme without bits.
+    """
     if settings.scheme != "digital":
         _refuse(
             settings,
@@ -141,6 +190,8 @@ def make_uplink(settings: Settings) -> Uplink:
 
 
 def _example_shrink(settings: Settings) -> float:
+    """What clipping examples leaves of the gradient: 1 without, a given number, or that of linear
+    regression."""
     if settings.example_clip is None:
         _refuse(settings, ("example_shrink",), "is for example_clip")
         return 1.0
@@ -155,7 +206,7 @@ def _example_shrink(settings: Settings) -> float:
 
 
 def _refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
-    """A setting that would be ignored is refused."""
+    """Refuse settings that were given but would be ignored."""
     given = [name for name in names if name in settings.model_fields_set]
     if given:
         raise InvalidSetting(
@@ -164,8 +215,14 @@ def _refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
 
 
 def make_link(settings: Settings) -> Link:
-    """The link, by its name and ``slope_parameter``, or with its parameter in its name
-    (``sigmoid:0.05``)."""
+    """The link by its name and ``slope_parameter``, or with its parameter in its name
+    (``sigmoid:0.05``).
+
+    Parameters
+    ----------
+    settings
+        Checked settings; a slope parameter is refused for a link that takes none.
+    """
     parameter, name = settings.slope_parameter, settings.link
     link: Link
     if parameter is None:
@@ -182,8 +239,16 @@ def make_link(settings: Settings) -> Link:
 
 
 def make_fading(value: str | float) -> Fading:
-    """A number is a constant path gain; else by name, or an object of the user's."""
+    """The fading: a number is a constant path gain; a word is a registered name or an object of the
+    user's own.
+
+    Parameters
+    ----------
+    value
+        A number, or text such as ``rayleigh:0.04`` or ``package.module:object``.
+    """
     fading: Fading
+    # From the command line a number arrives as text.
     if isinstance(value, str) and not _is_number(value):
         fading = FADINGS.build(value)
     else:
@@ -192,6 +257,7 @@ def make_fading(value: str | float) -> Fading:
 
 
 def _is_number(text: str) -> bool:
+    """Whether a text can be read as a number."""
     try:
         float(text)
     except ValueError:
@@ -200,8 +266,14 @@ def _is_number(text: str) -> bool:
 
 
 def suggest_settings(settings: Settings) -> Suggestion:
-    """Settings from public knowledge, for what was left open; refused where they are for another
-    problem."""
+    """Settings from public knowledge, for what was left open.
+
+    Parameters
+    ----------
+    settings
+        Settings of linear regression over the digital uplink with a sigmoid; others, and values for
+        what is to be suggested, are refused.
+    """
     if settings.scheme != "digital" or settings.link != "sigmoid":
         raise InvalidSetting(
             f"suggestions are for the digital scheme with a sigmoid, got {settings.scheme},"

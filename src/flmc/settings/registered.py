@@ -1,6 +1,7 @@
-"""The named things that flmc brings. To add one: implement it, and add its entry here.
+"""The named things that flmc brings, in one registry for each kind.
 
-Everything else (options, help, messages, tables of the documentation, contract tests) follows."""
+To add one: implement it, and add its entry here. Options, help, messages, tables of the
+documentation and contract tests follow."""
 
 from __future__ import annotations
 

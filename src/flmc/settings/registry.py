@@ -17,15 +17,37 @@ from flmc.base.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that a named thing takes: its name, its default (None: it must be given), and what
-    it means."""
+    """A number that a named thing takes.
+
+    Attributes
+    ----------
+    name
+        The keyword of what makes the thing.
+    default
+        Its value where none is given; None: it must be given.
+    help
+        What it means.
+    """
 
     name: str
     default: float | int | None
     help: str
 
     def read(self, what: str, text: str) -> float | int:
-        """The number in a text; a whole number stays one."""
+        """The number in a text; a whole number stays one.
+
+        Parameters
+        ----------
+        what
+            What takes the parameter, for the message.
+        text
+            What was written.
+
+        Raises
+        ------
+        InvalidSetting
+            If the text is not a number.
+        """
         try:
             return int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
@@ -36,8 +58,19 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """A named thing: what makes it from its parameters, or where that is to be found
-    (``module:object``)."""
+    """A named thing of a registry.
+
+    Attributes
+    ----------
+    name
+        How it is called.
+    make
+        What makes it from its parameters, or where that is to be found, ``module:object``.
+    help
+        One line for help and tables.
+    parameters
+        Numbers that it takes, in the order in which they are written.
+    """
 
     name: str
     make: Callable[..., Any] | str
@@ -46,7 +79,7 @@ class Entry:
 
     @property
     def spelling(self) -> str:
-        """How it is written, with the names of its parameters: ``random:COUNT``, or
+        """How the thing is written, with the names of its parameters: ``random:COUNT``, or
         ``rayleigh[:SCALE]`` where they have defaults."""
         names = ",".join(parameter.name.upper() for parameter in self.parameters)
         if not names:
@@ -56,7 +89,7 @@ class Entry:
 
     @property
     def maker(self) -> Callable[..., Any]:
-        """What makes it; imported only now if it was named."""
+        """The class or function that makes the thing; imported only now if it was named."""
         if not isinstance(self.make, str):
             return self.make
         module, _, name = self.make.partition(":")
@@ -64,7 +97,20 @@ class Entry:
         return found
 
     def build(self, *given: float | int | None, what: str = "") -> Any:
-        """The thing, with these parameters and the defaults of the rest."""
+        """The thing itself, with these parameters and the defaults of the rest.
+
+        Parameters
+        ----------
+        *given
+            Parameters in their order; None: the default.
+        what
+            What the thing is called in messages; empty: its name.
+
+        Raises
+        ------
+        InvalidSetting
+            If there are too many parameters, or one without default is missing.
+        """
         if len(given) > len(self.parameters):
             raise InvalidSetting(
                 f"{what or self.name} must be {self.spelling}, got {len(given)} parameters"
@@ -84,8 +130,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Registry:
-    """All things of one kind. ``setting`` is how the kind is called in settings, ``kind`` the class
-    of a user's own."""
+    """All named things of one kind.
+
+    Attributes
+    ----------
+    setting
+        How the kind is called in settings.
+    kind
+        The class of a user's own objects; None: there are none.
+    entries
+        The entries by name.
+    """
 
     setting: str
     kind: type[Any] | None
@@ -98,7 +153,18 @@ class Registry:
         return self.entries[name]
 
     def add(self, entry: Entry) -> None:
-        """Register one more."""
+        """Register one more thing.
+
+        Parameters
+        ----------
+        entry
+            The thing; its name must be new.
+
+        Raises
+        ------
+        ValueError
+            If its name is registered already.
+        """
         if entry.name in self.entries:
             raise ValueError(f"{entry.name} is registered already")
         self.entries[entry.name] = entry
@@ -110,12 +176,23 @@ class Registry:
 
     @property
     def choices(self) -> str:
-        """What may be written, in words."""
+        """All that may be written for this setting, in words."""
         own = ["package.module:object"] if self.kind is not None else []
         return ", ".join([*(entry.spelling for entry in self), *own])
 
     def check_name(self, name: str) -> str:
-        """Refuse a name that is not registered."""
+        """Return a name that is registered, and refuse any other.
+
+        Parameters
+        ----------
+        name
+            What was written.
+
+        Raises
+        ------
+        InvalidSetting
+            If no thing has this name.
+        """
         if name not in self.entries:
             raise InvalidSetting(
                 f"{self.setting} must be one of {', '.join(self.names)}; got {name!r}"
@@ -123,8 +200,19 @@ class Registry:
         return name
 
     def build(self, text: str) -> Any:
-        """The thing that is written ``name``, ``name:PARAMETER,...`` or
-        ``package.module:object``."""
+        """The thing that is written ``name``, ``name:PARAMETER,...`` or ``package.module:object``.
+
+        Parameters
+        ----------
+        text
+            What was written.
+
+        Raises
+        ------
+        InvalidSetting
+            If nothing has this name, its parameters are wrong, or a user's own object cannot be
+            loaded.
+        """
         name, colon, rest = text.partition(":")
         if name not in self.entries:
             if self.kind is None:
@@ -144,8 +232,19 @@ class Registry:
         return entry.build(*numbers, what=what)
 
     def load(self, path: str) -> Any:
-        """A user's own object at ``package.module:object``, searched from the current directory
-        too; a class or function is called without arguments."""
+        """A user's own object at ``package.module:object``.
+
+        Parameters
+        ----------
+        path
+            Where the object is; modules are searched from the current directory too. A class or
+            function is called without arguments.
+
+        Raises
+        ------
+        InvalidSetting
+            If it cannot be imported or made, or is not of this registry's kind.
+        """
         module_name, colon, name = path.partition(":")
         if not colon or not module_name or not name or self.kind is None:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")
@@ -155,7 +254,7 @@ class Registry:
             found: Any = importlib.import_module(module_name)
             for part in name.split("."):
                 found = getattr(found, part)
-            if not isinstance(found, self.kind):
+            if not isinstance(found, self.kind):  # a class, or a function that makes one
                 found = found()
         except TypeError as error:
             hint = (

@@ -33,7 +33,13 @@ def _defaults(registry: Registry) -> str:
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """The words that a setting may be, where there are only some; for help."""
+    """The words that a setting may be, for help; empty where it is not one of a few words.
+
+    Parameters
+    ----------
+    name
+        Name of a setting.
+    """
     field = Settings.model_fields[name]
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)
@@ -42,7 +48,7 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 class Settings(BaseModel):
-    """Everything a plan or a run can be told."""
+    """Everything that a plan or a run can be told, with the paper's experiment as defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -117,12 +123,23 @@ class Settings(BaseModel):
 
     @property
     def num_chains(self) -> int:
-        """Chains per data set."""
+        """Chains per data set: as given, else 200 in all, but at least 1."""
         return max(1, 200 // self.experiments) if self.chains is None else self.chains
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, not yet checked."""
+    """The settings in a TOML file, not yet checked.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    InvalidSetting
+        If the file cannot be read, or is not valid TOML.
+    """
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
@@ -135,7 +152,21 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
-    """Checked settings: an option beats the file, the file beats the default."""
+    """Checked settings: an option beats the file, the file beats the default.
+
+    Parameters
+    ----------
+    file
+        Settings from a file, by name.
+    options
+        Settings from the command line, by name; text is read as the type of the setting.
+
+    Raises
+    ------
+    InvalidSetting
+        If a name is unknown or a value out of bounds; the message gives the bound and the value.
+    """
+    # Python counts True as 1, so the schema would take it for a number.
     for name, value in file.items():
         if isinstance(value, bool):
             raise InvalidSetting(f"{name} must be a number or a word, got {value}")
@@ -146,7 +177,13 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
 
 
 def unknown_setting(name: str) -> str:
-    """With the names that are most like it, or all."""
+    """A message for a name that is no setting, with the names that are most like it, or all.
+
+    Parameters
+    ----------
+    name
+        What was written.
+    """
     near = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, n=3)
     known = (
         f"is it {' or '.join(near)}?" if near else f"known are {', '.join(Settings.model_fields)}"
@@ -155,7 +192,7 @@ def unknown_setting(name: str) -> str:
 
 
 def _one_line(error: ValidationError) -> str:
-    """The first problem, with the bound and the value."""
+    """The first problem of a validation, with the bound and the value."""
     problems = error.errors(include_url=False)
     first = problems[0]
     name = str(first["loc"][0])
@@ -170,7 +207,7 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
-    """In words, what a pydantic error of this kind asks for."""
+    """What a pydantic error of this kind asks for, as the end of "... must be"."""
     if kind == "greater_than":
         return "positive" if context["gt"] == 0 else f"above {context['gt']:g}"
     if kind == "value_error":

@@ -1,6 +1,6 @@
 """Figures: how every picture of flmc begins, looks and is saved.
 
-Every function draws into Axes that it is given, so that a user can add a curve of her own."""
+Every function draws into Axes that it is given, so that users can add curves of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+"""Okabe and Ito's palette, whose colours colour-blind readers can tell apart."""
 
 
 def new_figure(
@@ -32,12 +32,42 @@ def new_figure(
     layout: Literal["constrained"] | None = "constrained",
     **settings: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """Axes row by row, without a window; needs the extra `plot`."""
+    """A new figure without a window, and its Axes row by row; needs the extra `plot`.
+
+    Parameters
+    ----------
+    columns, rows
+        Number of Axes beside and below each other.
+    width, height
+        Size of each of the Axes, in inches.
+    layout
+        How Matplotlib finds the margins; None: they are set by the caller, which is faster.
+    **settings
+        Further arguments of Matplotlib's ``Figure.subplots``.
+
+    Returns
+    -------
+    tuple of Figure and list of Axes
+        The figure, which has a canvas to be saved from.
+
+    Raises
+    ------
+    MissingExtra
+        If Matplotlib is not installed.
+
+    Examples
+    --------
+    >>> from flmc.views.figures import new_figure
+    >>> figure, (left, right) = new_figure(columns=2, sharey=True)
+    >>> left.get_ylim() == right.get_ylim()
+    True
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtra("pictures need matplotlib: pip install 'flmc[plot]'") from error
+    # Not by pyplot, which keeps every figure in memory and may open a window.
     figure = Figure(figsize=(columns * width, rows * height), layout=layout)
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).flat)
@@ -50,9 +80,33 @@ def draw_curves(
     curves: Sequence[str],
     styles: Mapping[str, Any] | None = None,
 ) -> None:
-    """Curves of a table with shaded standard errors, on a logarithmic axis if they span more than a
-    factor of three; rows have ``curve``, ``x``, the value and its standard error, named ``value``
-    and ``value_se``."""
+    """Draw curves of a table with shaded standard errors.
+
+    The y axis becomes logarithmic if the values span more than a factor of three.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    rows
+        The table: rows with ``curve`` (a name), ``x``, the value and its standard error. Numbers
+        may be text, as read from CSV.
+    value
+        Name of the column to draw; the standard error is in ``value + "_se"``.
+    curves
+        Names of the curves to draw, in the order of the legend.
+    styles
+        Arguments of Matplotlib's ``plot`` for some curves, by name; they beat the usual style.
+
+    Examples
+    --------
+    >>> from flmc.views.figures import draw_curves, new_figure
+    >>> rows = [{"curve": "a", "x": x, "mse": 10.0**x, "mse_se": 0.1} for x in range(3)]
+    >>> figure, (axes,) = new_figure(columns=1)
+    >>> draw_curves(axes, rows, "mse", ["a"])
+    >>> axes.get_yscale()
+    'log'
+    """
     shade = 0.25 if len(curves) < 5 else 0.1
     for index, name in enumerate(curves):
         points = sorted(
@@ -63,9 +117,8 @@ def draw_curves(
         if not points:
             continue
         x, y, se = np.array(points).T
-        below = 0.35 * min(
-            len(curves) - 1 - index, 4
-        )  # thicker, so that an equal curve above does not hide it
+        # The earlier a curve is drawn, the thicker: an equal curve above does not hide it.
+        below = 0.35 * min(len(curves) - 1 - index, 4)
         style = {
             "color": COLOURS[index % len(COLOURS)],
             "marker": "os^Dv"[index % 5],
@@ -83,13 +136,14 @@ def draw_curves(
 
 
 def _make_logarithmic(axes: Axes) -> None:
-    """Labels in plain numbers; at 2 and 5 too where there are few powers of ten. (Nine small ticks
-    for each power would take as long to draw as all the rest.)"""
+    """Make the y axis logarithmic, with labels in plain numbers; at 2 and 5 too where there are few
+    powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    # Two small ticks for each power of ten: the usual nine take as long to draw as all the rest.
     axes.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axes.yaxis.set_minor_formatter(
         axes.yaxis.get_major_formatter() if high < 30 * low else NullFormatter()
@@ -103,8 +157,22 @@ def draw_mse(
     trace: float,
     **settings: Any,
 ) -> None:
-    """Mean squared error in the paper's axes; the dotted line is what exact posterior samples
-    have."""
+    """Draw the mean squared error in the paper's axes, with a dotted line where exact posterior
+    samples are.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    rows
+        The table: rows with ``curve``, ``x``, ``mse`` and ``mse_se``.
+    curves
+        Names of the curves to draw.
+    trace
+        trace(Sigma), the MSE of exact posterior samples.
+    **settings
+        ``styles``, as for :func:`draw_curves`.
+    """
     draw_curves(axes, rows, "mse", curves, **settings)
     axes.axhline(trace, color="0.4", linestyle=":", linewidth=1, label="exact samples")
     axes.set_ylabel("MSE")
@@ -113,14 +181,40 @@ def draw_mse(
 def draw_variance_ratio(
     axes: Axes, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], **settings: Any
 ) -> None:
-    """Variance of the samples over the posterior's; 1 is right."""
+    """Draw the variance of the samples over the posterior's, with a dotted line at 1, which is
+    right.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    rows
+        The table: rows with ``curve``, ``x``, ``variance_ratio`` and ``variance_ratio_se``.
+    curves
+        Names of the curves to draw.
+    **settings
+        ``styles``, as for :func:`draw_curves`.
+    """
     draw_curves(axes, rows, "variance_ratio", curves, **settings)
     axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
     axes.set_ylabel("variance ratio")
 
 
 def write_png(figure: Figure, path: Path) -> Path | None:
-    """A picture that cannot be written is no reason to lose a result."""
+    """Save a figure as PNG. If that fails, warn and go on: a picture is no reason to lose a result.
+
+    Parameters
+    ----------
+    figure
+        What to save.
+    path
+        The file.
+
+    Returns
+    -------
+    Path or None
+        The file; None if it could not be written.
+    """
     try:
         write_atomically(path, lambda stream: figure.savefig(stream, dpi=160, format="png"))
     except OSError as error:
@@ -130,8 +224,23 @@ def write_png(figure: Figure, path: Path) -> Path | None:
 
 
 def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
-    """Save a picture as PNG and as PDF; returns the name of the PNG."""
+    """Save a figure as PNG and as PDF.
+
+    Parameters
+    ----------
+    figure
+        What to save.
+    out
+        The directory.
+    name
+        Name of the files, without their endings.
+
+    Returns
+    -------
+    str
+        Name of the PNG.
+    """
     figure.savefig(out / f"{name}.png", dpi=160)
-    figure.set_layout_engine("none")  # the layout is found
+    figure.set_layout_engine("none")  # saving the PNG has found the layout; once is enough
     figure.savefig(out / f"{name}.pdf")
     return f"{name}.png"

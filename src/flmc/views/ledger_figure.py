@@ -1,4 +1,4 @@
-"""What a run has spent, against the round."""
+"""The figure of what a run has spent, against the round."""
 
 from __future__ import annotations
 
@@ -12,8 +12,20 @@ from flmc.views.figures import COLOURS, new_figure, write_png
 
 
 def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
-    """``ledger.png`` in ``out``: epsilon spent against round; None without matplotlib or a
-    bound."""
+    """Write ``ledger.png``: epsilon spent against round, with the run's budget if it has one.
+
+    Parameters
+    ----------
+    curve
+        What was spent.
+    out
+        The directory.
+
+    Returns
+    -------
+    Path or None
+        The file; None without Matplotlib, if epsilon is not bounded, or if it could not be written.
+    """
     if not np.isfinite([epsilon for _, epsilon in curve.points]).all():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Draws of two entries against the exact posterior."""
+"""The figure of the draws of two entries against the exact posterior."""
 
 from __future__ import annotations
 
@@ -18,8 +18,32 @@ if TYPE_CHECKING:
 def draw_posterior(
     axes: Axes, result: Result, posterior: Gaussian, entries: tuple[int, int] = (0, 1)
 ) -> None:
-    """Draws of two entries of the first data set, their two-sigma ellipse, and the exact
-    posterior's."""
+    """Draw two entries of the first data set's draws, their two-sigma ellipse, and that of the
+    exact posterior.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    result
+        A run that kept its draws; about 2000 of them are shown.
+    posterior
+        The exact posterior, as ``model.posterior``.
+    entries
+        The two entries of theta, counted from 0.
+
+    Examples
+    --------
+    >>> from flmc.views.figures import new_figure
+    >>> from flmc.views.posterior_figure import draw_posterior
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
+    >>> result = flmc.run(plan, model, chains=10, engine="numpy")
+    >>> figure, (axes,) = new_figure(columns=1)
+    >>> draw_posterior(axes, result, model.posterior)
+    >>> [line.get_label() for line in axes.lines]
+    ['draws', 'draws, 2 sigma', 'exact posterior, 2 sigma']
+    """
     draws = result.draws[: result.num_chains].reshape(-1, result.plan.dim)[:, entries]
     shown = draws[:: max(1, len(draws) // 2000)]
     axes.plot(
@@ -37,7 +61,7 @@ def draw_posterior(
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:
-    """Points at Mahalanobis distance 2, (2, point)."""
+    """Points at Mahalanobis distance 2 from the mean, (2, point)."""
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     return np.asarray(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle)

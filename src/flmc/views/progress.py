@@ -1,4 +1,4 @@
-"""How far long work is: bars on standard error, if that is a terminal."""
+"""Progress of long work: bars on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 @contextmanager
 def show_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar with the time left on standard error, if that is a terminal and the work takes longer
-    than a second."""
+    """Show a bar with the time left on standard error, if that is a terminal and the work takes
+    longer than a second.
+
+    Parameters
+    ----------
+    what
+        What is being done, beside the bar.
+
+    Yields
+    ------
+    callable
+        To be called with the finished fraction.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn(what),
@@ -38,8 +49,9 @@ def show_progress(what: str) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
-    """A bar with the time left for each stage of long work, on standard error, if that is a
-    terminal."""
+    """Show a bar with the time left for each stage of long work, on standard error, if that is a
+    terminal. Gives a function that begins a stage and returns what its finished fraction is
+    reported to."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -1,5 +1,4 @@
-"""The results of a reproduction on disk: CSV, pictures, and one report as Markdown and as
-self-contained HTML."""
+"""Reports on disk, as Markdown and as self-contained HTML, from the same blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +17,15 @@ Block = tuple[str, Any]
 
 
 def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
-    """Markdown beside the pictures."""
+    """Write a report as Markdown; its pictures lie beside it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    blocks
+        What the report consists of, in order.
+    """
     parts = []
     for kind, content in blocks:
         if kind in ("title", "heading"):
@@ -48,7 +55,15 @@ figure{margin:1rem 0}figcaption{font-size:13px;color:#555}"""
 
 
 def write_html(path: Path, blocks: Sequence[Block]) -> None:
-    """One file that needs no other: pictures are inside."""
+    """Write a report as one HTML file that needs no other: pictures are inside.
+
+    Parameters
+    ----------
+    path
+        The file; pictures are read from its directory.
+    blocks
+        What the report consists of, in order.
+    """
     parts = []
     for kind, content in blocks:
         if kind in ("title", "heading"):

@@ -1,4 +1,4 @@
-"""A sweep against the number that varies most."""
+"""The figure of a sweep against the number that varies most."""
 
 from __future__ import annotations
 
@@ -16,12 +16,26 @@ SWEPT = (
     ("epsilon_run", "epsilon of the run"),
     ("temperature", "temperature"),
 )
-"""What a sweep is drawn of, as far as it was measured."""
+"""Columns that a sweep is drawn of, as far as they were measured and vary, and their labels."""
 
 
 def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
-    """``sweep.png`` in ``out``: against the numeric setting with most values, one curve for each
-    choice of the others; None where there is nothing to draw, or no matplotlib."""
+    """Write ``sweep.png``: results against the numeric setting with most values, one curve for each
+    choice of the other settings.
+
+    Parameters
+    ----------
+    done
+        A sweep; points that failed are left out.
+    out
+        The directory.
+
+    Returns
+    -------
+    Path or None
+        The file; None where there is nothing to draw, without Matplotlib, or if it could not be
+        written.
+    """
     rows = [row for row in done.rows if row["error"] is None]
     numeric = {
         name: values
@@ -64,13 +78,14 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
 
 
 AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
+"""Labels of settings that are more than their names."""
 
 
 def _styles_of(
     rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """A colour for each value of the first setting, a line and a marker for each choice of the
-    rest."""
+    """A colour for each value of the first other setting, a line and a marker for each choice of
+    the rest."""
     if len(others) < 2:
         return {}
     colours = list(dict.fromkeys(row[others[0]] for row in rows))
@@ -87,13 +102,13 @@ def _styles_of(
 
 
 def _varies(values: Sequence[float | None]) -> bool:
-    """Whether there is something to see, beyond rounding."""
+    """Whether values differ by more than rounding."""
     known = [value for value in values if value is not None]
     return bool(known) and max(known) - min(known) > 1e-6 * abs(max(known))
 
 
 def _curve(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The values of these settings, in words."""
+    """Name of a curve: the values of these settings, in words."""
     values = {
         name: f"{row[name]:g}" if isinstance(row[name], float) else row[name] for name in names
     }

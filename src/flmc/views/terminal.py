@@ -18,7 +18,13 @@ _STYLES: dict[Severity, str] = {
 
 
 def show(*things: Listing | Grid | str) -> None:
-    """Listings, grids and lines on standard output, with an empty line between them."""
+    """Print listings, grids and lines to standard output, with an empty line between them.
+
+    Parameters
+    ----------
+    *things
+        What to print, in order.
+    """
     console = Console()
     for index, thing in enumerate(things):
         if index:
@@ -35,14 +41,26 @@ keep."""
 
 
 def render(thing: Listing | Grid | str) -> RenderableType:
-    """What rich prints."""
+    """A listing, a grid or a line as rich prints it.
+
+    Parameters
+    ----------
+    thing
+        What to print.
+    """
     if isinstance(thing, str):
         return Text(thing)
     return render_listing(thing) if isinstance(thing, Listing) else render_grid(thing)
 
 
 def render_listing(listing: Listing) -> RenderableType:
-    """A title, then label and value side by side; colours say how much a row matters."""
+    """A title, then label and value side by side; colours say how much a row matters.
+
+    Parameters
+    ----------
+    listing
+        Rows under a title.
+    """
     table = Table(
         show_header=False, box=None, padding=(0, 2, 0, 0), title=listing.title, title_justify="left"
     )
@@ -54,7 +72,13 @@ def render_listing(listing: Listing) -> RenderableType:
 
 
 def render_grid(grid: Grid) -> RenderableType:
-    """A table with its header, and the notes below."""
+    """A table with its header, and the notes below.
+
+    Parameters
+    ----------
+    grid
+        Cells under a header.
+    """
     table = Table(
         title=grid.title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -66,5 +90,6 @@ def render_grid(grid: Grid) -> RenderableType:
 
 
 def _note(row: Row) -> Text:
+    """A note below a grid, coloured by how much it matters."""
     text = f"{row.label}: {row.text}" if row.label else row.text
     return Text(text, style=_STYLES[row.severity])

@@ -23,11 +23,12 @@ from flmc.uplink.uplink import Uplink
 SNR_DB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 KEPT = 100
+"""Rounds that are kept after burn-in."""
 
 
 @dataclass(frozen=True)
 class BeyondRow:
-    """One scheme at one SNR and budget."""
+    """What was measured of one scheme at one SNR and one privacy budget."""
 
     sweep: str
     x: float
@@ -46,12 +47,21 @@ class BeyondRow:
     epsilon_run: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For a table."""
+        """The row by the names of its columns, for a table."""
         return asdict(self)
 
 
 def contestants(snr_db: float, epsilon: float, delta: float) -> dict[str, tuple[Uplink, Limits]]:
-    """The paper's two schemes with its limits, and ours."""
+    """The schemes that are compared, by name: the paper's two with its limits, and ours, each an
+    uplink with limits.
+
+    Parameters
+    ----------
+    snr_db
+        SNR at the transmitter, in dB.
+    epsilon, delta
+        Privacy budget of one round.
+    """
     paper = Limits(epsilon=epsilon, delta=delta, privacy="paper", langevin="paper")
     ours = Limits(epsilon=epsilon, delta=delta, privacy="tail")
     return {
@@ -72,11 +82,30 @@ def compare_beyond(
     every: int = 1,
     progress: Progress | None = None,
 ) -> list[BeyondRow]:
-    """Over SNR at epsilon 5, and over epsilon at 25 dB; delta 0.01 a round. ``every`` leaves out
-    points, for a preview.
+    """Compare all schemes over SNR at epsilon 5, and over epsilon at 25 dB; delta is 0.01 per
+    round.
 
     The effective step and the rounds are those of the calibrated digital scheme with the sigmoid at
-    each point."""
+    each point.
+
+    Parameters
+    ----------
+    model
+        Linear regression on some data sets.
+    seed, chains
+        Of all randomness, and chains of every data set.
+    engine
+        What simulates.
+    every
+        Take only every so-many-th point, for a preview.
+    progress
+        Called with the finished fraction now and then.
+
+    Returns
+    -------
+    list of BeyondRow
+        A row for each point and scheme.
+    """
     cases = [("snr_db", snr_db, snr_db, 5.0) for snr_db in SNR_DB[every - 1 :: every]]
     cases += [("epsilon", eps, 25.0, eps) for eps in EPSILONS[every - 1 :: every]]
     rows = []
@@ -85,6 +114,7 @@ def compare_beyond(
             model, Digital(snr_db=snr_db), Limits(epsilon=epsilon, privacy="tail"), forecast=False
         )
         effective = reference.effective_step_size or math.nan
+        # A tenth more than the planner thinks necessary, and never less than the paper.
         burn_in = max(200, int(1.1 * (reference.rounds_needed or 200)))
         for name, (uplink, limits) in contestants(snr_db, epsilon, 0.01).items():
             step = effective / uplink.slope
@@ -105,6 +135,7 @@ def compare_beyond(
 
 
 def _row(place: tuple[str, float, str], result: Result) -> BeyondRow:
+    """The row of one scheme, from its result."""
     planned, metrics = result.plan, result.metrics
     if metrics is None or planned.round_cost is None or planned.run_cost is None:
         raise AssertionError("linear regression has metrics, digital and analog have costs")
@@ -123,8 +154,14 @@ def _row(place: tuple[str, float, str], result: Result) -> BeyondRow:
 
 
 def power_gained_db(epsilon: float = 5.0, delta: float = 0.01) -> float:
-    """How much more transmit power the exact pair allows than the paper's bound, by the paper's own
-    criterion."""
+    """How much more transmit power, in dB, the exact worst-case pair allows than the paper's bound,
+    by the paper's own criterion.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Privacy budget of one round.
+    """
     unit = Digital().privacy_event([(1.0, 5)])
     exact, printed = (
         unit.allowed_gain(epsilon, delta, criterion, 20) for criterion in ("tail", "paper")

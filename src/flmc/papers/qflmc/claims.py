@@ -34,17 +34,17 @@ class Verdict:
     statistic: str
     value: str
     holds: bool | None
-    """None where the experiments do not decide."""
+    """Whether the claim holds; None where the experiments do not decide."""
 
     @property
     def word(self) -> str:
-        """For a table."""
+        """The verdict as a word for a table."""
         return "undecided" if self.holds is None else "holds" if self.holds else "fails"
 
 
 @lru_cache(maxsize=16)
 def _quantile(count: int) -> float:
-    """Student's, of the mean of ``count`` values: 99 %, two-sided."""
+    """Student's two-sided 99 % quantile for the mean of ``count`` values."""
     from scipy.special import stdtrit  # takes as long to import as a plan to make
 
     return float(stdtrit(count - 1, 0.995))
@@ -52,7 +52,7 @@ def _quantile(count: int) -> float:
 
 def paired(first: Array, second: Array) -> Array:
     """Ratio of mean errors (..., experiment) with the ends of its 99 % interval, (..., 3), from the
-    paired differences: experiments are pairs."""
+    paired differences: both were measured on the same experiments."""
     difference, scale = first - second, second.mean(axis=-1)
     count = difference.shape[-1]
     half = _quantile(count) * difference.std(axis=-1, ddof=1) / math.sqrt(count) / scale
@@ -61,8 +61,8 @@ def paired(first: Array, second: Array) -> Array:
 
 
 def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
-    """Whether ours is smaller at every point (point, experiment), and the ratio that speaks most
-    against it."""
+    """Whether the errors ``ours`` are smaller at every point (point, experiment), None if
+    undecided; and the ratio that speaks most against it, with its interval."""
     ratios = paired(ours, theirs)
     lost = bool((ratios[:, 1] >= 1).any())
     worst = ratios[np.argmax(ratios[:, 1 if lost else 2])]
@@ -75,7 +75,7 @@ def _interval(values: Array) -> str:
 
 
 def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
-    """Where the sign of the difference of mean errors changes."""
+    """Where the difference of mean errors (point, experiment) changes its sign, in words."""
     sign = np.sign(ours.mean(axis=1) - theirs.mean(axis=1))
     changes = [
         f"{x[i]:g} to {x[i + 1]:g}{unit}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0
@@ -86,17 +86,16 @@ def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
 
 
 def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
-    """Smallest x from which the mean error falls no further, by more than 1 % and significantly, up
-    to the last x; and the ends of its 99 % interval."""
+    """Smallest x at which the mean error is less than 1 % above that at the last x, or not
+    significantly above it; and the ends of its 99 % interval."""
     ratio, low, _ = paired(errors, errors[-1:]).T
-    found = x[
-        np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))
-    ]  # the last point does not differ from itself
+    # argmax finds the first True; there is one, because the last point does not differ from itself.
+    found = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]
     return float(found), *_bootstrap_saturation(x, errors)
 
 
 def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
-    """99 % interval of the same over resampled experiments, by the mean errors alone."""
+    """99 % interval of the saturation over resampled experiments, by mean errors alone."""
     means = errors @ _resampling(errors.shape[1])
     found = x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1], axis=0)]
     low, high = np.quantile(found, [0.005, 0.995], method="nearest")
@@ -105,14 +104,14 @@ def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
 
 @lru_cache(maxsize=4)
 def _resampling(count: int) -> Array:
-    """How much each experiment weighs in each resample, (experiment, resample)."""
+    """Weight of each experiment in each resample, (experiment, resample)."""
     drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
     return np.ascontiguousarray(drawn.T / count)
 
 
 @lru_cache(maxsize=1)
 def finite_loss() -> Verdict:
-    """Of one round at 80 dB, where the noise has all but gone."""
+    """The claim on the privacy loss of one round at 80 dB, where the noise has all but gone."""
     gain = 10.0**4
     digital = Digital().privacy_event([(gain, 5)]).epsilon(0.01)
     analog = Analog().privacy_event([(gain, 5)]).epsilon(0.01)
@@ -126,7 +125,7 @@ def finite_loss() -> Verdict:
 
 
 def above_the_crossing(curves: CurveSet) -> Verdict:
-    """Figure 2, SNR above 17.5 dB."""
+    """The claim of figure 2 on SNR above 17.5 dB: digital has the smaller error."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
     return Verdict(
@@ -139,7 +138,7 @@ def above_the_crossing(curves: CurveSet) -> Verdict:
 
 
 def below_the_crossing(curves: CurveSet) -> Verdict:
-    """Figure 2, SNR below 17.5 dB."""
+    """The claim of figure 2 on SNR below 17.5 dB: analog has the smaller error."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
     return Verdict(
@@ -152,6 +151,7 @@ def below_the_crossing(curves: CurveSet) -> Verdict:
 
 
 def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
+    """The claim of figure 3 that a scheme's error falls until a certain epsilon."""
     x, errors = curves[scheme]
     found, low, high = saturation(x, errors)
     neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
@@ -166,7 +166,7 @@ def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
 
 
 def strict_privacy(curves: CurveSet) -> Verdict:
-    """Figure 3, epsilon at most 7.5."""
+    """The claim of figure 3 on epsilon up to 7.5: digital has the smaller error."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
     return Verdict(
@@ -179,7 +179,7 @@ def strict_privacy(curves: CurveSet) -> Verdict:
 
 
 def small_slope_first(curves: CurveSet) -> Verdict:
-    """Figure 4, epsilon below 2."""
+    """The claim of figure 4 on epsilon below 2: the smallest slope has the smallest error."""
     x, small = curves["a = 0.01"]
     strict = x < 2
     results = [
@@ -196,13 +196,14 @@ def small_slope_first(curves: CurveSet) -> Verdict:
 
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    """Fails if one does; else it is undecided if one is."""
+    """False if one verdict is; else None (undecided) if one is; else True."""
     found = set(verdicts)
     return False if False in found else None if None in found else True
 
 
 def larger_slopes_later(curves: CurveSet) -> Verdict:
-    """Figure 4: every larger slope overtakes 0.01 for good, and the largest is best at last."""
+    """The claim of figure 4 that larger slopes overtake 0.01 for good; the largest is best at
+    last."""
     names = list(curves)
     x, small = curves[names[0]]
     overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
@@ -236,13 +237,14 @@ def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
 
 
 def _both(curves: CurveSet) -> tuple[Array, Array, Array]:
+    """The x of a figure, and the errors of its digital and analog curves."""
     x, digital = curves["digital"]
     return x, digital, curves["analog"][1]
 
 
 class Claim(NamedTuple):
-    """What decides it: the number of the figure, if one does, and the curves that it depends on
-    (none named: all)."""
+    """How a claim is judged: the number of the figure that decides it, if one does, the function,
+    and the curves that it depends on (none named: all)."""
 
     figure: str
     judge: Callable[[CurveSet], Verdict]
@@ -264,19 +266,19 @@ CLAIMS = {
 
 
 def judge(figures: Figures) -> dict[str, Verdict]:
-    """All claims whose figures are there."""
+    """Verdicts on all claims whose figures are there, by name."""
     return Judge()(figures)
 
 
 class Judge:
-    """Judges many sets of figures; where a claim's curves are the very same objects as before, so
-    is its verdict."""
+    """Judges many sets of figures; a claim whose curves are the same objects as before keeps its
+    verdict."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[CurveSet, Verdict]] = {}
 
     def __call__(self, figures: Figures) -> dict[str, Verdict]:
-        """All claims whose figures are there."""
+        """Verdicts on all claims whose figures are there, by name."""
         present = {
             name: figures.get(claim.figure) if claim.figure else {}
             for name, claim in CLAIMS.items()
@@ -292,8 +294,6 @@ class Judge:
         used = {curve: curves[curve] for curve in claim.curves or curves}
         key = (name, *((curve, id(values)) for curve, values in used.items()))
         if key not in self._known:
-            self._known[key] = (
-                used,
-                claim.judge(used),
-            )  # with the curves, so that their identities stay theirs
+            # Kept with the curves: an object that lives keeps its id, so the key stays unique.
+            self._known[key] = (used, claim.judge(used))
         return self._known[key][1]

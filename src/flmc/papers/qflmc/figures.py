@@ -22,11 +22,24 @@ SCHEME_STYLES = {
     "digital without DP": {"color": COLOURS[0], "marker": "", "linestyle": "--", "linewidth": 1.5},
     "analog without DP": {"color": COLOURS[1], "marker": "", "linestyle": "--", "linewidth": 1.5},
 }
+"""How the curves of figures 2 and 3 look."""
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Every picture of a reproduction, from its CSV, as PNG and PDF; returns the PNG names and
-    captions."""
+    """Draw every picture of a reproduction from its CSV, as PNG and PDF.
+
+    Parameters
+    ----------
+    study
+        What was measured: which figures there are.
+    out
+        The directory with the CSV, where the pictures go.
+
+    Returns
+    -------
+    list of tuple of str and str
+        Name of the PNG, and caption, of every picture.
+    """
     drawn = []
     points = read_table(out / "points.csv") if study.figures else []
     labels = {"2": "SNR [dB]", "3": "epsilon", "4": "epsilon"}
@@ -38,8 +51,8 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
             curves = list(dict.fromkeys(row["curve"] for row in rows))
             styles = SCHEME_STYLES if number != "4" else None
             figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
-            # All these pictures have the same shape: margins once and for all, for finding them
-            # takes half of the time.
+            # All these pictures have the same shape, so their margins are written down: to find
+            # them for every picture would take half of the time.
             figure.subplots_adjust(left=0.125, right=0.975, bottom=0.165, top=0.9, wspace=0.36)
             draw_mse(left, rows, curves, study.trace, styles=styles)
             draw_variance_ratio(right, rows, curves, styles=styles)
@@ -68,6 +81,7 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
 
 
 def _draw_beyond(out: Path) -> str:
+    """Draw the comparison beyond the paper; returns the name of the PNG."""
     figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.6)
     table = read_table(out / "beyond.csv")
     names = list(dict.fromkeys(row["scheme"] for row in table))

@@ -27,7 +27,17 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Point:
-    """Where a figure has a point: which reading, which curve, which x."""
+    """A point of a figure, before it is measured.
+
+    Attributes
+    ----------
+    figure, reading, curve, x
+        Number of the figure, reading of the text, name of the curve, and place on the x axis.
+    uplink
+        The uplink that is planned and run there.
+    epsilon
+        Privacy budget of a round; None: without privacy.
+    """
 
     figure: str
     reading: Reading
@@ -39,7 +49,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Row:
-    """A measured point, as in the CSV."""
+    """A measured point, as it stands in the CSV."""
 
     figure: str
     reading: str
@@ -57,12 +67,18 @@ class Row:
     experiments: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For a table."""
+        """The row by the names of its columns, for a table."""
         return asdict(self)
 
 
 def points_of(figure: str) -> Iterator[Point]:
-    """All points of a figure of the paper, by number."""
+    """All points of a figure of the paper, under every reading.
+
+    Parameters
+    ----------
+    figure
+        Number of the figure: "2", "3" or "4".
+    """
     for reading in readings.READINGS:
         if figure == "2":
             epsilon = readings.EPSILON_OF_SNR_FIGURE
@@ -92,44 +108,90 @@ def points_of(figure: str) -> Iterator[Point]:
 
 @dataclass
 class Curves:
-    """Errors (point, experiment) by figure, reading and curve, beside the rows of the table."""
+    """Everything that was measured for the figures.
+
+    Attributes
+    ----------
+    rows
+        The rows of the table.
+    errors
+        By figure, reading and curve: for every x the errors of all experiments, (experiment).
+    """
 
     rows: list[Row] = field(default_factory=list)
     errors: dict[tuple[str, str, str], dict[float, Array]] = field(default_factory=dict)
 
     def add(self, row: Row, errors: Array) -> None:
-        """One more point."""
+        """Add one more point.
+
+        Parameters
+        ----------
+        row
+            What the table says of it.
+        errors
+            Mean squared error of every experiment, (experiment).
+        """
         self.rows.append(row)
         self.errors.setdefault((row.figure, row.reading, row.curve), {})[row.x] = errors
 
     def curve(self, figure: str, reading: str, name: str) -> tuple[Array, Array]:
-        """x (point) and errors (point, experiment) of one curve."""
+        """The points x (point) of one curve, and their errors (point, experiment).
+
+        Parameters
+        ----------
+        figure, reading, name
+            Number of the figure, name of the reading, and name of the curve.
+        """
         found = self.errors[figure, reading, name]
         return np.array(list(found)), np.stack(list(found.values()))
 
 
 class Laboratory:
     """Runs plans on one set of data sets with one seed; a plan that was run before is not run
-    again."""
+    again.
+
+    Parameters
+    ----------
+    model
+        Linear regression on all experiments.
+    seed
+        Of all randomness, the same for all plans: experiments can be compared in pairs.
+    engine
+        What simulates.
+    """
 
     def __init__(self, model: LinearGaussian, seed: int, engine: str = "auto") -> None:
         self.model, self.seed, self.engine = model, seed, engine
         self._done: dict[str, Moments] = {}
 
     def plan(self, point: Point) -> Plan:
-        """As the reading says."""
+        """The plan of a point, with the limits and the step of its reading.
+
+        Parameters
+        ----------
+        point
+            Where a figure has a point.
+        """
         step = PAPER_STEP_SIZES[point.uplink.scheme] if point.reading.paper_steps else "auto"
         limits = point.reading.limits(point.epsilon, readings.DELTA)
         return plan(self.model, point.uplink, limits, step_size=step, forecast=False)
 
     def moments(self, plan: Plan) -> Moments:
-        """Moments of every experiment; what does not change the chain does not make a new run."""
+        """Sums over the kept rounds of a plan, for every experiment.
+
+        Parameters
+        ----------
+        plan
+            What to run; a plan that differs from an earlier one only in what does not change the
+            chain is not run.
+        """
         key = repr(
             (
                 plan.uplink.scheme,
                 getattr(plan.uplink, "link", None),
                 plan.step_size,
                 plan.burn_in_step_factor,
+                # Two limits may lead to the same gain but for rounding.
                 plan.gain.round(15).tolist(),
             )
         )
@@ -141,7 +203,22 @@ class Laboratory:
 def measure(
     points: list[Point], laboratory: Laboratory, progress: Progress | None = None
 ) -> Curves:
-    """Plan and run every point."""
+    """Plan and run every point.
+
+    Parameters
+    ----------
+    points
+        Points of any figures.
+    laboratory
+        What plans and runs them.
+    progress
+        Called with the finished fraction now and then.
+
+    Returns
+    -------
+    Curves
+        The rows of the table, and the errors of every experiment for paired tests.
+    """
     curves = Curves()
     for index, point in enumerate(points):
         planned = laboratory.plan(point)

@@ -9,7 +9,17 @@ from flmc.planning.limits import Limits
 
 @dataclass(frozen=True)
 class Reading:
-    """How the text is taken: which accountant, which Langevin limit, which step."""
+    """One way to take the text of the paper: which accountant, which Langevin limit, which step.
+
+    Attributes
+    ----------
+    name, words
+        How the reading is called, and what it is in words.
+    privacy, langevin
+        Criterion of the privacy limit, and kind of Langevin limit, as in :class:`flmc.Limits`.
+    paper_steps
+        Whether the printed steps are used; else the automatic one.
+    """
 
     name: str
     words: str
@@ -18,7 +28,15 @@ class Reading:
     paper_steps: bool
 
     def limits(self, epsilon: float | None, delta: float) -> Limits:
-        """The limits of a plan; no epsilon for the benchmark without privacy."""
+        """The limits of a plan under this reading.
+
+        Parameters
+        ----------
+        epsilon
+            Privacy budget of a round; None for the benchmark without privacy.
+        delta
+            Its delta.
+        """
         privacy = "off" if epsilon is None else self.privacy
         return Limits(epsilon=epsilon, delta=delta, privacy=privacy, langevin=self.langevin)
 

@@ -29,7 +29,17 @@ from flmc.views.reports import Block, write_html, write_markdown
 
 
 def write(study: Study, out: Path, command: str) -> None:
-    """CSV, PNG and PDF, report.md and report.html."""
+    """Write everything about a study into a directory: CSV, PNG and PDF, report.md and report.html.
+
+    Parameters
+    ----------
+    study
+        All results.
+    out
+        The directory; it is made if need be.
+    command
+        The command that made the study, for the report.
+    """
     out.mkdir(parents=True, exist_ok=True)
     if study.curves.rows:
         write_table(out / "points.csv", [row.to_dict() for row in study.curves.rows])
@@ -44,6 +54,7 @@ def write(study: Study, out: Path, command: str) -> None:
 
 
 def _claim_rows(study: Study) -> list[dict[str, Any]]:
+    """A row of the CSV for every claim under every reading."""
     return [
         {
             "reading": reading,
@@ -58,6 +69,7 @@ def _claim_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def _found_row(found: Found) -> dict[str, Any]:
+    """A row of the CSV for one combination of the search."""
     return {
         **vars(found.combination),
         "changes": found.changes,
@@ -67,11 +79,22 @@ def _found_row(found: Found) -> dict[str, Any]:
 
 
 def _failing(found: Found) -> list[str]:
+    """Names of the claims that do not hold under a combination."""
     return [name for name in CLAIMS if name not in found.holds]
 
 
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
-    """The whole report as blocks."""
+    """The whole report as blocks.
+
+    Parameters
+    ----------
+    study
+        All results.
+    command
+        The command that made the study.
+    pictures
+        File name and caption of every picture.
+    """
     blocks: list[Block] = [("title", "Reproduction of the paper's figures and claims")]
     preview = (
         ""
@@ -98,6 +121,7 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
 
 
 def _claims_section(study: Study) -> list[Block]:
+    """The section on the claims: a table of verdicts, and what they amount to."""
     names = [reading.name for reading in readings.READINGS]
     words = "; ".join(f"`{reading.name}`: {reading.words}" for reading in readings.READINGS)
     header = ["claim", "decided by", *names]
@@ -130,6 +154,8 @@ def _claims_section(study: Study) -> list[Block]:
 
 def _reason() -> str:
     """Why digital cannot win at the printed steps, from the formulas alone."""
+    # The printed digital step; kappa = a/2 of the sigmoid with a = 0.05; K. With V_q = K and the
+    # noise N_0/A^2 = 2/eta of the printed Langevin limit, T = eta (V_q + N_0/A^2)/(2 kappa).
     step, slope, devices = 8.28e-3, 0.025, 20
     floor = step * devices / (2 * slope)
     literal = step * (devices + 2 / step) / (2 * slope)
@@ -137,6 +163,7 @@ def _reason() -> str:
 
 
 def _beyond_section(study: Study) -> list[Block]:
+    """The section on what a better design gains."""
     header = [
         "sweep",
         "x",
@@ -174,6 +201,7 @@ def _beyond_section(study: Study) -> list[Block]:
 
 
 def _search_section(study: Study) -> list[Block]:
+    """The section on the search: how many combinations satisfy how many claims."""
     best = len(study.found[0].holds)
     most = [found for found in study.found if len(found.holds) == best]
     total = len(CLAIMS)

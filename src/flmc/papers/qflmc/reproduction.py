@@ -27,7 +27,8 @@ def reproduce(
     stage
         Names a stage of the work and returns what reports its progress.
     """
-    new_figure(columns=1)  # or say what is missing, before anything is computed
+    # Raises now if Matplotlib is missing, before anything is computed.
+    new_figure(columns=1)
     study = conduct(figure, experiments, seed, stage, data=data, engine=engine)
     command = (
         f"flmc reproduce --figure {figure} --experiments {experiments} --seed {seed} --data {data}"

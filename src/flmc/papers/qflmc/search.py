@@ -60,19 +60,19 @@ CHOICES: dict[str, tuple[str | float, ...]] = {
 
 
 def combinations() -> Iterator[Combination]:
-    """All of them."""
+    """All combinations of the choices."""
     for values in itertools.product(*CHOICES.values()):
         yield Combination(*values)  # type: ignore[arg-type]
 
 
 class NormDigital(Digital):
-    """Bits of gradients whose norm is clipped."""
+    """The digital scheme, with the norm of gradients clipped."""
 
     clips_norm = True
 
 
 class NormAnalog(Analog):
-    """Gradients whose norm is clipped."""
+    """The analog scheme, with the norm of gradients clipped."""
 
     clips_norm = True
 
@@ -80,7 +80,17 @@ class NormAnalog(Analog):
 def gain_of(
     combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None
 ) -> float:
-    """The gain that the combination's limits allow."""
+    """The largest gain that the limits of a combination allow.
+
+    Parameters
+    ----------
+    combination
+        How the text is taken.
+    scheme, slope
+        `digital` or `analog`, and the parameter a of the digital sigmoid.
+    snr_db, epsilon
+        SNR in dB, and privacy budget of a round; None: without privacy.
+    """
     power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
     norm = combination.clipping == "norm"
     # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows
@@ -100,7 +110,7 @@ def gain_of(
 
 
 _LOUDEST = {"digital": 30.0, "analog": 1.0}
-"""Where nothing limits the gain: the noise is negligible here."""
+"""Gain where nothing limits it; the noise is negligible there."""
 
 
 @lru_cache(maxsize=4096)
@@ -137,14 +147,20 @@ class ErrorTable:
         self._tables: dict[tuple[str, float, float, str], Array] = {}
 
     def keys(self) -> list[tuple[str, float, float, str]]:
-        """All tables that combinations need."""
+        """Scheme, slope, factor of the step, and clipping of every table that combinations need."""
         steps, clippings = CHOICES["digital_step"], CHOICES["clipping"]
         digital = itertools.product(["digital"], readings.SLOPES, steps, clippings)
         analog = itertools.product(["analog"], [0.0], steps, clippings)
         return [*digital, *analog]  # type: ignore[list-item]
 
     def fill(self, progress: Progress | None = None) -> None:
-        """Measure."""
+        """Measure the errors of all tables.
+
+        Parameters
+        ----------
+        progress
+            Called with the finished fraction now and then.
+        """
         keys = self.keys()
         for index, key in enumerate(keys):
             self._tables[key] = np.log(
@@ -154,6 +170,7 @@ class ErrorTable:
                 progress((index + 1) / len(keys))
 
     def _errors(self, key: tuple[str, float, float, str], gain: float) -> Array:
+        """MSE of every experiment at one gain, (experiment)."""
         scheme, slope, factor, clipping = key
         uplink: Uplink
         if scheme == "digital":
@@ -169,7 +186,16 @@ class ErrorTable:
         return squared_errors(simulate(planned, self.model, self.seed, engine=self.engine).moments)
 
     def errors(self, key: tuple[str, float, float, str], gain: Array) -> Array:
-        """Interpolated in logarithms, experiment by experiment, (gain, experiment)."""
+        """Errors at some gains, (gain, experiment): interpolated in logarithms, for each
+        experiment.
+
+        Parameters
+        ----------
+        key
+            Which table.
+        gain
+            Gains, (gain); beyond the grid its ends count.
+        """
         gains, table = np.log(self.gains[key[0]]), self._tables[key]
         place = np.interp(np.log(gain), gains, np.arange(len(gains)))
         low = np.minimum(place.astype(int), len(gains) - 2)
@@ -206,7 +232,13 @@ class Figures:
         self._curves: dict[object, Curve] = {}
 
     def of(self, combination: Combination) -> dict[str, dict[str, Curve]]:
-        """By number and name of the curve."""
+        """The curves of the three figures under a combination, by number of the figure and name.
+
+        Parameters
+        ----------
+        combination
+            How the text is taken.
+        """
         snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
         epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
         slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
@@ -229,6 +261,7 @@ class Figures:
         points: list[tuple[float, float, float]],
     ) -> Curve:
         digital = scheme == "digital"
+        # What the scheme does not depend on is blanked, so that combinations share the curve.
         own = replace(
             combination, **({"half": "", "analog_step": 0.0} if digital else {"digital_step": 0.0})
         )
@@ -246,7 +279,15 @@ class Figures:
 
 
 def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
-    """Judge every combination; those with most claims first, fewest changes first among them."""
+    """Judge every combination; those with most claims first, fewest changes first among them.
+
+    Parameters
+    ----------
+    table
+        Errors that were measured.
+    progress
+        Called with the finished fraction now and then.
+    """
     found = []
     everything = list(combinations())
     figures, judge = Figures(table), Judge()

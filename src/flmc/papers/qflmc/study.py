@@ -1,4 +1,4 @@
-"""`flmc reproduce`: measure, judge, search, compare, and write it all down."""
+"""The study behind `flmc reproduce`: measure the figures, judge the claims, search, and compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from flmc.papers.qflmc.search import ErrorTable, Found, search
 from flmc.sampling.engines import ENGINES
 
 FIGURES = ("2", "3", "4", "beyond", "all")
+"""Names of figures that may be asked for."""
 FULL = 1000
+"""Experiments of the full study; fewer are a preview."""
 BEYOND_EXPERIMENTS = 10
 BEYOND_CHAINS = 30
 SEARCH_EXPERIMENTS = 100
@@ -37,17 +39,22 @@ class Study:
     """All results of a reproduction."""
 
     figures: tuple[str, ...]
+    """Numbers of the figures that were measured."""
     experiments: int
+    """Data sets per point."""
     seed: int
     trace: float
+    """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
     curves: Curves = field(default_factory=Curves)
     verdicts: dict[str, dict[str, Verdict]] = field(default_factory=dict)
-    """By reading, then by claim."""
+    """Verdicts by reading, then by claim."""
     beyond: list[BeyondRow] = field(default_factory=list)
+    """The comparison of schemes beyond the paper."""
     found: list[Found] = field(default_factory=list)
+    """What the search found, best first."""
 
     def grid(self) -> Grid:
-        """The verdict on every claim under every reading."""
+        """A table with the verdict on every claim under every reading."""
         if not self.verdicts:
             return Grid(("claim",), (), "no claims were judged: they need the figures 2, 3 and 4")
         first = next(iter(self.verdicts.values()))
@@ -78,7 +85,7 @@ class Study:
         return rows
 
     def to_document(self) -> dict[str, Any]:
-        """Verdicts and what was found, for JSON."""
+        """Verdicts and what the search found as plain values, for JSON."""
         return {
             "experiments": self.experiments,
             "seed": self.seed,
@@ -106,7 +113,36 @@ def conduct(
     data: str = "sufficient",
     engine: str = "auto",
 ) -> Study:
-    """Measure what was asked for; the search only with all figures and at least 100 experiments."""
+    """Measure what was asked for, and judge the claims.
+
+    The comparison beyond the paper has more experiments and points in the full study; the search is
+    done with all figures and at least 100 experiments only.
+
+    Parameters
+    ----------
+    figure
+        2, 3, 4, beyond or all.
+    experiments
+        Data sets per point, at least 2.
+    seed
+        Of all randomness.
+    stage
+        Names a stage and returns what reports its progress.
+    data
+        How data are drawn: `sufficient` statistics, or `examples`.
+    engine
+        What simulates.
+
+    Returns
+    -------
+    Study
+        All results.
+
+    Raises
+    ------
+    InvalidSetting
+        If there is no such figure or engine, or there are too few experiments for standard errors.
+    """
     if figure not in FIGURES:
         raise InvalidSetting(f"figure must be one of {', '.join(FIGURES)}; got {figure!r}")
     if experiments < 2:
@@ -144,6 +180,7 @@ def conduct(
 
 
 def _figures(curves: Curves, reading: str) -> Figures:
+    """The curves of all figures under one reading."""
     figures: dict[str, dict[str, Any]] = {}
     for figure, name, curve in curves.errors:
         if name == reading:

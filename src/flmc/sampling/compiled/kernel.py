@@ -19,9 +19,10 @@ rounded to a multiple of 128 and probabilities have a resolution of 3e-8; roundi
 adds up to about 2e-7. :mod:`flmc.sampling.compiled.link_curve` keeps the sum below 1e-6.
 
 *Near*: without bits, what is received is the sum of the clipped gradients, and clipping is rare. A
-chain is near where no entry exceeds some clips. Its sum begins with the gradient of the sum of all
-costs, and a device is looked at only if one of its entries may exceed the clip: then it adds what
-clipping changes. A chain that is far adds up the clipped gradients of all devices.
+chain is near the centre if no gradient entry of any device can exceed a certain number of clips
+(``_NEAR``). Its sum begins with the gradient of the sum of all costs, and a device is looked at
+only if one of its entries may exceed the clip: then it adds what clipping changes. A chain that is
+far adds up the clipped gradients of all devices.
 
 *Precision*: a chain's position is its deviation from a centre, in single precision; sums over kept
 rounds are doubles.
@@ -63,20 +64,28 @@ from flmc.sampling.compiled.vectors import (
 )
 
 LANES = WIDTH
+"""Chains of a block, one for each lane of a vector."""
 _FEWEST_COLUMNS, _MOST_COLUMNS = 4, 8
+"""Columns of a matrix that are multiplied in one loop that the compiler writes out, where a matrix
+has more than ``_MOST_COLUMNS``."""
 _ROUNDS_OF_NORMALS = 8
-"""Normals are made for so many rounds at once, an even number, because Box-Muller makes pairs."""
+"""Rounds for which normals are made at once: an even number, because Box-Muller makes pairs."""
 _NEAR, _FEW = 64.0, 20
-"""Clips, for so many devices; fewer for more of them. Taking the excess of every entry from the sum
-of all costs a rounding of up to 1e-4 clips then."""
+"""A chain is near where no gradient entry can exceed ``_NEAR`` clips. With more than ``_FEW``
+devices the number is smaller in proportion, but at least 2: the sum over devices, from which the
+excess of single entries is taken, then stays below 64 x 20 = 1280 clips (up to 640 devices), and
+its rounding in single precision below 1e-4 clips."""
 _MOST_REACH = 3e38
-"""Less than infinity, so that a chain that is far looks at every device."""
+"""Largest squared distance that ``reach`` may hold: less than infinity, the distance of a chain
+that is far, so that such a chain looks at every device."""
 _LARGEST = 1e15
-"""Gradients at the centre, and rows of matrices, in clips: beyond, squares leave the range of
-single precision."""
-_BUILT_ON = "880a3929a2f14efa"
-"""Of what is compiled from elsewhere: a test says what belongs here."""
+"""Largest gradient at the centre, and largest norm of a matrix row, in clips: beyond, squares leave
+the range of single precision."""
+_BUILT_ON = "34e1f4c55b942c1b"
+"""Digest of what is compiled from other files, so that this file's text changes with them. The test
+``test_what_the_kernel_was_built_on`` says what belongs here."""
 _FAR = np.float32(np.inf)
+"""Squared distance that stands for every chain that is not near."""
 
 _L, _ROUNDS = np.uint64(LANES), np.uint64(ROUNDS_PER_BLOCK)
 _0, _1, _2, _3, _4 = (np.uint64(i) for i in range(5))
@@ -87,15 +96,19 @@ _AHEAD = np.uint64(_ROUNDS_OF_NORMALS)
 u32, f32, f64 = np.uint32, np.float32, np.float64
 
 _FAST = {"nsz", "arcp", "contract", "reassoc", "afn"}
-"""Sums may be reordered and multiplications fused."""
+"""Sums may be reordered, multiplications fused and divisions made multiplications. That no number
+is NaN or infinite is not promised to the compiler: lost chains are found by ``np.isfinite``."""
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
+    """Compile a function without the interpreter's lock, with the rules of ``_FAST``, and keep it
+    on disk."""
     return numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
 
 
 def _part(function: Callable[..., Any]) -> Any:
-    """Compiled into what calls it."""
+    """Compile a helper by the rules of IEEE (no fast-math), as a part of the functions that call
+    it."""
     return numba.njit(error_model="numpy")(function)
 
 
@@ -104,9 +117,23 @@ def _part(function: Callable[..., Any]) -> Any:
 
 @_compiled
 def seed_lane(entropy, key, state, lane):  # type: ignore[no-untyped-def]
-    """Start a lane's generator: the four words of ``SeedSequence(seed,
-    spawn_key=key).generate_state(4)``, where ``entropy`` holds the words of the seed, at least
-    four."""
+    """Start the generator of a lane as ``SeedSequence(seed, spawn_key=key).generate_state(4)``
+    would.
+
+    Parameters
+    ----------
+    entropy
+        The words of the seed, 32 bits each, lowest first, at least four.
+    key
+        The words of the spawn key: purpose, data set, chain, block of rounds.
+    state
+        The generators of a block of lanes, four words each, (4 times lane); changed in place.
+    lane
+        Which lane to start.
+    """
+    # The constants and steps are those of NumPy's SeedSequence: mix the entropy into a pool of four
+    # words, let every word of the pool and every further word act on all others, then hash the
+    # pool.
     pool = np.empty(4, u32)
     factor = u32(0x43B0D7E5)
     for i in range(4):
@@ -140,11 +167,22 @@ def seed_lane(entropy, key, state, lane):  # type: ignore[no-untyped-def]
 
 @_compiled
 def fill_words(state, words, count):  # type: ignore[no-untyped-def]
-    """``count`` words for every lane, xoshiro128++."""
+    """Fill an array with ``count`` random words for every lane, by xoshiro128++.
+
+    Parameters
+    ----------
+    state
+        The generators of the lanes, (4 times lane); advanced in place.
+    words
+        Where the words go, (count times lane).
+    count
+        Words for each lane.
+    """
     memory, target = state.ctypes.data, words.ctypes.data
     a, b = load_words(memory, _0), load_words(memory, _L)
     c, d = load_words(memory, _2 * _L), load_words(memory, _3 * _L)
     for t in range(count):
+        # The eight generators are held in four vectors, and stored once at the end.
         store(target, t * _L, turn(a + d, u32(7)) + a)
         shifted = shift(b, u32(9))
         c = c ^ a
@@ -161,9 +199,10 @@ def fill_words(state, words, count):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _log(word):  # type: ignore[no-untyped-def]
-    """Natural logarithm of (word + 1/2)/2^32: the exponent, and a series of atanh for the mantissa
-    in [0.7, 1.4]."""
+    """Natural logarithm of (word + 1/2)/2^32, which is never that of 0."""
     bits = np.int32(np.float32(f32(word) + f32(0.5)).view(np.int32))
+    # A float is 2^exponent times a mantissa. Less the bits of sqrt(1/2), the exponent field is that
+    # of a mantissa in [0.7, 1.4], where log(mantissa) = 2 atanh(s) has a short series.
     exponent = np.int32(np.int32(bits - np.int32(0x3F3504F3)) >> np.int32(23))
     mantissa = np.float32(np.int32(bits - np.int32(exponent << np.int32(23))).view(np.float32))
     s = (mantissa - f32(1)) / (mantissa + f32(1))
@@ -185,14 +224,30 @@ def _sine(t):  # type: ignore[no-untyped-def]
 
 @_compiled
 def fill_normals(state, words, normals, count):  # type: ignore[no-untyped-def]
-    """``count`` (even) standard normals for every lane, by Box and Muller: the first half of as
-    many words makes radii, the second half angles."""
+    """Fill an array with ``count`` standard normals for every lane, by Box and Muller.
+
+    The first half of as many words makes radii, the second half angles; a radius and an angle make
+    two normals.
+
+    Parameters
+    ----------
+    state
+        The generators of the lanes, (4 times lane); advanced in place.
+    words
+        Room for the words, (count times lane); overwritten.
+    normals
+        Where the normals go, (count times lane).
+    count
+        Normals for each lane, an even number.
+    """
     fill_words(state, words, count)
     half = count // _2 * _L
     for n in range(half):
         radius = f32(np.sqrt(f32(-2) * _log(words[n])))
         angle = f32(np.int32(words[half + n])) * f32(1 / WORD_SCALE)  # in units of pi, in [-1, 1]
         size = abs(angle)
+        # With t the angle in units of pi: cos(pi t) = sin(pi (1/2 - |t|)), and sin(pi |t|) = sin(pi
+        # (1 - |t|)), which folds |t| into [0, 1/2]. So one series on [-1/2, 1/2] serves both.
         folded = f32(0.5) - abs(size - f32(0.5))
         normals[n] = radius * _sine(f32(0.5) - size)
         normals[half + n] = radius * (_sine(folded) if angle > f32(0) else -_sine(folded))
@@ -200,8 +255,20 @@ def fill_normals(state, words, normals, count):  # type: ignore[no-untyped-def]
 
 @_compiled
 def draw_alone(state, words, normals, words_each, normals_each, blocks, rounds):  # type: ignore[no-untyped-def]
-    """The random numbers of a run and nothing else, for benchmarks: the limit of any engine that
-    uses them."""
+    """Draw the random numbers of a run and do nothing else: the limit of any engine that uses them,
+    for benchmarks.
+
+    Parameters
+    ----------
+    state
+        The generators of the lanes, (4 times lane).
+    words, normals
+        Room for what is drawn.
+    words_each, normals_each
+        Words of one round, and normals of eight rounds, for each lane.
+    blocks, rounds
+        Blocks of lanes, and rounds of each.
+    """
     for _ in range(blocks):
         for r in range(rounds):
             if r % 8 == 0:
@@ -214,7 +281,7 @@ def draw_alone(state, words, normals, words_each, normals_each, blocks, rounds):
 
 @_part
 def _polynomial(g, terms):  # type: ignore[no-untyped-def]
-    """2^31 psi(g) for g in [-1, 1], an odd polynomial with coefficients ``terms``, highest
+    """2^31 psi(g) for g in [-1, 1], as an odd polynomial with coefficients ``terms``, highest
     first."""
     square = g * g
     value = spread(terms[0])
@@ -228,6 +295,7 @@ def _interpolated(g, table):  # type: ignore[no-untyped-def]
     """2^31 psi(g) for g in [-1, 1], by linear interpolation between equidistant nodes."""
     half = spread(f32(0.5) * f32(len(table) - 1))
     place = g * half + half
+    # g = 1 lies on the last node, behind which there is none: it belongs to the interval before.
     last = spread(f32(len(table) - 2))
     node = whole(choose(place < last, place, last))
     low, high = pick(table.ctypes.data, node), pick(table.ctypes.data + _4, node)
@@ -236,27 +304,41 @@ def _interpolated(g, table):  # type: ignore[no-untyped-def]
 
 @_part
 def _clip(g, most):  # type: ignore[no-untyped-def]
-    """To [-most, most], NaN to one of its ends, so that it cannot point beside a table."""
+    """g clipped to [-most, most]; NaN becomes -most, so that it cannot point beside a table."""
     above = choose(g > -most, g, -most)
     return choose(above < most, above, most)
 
 
 @_part
 def _excess(g, most):  # type: ignore[no-untyped-def]
-    """What clipping adds to g: exactly zero where it does nothing."""
+    """The clipped g minus g, which is exactly zero where clipping does nothing."""
     return choose(g > most, most - g, choose(g < -most, -most - g, spread(f32(0))))
 
 
 @_part
 def _bit(words, thresholds):  # type: ignore[no-untyped-def]
-    """+1 where the word, as a signed number, lies below the threshold."""
+    """+1 in the lanes where the word, as a signed number, lies below the threshold, else -1."""
     return choose(signed(words) < thresholds, spread(f32(1)), spread(f32(-1)))
 
 
 def symbol(*what: Any) -> Any:
-    """What a device adds to the sum for gradient entries g in units of the clip, by the type of
-    ``link``: a bit by a tuple of coefficients or a table; for None the clipped entry, or what
-    clipping changes for a chain that is near."""
+    """What a device adds to the sum for gradient entries in units of the clip, in compiled code.
+
+    The type of ``link`` decides: a bit for a tuple of coefficients or a table; for None the clipped
+    entry, or only what clipping changes if the chain is near.
+
+    Parameters
+    ----------
+    *what
+        Entries ``g`` (lane); the address ``words`` of the random words and the number ``w`` of the
+        first to use; ``link``; ``most``, the clip in its own units; ``distance``, the squared
+        distance of the chains from the centre, infinite for those that are far.
+
+    Raises
+    ------
+    NotImplementedError
+        If it is called from the interpreter.
+    """
     raise NotImplementedError("this exists in compiled code only")
 
 
@@ -280,6 +362,7 @@ def _symbol(g, words, w, link, most, distance):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _add_moments(space, x, dim, sums, products):  # type: ignore[no-untyped-def]
+    """Add the position at ``x`` to the sums, and its products to the upper triangles."""
     for n in range(dim * _L):
         sums[n] += f64(space[x + n])
     for i in range(dim):
@@ -291,14 +374,31 @@ def _add_moments(space, x, dim, sums, products):  # type: ignore[no-untyped-def]
 
 
 class Layout(NamedTuple):
-    """Where the floats of a block begin in its *space*, the one array that holds them all: because
-    an array that is handed to a function costs more than a number.
+    """Where the floats of a block of lanes begin in its *space*.
 
-    ``x`` (wide) and what is ``received`` (dim); H_k of all devices (``local``: device, dim, wide)
-    and their gradients at the centre (``gradient``: device, dim); the sums of both over devices
-    (``total``, ``total_gradient``); what :func:`_load_block` says of ``reach`` (device) and
-    ``horizon`` (1); and by which ``factor`` (device) norms are clipped. ``wide`` is dim, rounded up
-    with zeros; each number has a place for every lane."""
+    The space is one array that holds them all, because an array that is handed to a function costs
+    more than a number. Every number has a place for each lane. ``wide`` stands for dim, rounded up
+    to whole groups of columns; what is added is zero.
+
+    Attributes
+    ----------
+    x
+        Deviation from the centre, (wide).
+    received
+        Sum of the symbols, (dim).
+    total_gradient, total
+        Gradient at the centre (dim) and Hessian (dim, wide) of the sum of all costs.
+    horizon
+        Squared distance up to which a chain is near, (1).
+    reach
+        Squared distance up to which no entry of a device can exceed the clip, (device).
+    factor
+        What brings the norm of a device's gradient down to the clip, (device).
+    gradient, local
+        Gradients at the centre (device, dim) and Hessians (device, dim, wide) of all devices.
+    end
+        Length of the space.
+    """
 
     x: int
     received: int
@@ -313,7 +413,15 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, devices: int, dim: int, wide: int) -> Layout:
-        """One after the other, the most used first."""
+        """The layout for these sizes, the most used arrays first.
+
+        Parameters
+        ----------
+        devices, dim
+            Devices, and entries of theta.
+        wide
+            Columns of a matrix in the space, dim or more.
+        """
         sizes = (
             wide,
             dim,
@@ -330,16 +438,22 @@ class Layout(NamedTuple):
 
 @_compiled
 def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: ignore[no-untyped-def]
-    """The data of a block, lane after lane, in units of ``unit``; what pads a matrix stays zero.
-    ``rows`` names the data set of each lane.
+    """Load the data of a block of lanes into its space, in units of the clip.
+
+    ``rows`` names the data set of each lane, ``unit`` is the clip, and what pads a matrix stays
+    zero. A device's gradient is H_k theta - b_k, so at the centre it is H_k c - b_k.
 
     ``reach`` (device) is the squared distance from the centre up to which none of a device's
     entries can exceed 1, because |g_i| <= |g_i(centre)| + ||H_i|| ||x||, with a margin for
-    rounding; ``horizon`` the same for what is near, and all devices. Returns a number that is
-    finite if all data are, and not too large."""
+    rounding. ``horizon`` is the squared distance up to which no entry of any device can exceed the
+    number of clips that counts as near.
+
+    Returns a number that is finite if all data are, and not too large."""
     devices, dim = np.uint64(hessian.shape[1]), np.uint64(hessian.shape[2])
     gradient, local, total, total_gradient = at.gradient, at.local, at.total, at.total_gradient
     sums = np.empty(dim + _1)
+    # The margin: 1e-6, sixteen roundings of single precision, for each product of a sum and some
+    # more.
     factor, certain, everything = 1 / unit, 1 - 1e-6 * (f64(dim) + 8), 0.0
     near = min(_NEAR, max(2.0, _NEAR * _FEW / f64(devices)))
     for lane in range(_L):
@@ -360,9 +474,14 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
                     space[local + ((k * dim + i) * wide + j) * _L + lane] = f32(h * factor)
                 space[gradient + (k * dim + i) * _L + lane] = f32(at_centre * factor)
                 sums[dim] += at_centre
+                # NaN and infinity survive a sum, so one number tells of all data.
                 everything += abs(at_centre) + norm
                 if max(abs(at_centre), np.sqrt(norm)) > _LARGEST * unit:
+                    # Finite, but its square would not be, in single precision.
                     everything = np.inf
+                # From |g_i(centre)| + ||H_i|| r = bound: r^2 = (bound - |g_i(centre)|)^2 /
+                # ||H_i||^2. The 1e-300 in ``norm`` stands against a division by 0 for a row of
+                # zeros.
                 left, more = (
                     max(0.0, certain * unit - abs(at_centre)),
                     max(0.0, near * unit - abs(at_centre)),
@@ -378,14 +497,15 @@ def _load_block(hessian, offset, centre, rows, unit, wide, space, at):  # type: 
 
 @_part
 def _rows_of(first, end, rows):  # type: ignore[no-untyped-def]
-    """The chain of every lane, from ``first`` on; lanes beyond ``end`` repeat the last."""
+    """Name the chain of every lane, from ``first`` on; lanes beyond ``end`` repeat the last
+    chain."""
     for lane in range(LANES):
         rows[lane] = min(first + lane, end - 1)
 
 
 @_part
 def _seed(entropy, rows, num_chains, purpose, block, state):  # type: ignore[no-untyped-def]
-    """Start the generators of all lanes for a block of rounds: by data set and chain."""
+    """Start the generators of all lanes for a block of rounds, each by its data set and chain."""
     key = np.empty(4, u32)
     for lane in range(LANES):
         key[0], key[1], key[2], key[3] = (
@@ -399,7 +519,17 @@ def _seed(entropy, rows, num_chains, purpose, block, state):  # type: ignore[no-
 
 @_compiled
 def draw_starts(entropy, num_chains, starts):  # type: ignore[no-untyped-def]
-    """Standard normals for the starts of all chains (data set times chain, dim)."""
+    """Fill an array with standard normals for the starts of all chains.
+
+    Parameters
+    ----------
+    entropy
+        The words of the seed.
+    num_chains
+        Chains of every data set.
+    starts
+        Where the normals go, (data set times chain, dim), in single precision.
+    """
     dim = np.uint64(starts.shape[1])
     count = (dim + _1) // _2 * _2
     state, words, normals = (
@@ -417,7 +547,7 @@ def draw_starts(entropy, num_chains, starts):  # type: ignore[no-untyped-def]
 
 @_part
 def _deal(source, rows, block):  # type: ignore[no-untyped-def]
-    """Rows of an array, a chain each, to the lanes of a block."""
+    """Copy rows of an array, one for each chain, to the lanes of a block."""
     for lane in range(LANES):
         for i in range(source.shape[1]):
             block[i * LANES + lane] = source[rows[lane], i]
@@ -425,7 +555,10 @@ def _deal(source, rows, block):  # type: ignore[no-untyped-def]
 
 @_part
 def _collect(target, rows, block):  # type: ignore[no-untyped-def]
-    """And back; lanes that repeat a chain have computed the same."""
+    """Copy the lanes of a block back to the rows of an array.
+
+    Lanes that repeat the last chain write the same numbers to its row again, because they computed
+    the same."""
     for lane in range(LANES):
         for i in range(target.shape[1]):
             target[rows[lane], i] = block[i * LANES + lane]
@@ -433,6 +566,7 @@ def _collect(target, rows, block):  # type: ignore[no-untyped-def]
 
 @_part
 def _finite(value):  # type: ignore[no-untyped-def]
+    """Whether a number is finite, compiled without fast-math."""
     return np.isfinite(value)
 
 
@@ -451,8 +585,10 @@ def _lost_lane(space, dim):  # type: ignore[no-untyped-def]
 
 @_part
 def _add_product(value, space, m, x, columns):  # type: ignore[no-untyped-def]
-    """Add some columns of the matrix row at ``m``, times ``x``, to a value. Two sums, so that a
-    product need not wait for the one before."""
+    """Add the product of some columns of the matrix row at ``m`` with those of ``x`` to a value.
+
+    Two sums are made, of even and odd columns, so that a product need not wait for the one
+    before."""
     other = spread(f32(0))
     for j in range(np.uint64(len(columns))):
         product = load(space, m + j * _L) * load(space, x + j * _L)
@@ -465,8 +601,10 @@ def _add_product(value, space, m, x, columns):  # type: ignore[no-untyped-def]
 
 @_part
 def _entry(space, g, m, x, wide, columns, more):  # type: ignore[no-untyped-def]
-    """A gradient entry: what it is at the centre, at ``g``, and the row of a matrix at ``m`` times
-    x. ``more`` is None if ``columns`` are all there are."""
+    """A gradient entry: its value at the centre, stored at ``g``, plus the matrix row at ``m``
+    times x.
+
+    ``more`` is None if ``columns`` are all columns there are."""
     value = load(space, g)
     if more is None:
         return _add_product(value, space, m, x, columns)
@@ -477,7 +615,8 @@ def _entry(space, g, m, x, wide, columns, more):  # type: ignore[no-untyped-def]
 
 @_part
 def _norm_factor(space, at, k, dim, wide, columns, more):  # type: ignore[no-untyped-def]
-    """What brings the norm of device k's gradient down to the clip."""
+    """The factor that brings the norm of device k's gradient down to the clip; 1 where it is
+    smaller."""
     total, one = spread(f32(0)), spread(f32(1))
     for i in range(dim):
         row = k * dim + i
@@ -501,13 +640,16 @@ def _distance(space, at, wide):  # type: ignore[no-untyped-def]
 def _receive(  # type: ignore[no-untyped-def]
     space, at, dim, wide, words, active, t, near, looked, link, norm, columns, more, most, count
 ):
-    """Add up the symbols of the devices that are active in round ``t``. If ``near``, sums may begin
-    with all gradients, and a device is passed over where none of its entries can exceed the clip.
-    Returns ``count``, the number of clipped entries of every lane, with those of this round;
-    ``looked`` (device) is for the devices that are looked at."""
+    """Add up the symbols of the devices that are active in round ``t``, and store the sum.
+
+    If ``near``, the sum of a lane that is near begins with the gradient of all costs, and a device
+    is passed over where none of its entries can exceed the clip. ``looked`` is room for the numbers
+    of the devices that are looked at. Returns ``count``, the number of clipped entries of every
+    lane, with those of this round."""
     limit, far = spread(most), spread(_FAR)
     away = _distance(space, at, wide) if near else far
     num_looked = _0
+    # First, which devices to look at, so that no branch is left in the loop over entries.
     for k in range(np.uint64(active.shape[1])):
         if active[t, k] and (not near or some(away > load(space, at.reach + k * _L))):
             looked[num_looked] = k
@@ -558,30 +700,56 @@ def advance(  # type: ignore[no-untyped-def]
     space,
     at,
 ):
-    """Some rounds of some chains, a block of lanes after the other.
+    r"""Run some rounds of some chains, a block of lanes after the other.
 
-    ``position``, ``sums`` (chain, dim) and ``products`` (chain, dim times dim) of all data sets are
-    changed in place, and ``draws`` (chain, kept round, dim) written if it is not empty, for the
-    ``chains`` = (first, end, chains of a data set, first data set in ``hessian``, ``offset`` and
-    ``centre``). ``unit`` is the clip, ``rounds`` = (first, end, burn-in). ``space`` is an array of
-    zeros, laid out as ``at`` says.
+    The update is :math:`x \leftarrow x - p \sum_k s_k - n z`, with pull p, symbols s_k, noise
+    factor n and standard normals z. A lane's numbers do not depend on its neighbours: a device that
+    is looked at for their sake adds exactly zero.
 
-    x <- x - pull (sum of symbols) - noise z, with ``pull`` (round), ``noise`` (round, dim, chain or
-    1; flat, chains in whole blocks), ``active`` (round, device), which begin with the first round
-    and the first chain.
+    Parameters
+    ----------
+    position, sums, products
+        Deviations from the centre and sums of them (chain, dim), and sums of products (chain, dim
+        times dim), of all data sets; changed in place.
+    draws
+        Where theta of kept rounds goes, (chain, kept round, dim); not written if it has no chains.
+    chains
+        (first, end, chains of a data set, first data set in ``hessian``, ``offset`` and
+        ``centre``): which chains to advance, counted through all data sets.
+    hessian, offset, centre
+        Local costs (data set, device, dim, dim), (data set, device, dim), and the centre (data set,
+        dim), in double precision.
+    unit
+        The clip.
+    entropy
+        The words of the seed.
+    link
+        What a symbol is: coefficients of a polynomial, a table, or None for the clipped gradient.
+        Its type is a constant for the compiler, like those of ``norm``, ``columns`` and ``more``.
+    norm
+        A tuple to clip the norm of a device's gradient instead of its entries, or None.
+    columns
+        A tuple whose length is the number of columns of a matrix that are taken at a time, in a
+        loop that the compiler writes out.
+    more
+        A tuple if a matrix has more columns than that, else None.
+    most
+        1, or infinity where nothing is clipped.
+    rounds
+        (first, end, burn-in), counted from 0.
+    pull, noise, active
+        Factors (round), (round, dim, chain or 1; flat, chains in whole blocks), and who transmits
+        (round, device); they begin with the first round and the first chain.
+    space, at
+        An array of zeros, and its layout.
 
-    The types of four arguments are constants for the compiler. ``link`` says what a symbol is:
-    coefficients of a polynomial, a table, or None for the clipped gradient itself. ``norm`` is a
-    tuple to clip norms instead of entries, or None. ``columns`` is a tuple whose length is the
-    number of columns of a matrix that are taken at a time: a loop over them is written out;
-    ``more`` is a tuple if there are more, else None. ``most`` is 1, or infinity where nothing is
-    clipped.
-
-    Returns the number of clipped gradient entries in kept rounds, and, if a chain has left the
-    range of numbers, its row and the block of rounds; else -1, or -2 if data are not finite.
-
-    A lane's numbers do not depend on its neighbours: a device that is looked at for their sake adds
-    exactly zero."""
+    Returns
+    -------
+    tuple of three numbers
+        The number of clipped gradient entries in kept rounds; the row of a chain that has left the
+        range of numbers, or -1 if there is none, or -2 if data are not finite or too large; and
+        the block of rounds in which that chain was lost.
+    """
     first_chain, end, num_chains, base = chains
     begin, until, num_burn_in = np.uint64(rounds[0]), np.uint64(rounds[1]), np.uint64(rounds[2])
     devices, dim, width = (
@@ -600,13 +768,14 @@ def advance(  # type: ignore[no-untyped-def]
     )
     all_active = np.array([who.all() for who in active])
     num_noises = np.uint64(len(noise)) // (np.uint64(len(pull)) * dim)
-    # Addresses, as long as the arrays are used below.
+    # Addresses keep no array alive: these arrays live because they are used below by name, too.
     memory, word, normal, noises = (
         space.ctypes.data,
         words.ctypes.data,
         normals.ctypes.data,
         noise.ctypes.data,
     )
+    # A vector of zero words: there is no constant of that type.
     nothing = ones(spread(f32(0)) != spread(f32(0)))
     num_clipped = np.int64(0)
     for first in range(first_chain, end, LANES):
@@ -624,15 +793,21 @@ def advance(  # type: ignore[no-untyped-def]
                 _seed(entropy, rows, num_chains, _CHANNEL, u32(r // _ROUNDS), channel)
                 if link is not None:
                     _seed(entropy, rows, num_chains, _QUANTISER, u32(r // _ROUNDS), quantiser)
+            # A block of the streams begins with fresh normals, because its 128 rounds are a
+            # multiple of 8.
             if r % _AHEAD == _0:
                 fill_normals(channel, words, normals, _AHEAD * dim)
             if link is not None:
                 fill_words(quantiser, words, devices * dim)
-            if r < begin:  # going on inside a block of the streams: these numbers were used before
+            # Going on inside a block of the streams: these numbers were used before, and are drawn
+            # only to get to the later ones.
+            if r < begin:
                 continue
             t = r - begin
-            if r == num_burn_in:
+            if r == num_burn_in:  # clipped entries of the burn-in do not count
                 count = nothing
+            # The gradient of the sum of all costs serves only where every device transmits, and
+            # what it transmits is its gradient, clipped entry by entry.
             near = link is None and norm is None and all_active[t]
             count = _receive(
                 memory,
@@ -654,6 +829,7 @@ def advance(  # type: ignore[no-untyped-def]
             factor = spread(pull[t])
             for i in range(dim):
                 z = (r % _AHEAD * dim + i) * _L
+                # Every chain has a noise factor of its own, or all share one.
                 if num_noises > _1:
                     deviation = load(
                         noises, (t * dim + i) * num_noises + np.uint64(first - first_chain)
@@ -672,9 +848,12 @@ def advance(  # type: ignore[no-untyped-def]
                             )
                             draws[rows[lane], r - num_burn_in, i] = value
             if (r + _1) % _ROUNDS == _0 or r + _1 == until:
+                # A position that is not finite stays so, because every round only adds to it:
+                # looking once in a block of rounds is enough.
                 lost = _lost_lane(space, position.shape[1])
                 if lost >= 0:
                     return np.int64(0), rows[lost], np.int64(r // _ROUNDS)
+        # Only the upper triangle was summed.
         for i in range(dim):
             for j in range(i):
                 for lane in range(_L):
@@ -684,14 +863,22 @@ def advance(  # type: ignore[no-untyped-def]
         _collect(products, rows, product)
         if until > num_burn_in:
             store(word, _0, count)
-            for lane in range(min(LANES, end - first)):
+            for lane in range(min(LANES, end - first)):  # not those that repeat the last chain
                 num_clipped += np.int64(words[lane])
     return num_clipped, np.int64(-1), np.int64(0)
 
 
 def columns_for(dim: int) -> tuple[int, ...]:
-    """A tuple as long as the columns that are taken at a time: all where they are few, else what
-    leaves least to pad."""
+    """A tuple as long as the number of columns of a matrix that are taken at a time.
+
+    Its length is all that matters, and is known to the compiler: all columns where they are few,
+    else the width that leaves least to pad.
+
+    Parameters
+    ----------
+    dim
+        Columns that a matrix has.
+    """
     if dim <= _MOST_COLUMNS:
         return (0,) * dim
     widths = range(_MOST_COLUMNS, _FEWEST_COLUMNS - 1, -1)

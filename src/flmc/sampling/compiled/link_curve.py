@@ -17,12 +17,16 @@ NUM_TERMS = (5, 8)
 """Coefficients of the odd polynomial, highest first: degree 9 or 15. Their number is known to the
 compiler, and every further one would be compiled by itself."""
 WORD_SCALE = 2.0**31
+"""A word, read as a signed number, lies in [-2^31, 2^31)."""
 
 TOLERANCE = 1.5e-6
-"""Largest error of psi, in single precision as the kernel computes it: half of it is the error of
-the probability, which together with the resolution of a word stays below 1e-6."""
+"""Largest error of psi in single precision, as the kernel computes it. The probability of a bit is
+(1 + psi)/2, so its error is half of this, and stays below 1e-6 together with the resolution of a
+word."""
 _MOST_NODES = 2**16
 _STEEP = 1e25
+"""Slope that stands for a jump at 0: any gradient but 0 saturates, and 2^31 times it is finite in
+single precision."""
 
 
 Curve = tuple[np.float32, ...] | npt.NDArray[np.float32]
@@ -30,29 +34,48 @@ Curve = tuple[np.float32, ...] | npt.NDArray[np.float32]
 
 
 def fit(link: Link, clip: float) -> Curve | None:
-    """The cheapest form that is accurate to ``TOLERANCE``; None if there is none (a jump, a kink in
-    a bad place)."""
-    # A frozen value never changes; another link of a user's own may.
+    r"""The cheapest form of a link that is accurate to ``TOLERANCE``.
+
+    Parameters
+    ----------
+    link
+        Probability of a +1 bit given the clipped gradient.
+    clip
+        Bound ell of a gradient entry; the curve is a function of g/ell in [-1, 1].
+
+    Returns
+    -------
+    Curve or None
+        :math:`2^{31}\psi` with the mean bit :math:`\psi(t) = 2\Phi(\ell t) - 1`: coefficients of an
+        odd polynomial, else a table. None if neither is accurate enough, as for a jump beside 0 or
+        for a kink between two nodes of the finest table.
+    """
+    # Only a frozen value can be a key of the cache: a user's own link may change after it was
+    # fitted.
     frozen = dataclasses.is_dataclass(link) and type(link).__dataclass_params__.frozen
     return _fit_once(link, clip) if frozen else _fit(link, clip)
 
 
 @lru_cache(maxsize=256)
 def _fit_once(link: Link, clip: float) -> Curve | None:
+    """Fit a link that cannot change, once for each clip."""
     return _fit(link, clip)
 
 
 def _fit(link: Link, clip: float) -> Curve | None:
+    """Try polynomials of growing degree, then tables of growing size."""
     if link.jumps:
-        # So steep that anything but 0 saturates.
+        # A straight line so steep that anything but 0 saturates; at 0 the mean bit is 0.
         return _rounded(np.array([_STEEP]), NUM_TERMS[0])
 
     def mean(t: Array) -> Array:
         return 2.0 * link.bounded_probability(clip * t, clip) - 1.0
 
+    # These points are nodes of a table, which has a power of 2 of intervals, at -1, 0 and 1 only.
     between = np.linspace(-1.0, 1.0, 20_011).astype(np.float32)
     wanted = mean(between.astype(np.float64))
-    # A weak link must keep its shape too.
+    # A link whose mean bit stays below 0.1 would pass as a wrong curve with an absolute tolerance:
+    # its own size counts then.
     tolerance = TOLERANCE * min(1.0, 10 * float(np.abs(wanted).max()))
     for count in NUM_TERMS:
         terms = _rounded(_odd_polynomial(mean, count), count)
@@ -61,6 +84,7 @@ def _fit(link: Link, clip: float) -> Curve | None:
     nodes = 2**8
     while nodes <= _MOST_NODES:
         table = np.asarray(WORD_SCALE * mean(np.linspace(-1.0, 1.0, nodes + 1)), np.float32)
+        # The error of linear interpolation is largest about the middle between two nodes.
         middle = np.linspace(-1.0, 1.0, 2 * nodes + 1)[1::2].astype(np.float32)
         points = np.concatenate([between, middle])
         exact = np.concatenate([wanted, mean(middle.astype(np.float64))])
@@ -71,7 +95,7 @@ def _fit(link: Link, clip: float) -> Curve | None:
 
 
 def _polynomial(terms: tuple[np.float32, ...], t: npt.NDArray[np.float32]) -> Array:
-    """As the kernel does it, in single precision."""
+    """The odd polynomial in single precision, operation by operation as the kernel computes it."""
     square, value = t * t, np.full_like(t, terms[0])
     for term in terms[1:]:
         value = value * square + term
@@ -79,7 +103,8 @@ def _polynomial(terms: tuple[np.float32, ...], t: npt.NDArray[np.float32]) -> Ar
 
 
 def _interpolated(table: npt.NDArray[np.float32], t: npt.NDArray[np.float32]) -> Array:
-    """As the kernel does it, in single precision."""
+    """The interpolated table in single precision, operation by operation as the kernel computes
+    it."""
     half = np.float32(0.5) * np.float32(len(table) - 1)
     place = t * half + half
     node = np.clip(place.astype(np.int32), 0, len(table) - 2)
@@ -98,6 +123,8 @@ def _odd_polynomial(mean: Callable[[Array], Array], num_terms: int) -> Array:
 
 
 def _rounded(coefficients: Array, num_terms: int) -> tuple[np.float32, ...]:
+    """Coefficients times 2^31 in single precision, highest first, padded with zeros to
+    ``num_terms``."""
     padded = np.zeros(num_terms)
     padded[: len(coefficients)] = coefficients
     return tuple(np.float32(value) for value in WORD_SCALE * padded[::-1])

@@ -3,7 +3,8 @@ instruction.
 
 Chains are dealt to blocks of lanes in order; the lanes that are left over in the last block repeat
 its last chain. A chain owns its streams and its rows of every result, so neither threads nor the
-order of blocks matters. A chain's position is its deviation from the posterior mean, in single
+order of blocks matters. A chain's position is its deviation from the centre
+(:func:`~flmc.sampling.chains.centre_of`, the posterior mean where that is known), in single
 precision."""
 
 from __future__ import annotations
@@ -41,39 +42,56 @@ from flmc.uplink.uplink import Uplink
 _log = logging.getLogger(__name__)
 
 _MOST_BLOCK = 8_000_000
-"""Bytes of a block of lanes up to which this engine is chosen by itself."""
+"""Bytes of a block of lanes up to which `auto` takes this engine."""
 _DATA_AT_ONCE = 32_000_000
 """Bytes of local costs that are held in double precision at a time."""
 _WORST_CONDITION = 1e10
-"""Of the curvature: deviations of the widest direction then have a rounding of 1 % of the
-narrowest's."""
+"""Largest curvature over smallest. At 1e10 the posterior is 1e5 times as wide in one direction as
+in another, and the rounding of single precision in the widest direction, 6e-8 of its deviations, is
+about 1 % of the narrowest standard deviation."""
 _MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
-"""Chains of one call, and into how many a thread's share is cut."""
+"""Chains of one call of the kernel at most, and calls into which a thread's share is cut as a rule,
+so that threads end at about the same time."""
 _FEWEST_SYMBOLS = 1_000_000
-"""Of one call, a millisecond's work: a call costs a tenth of that."""
+"""Symbols of one call at least, about a millisecond's work: a call costs a tenth of that."""
 _NOISE_AT_ONCE = 16_000_000
-"""Bytes of the noise of some chains where every chain has its own."""
+"""Bytes of the factors of the noise that one call gets at most, where every chain has its own."""
 
 UInts = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
 
 
 class NumbaEngine(Engine):
-    """For quadratic models; a chain's position is its deviation from the posterior mean, in single
-    precision."""
+    """The engine for quadratic models; a chain's position is its deviation from the centre, in
+    single precision."""
 
     name: ClassVar[str] = "numba"
     threaded: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """What the kernel does not know: symbols, gradients or links of a user's own that are not
-        of the usual form."""
+        """Why the kernel cannot run a plan of a model: it knows the package's symbols, quadratic
+        costs and smooth links.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+
+        Returns
+        -------
+        str or None
+            The reason, as the end of a sentence; None if the engine can run the plan.
+        """
+        # Compared as functions: a subclass that overrides them transmits what the kernel does not
+        # compute.
         kind = type(plan.uplink)
         if (
             kind.symbols not in (Digital.symbols, Analog.symbols, Ideal.symbols)
             or kind.clipped is not Uplink.clipped
         ):
             return f"{kind.__name__} has symbols of its own"
+        # A subclass with a gradient of its own may have inherited quadratic costs that are not its
+        # own.
         if _home(model, "gradient") is not _home(model, "quadratic"):
             return (
                 f"{type(model).__name__} has a gradient of its own, or local costs that are not"
@@ -102,14 +120,37 @@ class NumbaEngine(Engine):
         return None
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
-        """Whether the lanes' data fit into a reasonable place; else the numpy engine is as fast,
-        and smaller."""
+        """Whether the data of a block of lanes fit into ``_MOST_BLOCK`` bytes; else the numpy
+        engine is as fast, and needs less memory.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run; a lane has K m^2 numbers of four bytes.
+        """
         return 4 * LANES * plan.num_devices * plan.dim**2 <= _MOST_BLOCK
 
     def start(
         self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero."""
+        """Every chain at a draw from the prior, or at zero, as its deviation from the centre.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        seed
+            Of all randomness.
+        num_chains
+            Chains of every data set.
+        keep_draws
+            Whether theta of every kept round will be kept.
+
+        Raises
+        ------
+        RunFailed
+            If a start is beyond the range of single precision.
+        """
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
         with np.errstate(over="ignore"):  # noticed below
@@ -123,7 +164,9 @@ class NumbaEngine(Engine):
                 position[:] = -centre
         if not np.isfinite(position).all():
             raise RunFailed("a start is beyond the range of single precision; use engine = 'numpy'")
-        # The engine's own coordinates are in single precision.
+        # Sums are kept for every chain by itself, so that no two threads add to the same number,
+        # and the order of the sum does not depend on them. The position is in single precision,
+        # which its declared type does not say.
         return Chains.at_start(plan, model, position, keep_draws, most_batches=num_chains)  # type: ignore[arg-type]
 
     def advance(
@@ -135,8 +178,26 @@ class NumbaEngine(Engine):
         until: int,
         resources: Resources = DEFAULT_RESOURCES,
     ) -> None:
-        """Group after group of data sets to round ``until``, the chains of each dealt to
-        threads."""
+        """Advance all chains in place to round ``until``: group after group of data sets, the
+        chains of each dealt to threads.
+
+        Parameters
+        ----------
+        chains
+            Where the chains stand; changed in place.
+        plan, model, seed
+            What is run.
+        until
+            The last round to run, counted from 1.
+        resources
+            Threads, data sets whose costs are in memory at once, and who is told of the progress.
+
+        Raises
+        ------
+        RunFailed
+            If a chain leaves the range of numbers, or a Hessian or offset is not finite or too
+            large.
+        """
         bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)
         at_once = resources.experiments_at_once or max(1, _DATA_AT_ONCE // bytes_each)
         every = range(model.num_experiments)
@@ -151,25 +212,37 @@ class NumbaEngine(Engine):
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """The position, moved back from the centre."""
+        """Where the chains stand in the model's coordinates: centre plus deviation, (experiment,
+        chain, dim).
+
+        Parameters
+        ----------
+        chains
+            Chains that this engine started.
+        model
+            The model that is sampled.
+        """
         return np.asarray(chains.position.astype(np.float64) + centre_of(model)[:, None])
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """About a thousand million symbols a second."""
+        """A guess from about a thousand million symbols a second."""
         return num_symbols(plan, model, num_chains) / 1e9
 
 
 def _home(model: Model, name: str) -> type:
-    """The class that a method comes from."""
+    """The class that defines a method of a model."""
     return next(kind for kind in type(model).__mro__ if name in vars(kind))
 
 
 def _deal(group: _Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:
-    """Advance a group's chains: this thread and its helpers take the next call whenever they are
-    free. Returns the number of clipped entries. Where chains fail it is the first of them that is
-    told: calls are dealt in order, and those that were dealt are finished."""
+    """Advance a group's chains, and return the number of clipped entries.
+
+    This thread and its helpers take the next call whenever they are free. Where several chains
+    fail, the failure of the first is raised: calls are dealt in order, and a call that was dealt is
+    finished."""
     firsts = group.firsts
-    next_call = iter(firsts)  # a step of it cannot be interrupted by another thread
+    # A step of this iterator is one operation of the interpreter: no two threads get the same call.
+    next_call = iter(firsts)
     failures: dict[int, RunFailed] = {}
 
     def work(report: Progress) -> int:
@@ -183,7 +256,9 @@ def _deal(group: _Group, pool: ThreadPoolExecutor, threads: int, report: Progres
                     failures[first] = failure
                     break
         finally:
-            deque(next_call, maxlen=0)  # whatever went wrong, nobody begins anything more
+            # After a failure (or an interrupt) the iterator is used up, so that no thread begins
+            # another call.
+            deque(next_call, maxlen=0)
         return num_clipped
 
     helpers = [
@@ -197,8 +272,17 @@ def _deal(group: _Group, pool: ThreadPoolExecutor, threads: int, report: Progres
 
 
 class _Rounds(NamedTuple):
-    """Some rounds: the factor of the sum of symbols (round), the factor of the standard normals
-    (round, dim, 1 or chain), and who transmits (round, device)."""
+    """What the kernel needs of some rounds.
+
+    Attributes
+    ----------
+    pull
+        Factor of the sum of symbols, (round).
+    noise
+        Factor of the standard normals, (round, dim, 1 or chain).
+    active
+        Who transmits, (round, device).
+    """
 
     pull: Floats
     noise: Floats
@@ -217,12 +301,13 @@ class _Group:
     costs: Quadratic
     centre: Array
     unit: float
-    """The clip."""
+    """The clip, or 1 where nothing is clipped: gradients are computed in units of it."""
     link: Curve | None
+    """The link as the kernel takes it; None for an uplink without bits."""
     at_once: int
     """Chains of one call, whole blocks of lanes."""
     shared: _Rounds | None
-    """The rounds, where the channel is the same for all."""
+    """What the kernel needs of the rounds, where the channel is the same for all data sets."""
 
     @classmethod
     def load(
@@ -235,6 +320,7 @@ class _Group:
         rounds: range,
         threads: int,
     ) -> _Group:
+        """A group with its costs, its centre and, where they are shared, its rounds."""
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
         shape = (len(experiments), plan.num_devices, plan.dim)
@@ -251,7 +337,9 @@ class _Group:
         centre = np.array(centre_of(model)[rows])
         unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
-        # Few calls, for each has its cost; but every thread should have something to do to the end.
+        # Few calls, because each has its cost; but enough of them that every thread has something
+        # to do to the end. Whole blocks of lanes, because a call repeats its last chain in the
+        # lanes that are left over.
         share = len(experiments) * chains.position.shape[1] // (_CALLS_PER_THREAD * threads)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
         at_once = max(1, min(max(share, fewest), _MOST_CHAINS) // LANES) * LANES
@@ -267,6 +355,7 @@ class _Group:
 
     @property
     def num_chains(self) -> int:
+        """Chains of each data set."""
         return int(self.chains.position.shape[1])
 
     @property
@@ -279,7 +368,8 @@ class _Group:
         return range(first, end, self.at_once)
 
     def advance(self, first: int) -> int:
-        """Advance some chains; returns the number of clipped entries."""
+        """Advance the chains of one call, from number ``first`` on; returns the number of clipped
+        entries."""
         uplink, dim = self.plan.uplink, self.plan.dim
         end = min(first + self.at_once, self.experiments.stop * self.num_chains)
         chains, moments = self.chains, self.chains.moments
@@ -291,6 +381,8 @@ class _Group:
         pull, noise, active = self.shared or self._draw_rounds(self._data_sets(first, end))
         columns = kernel.columns_for(dim)
         at = kernel.Layout.of(self.plan.num_devices, dim, -(-dim // len(columns)) * len(columns))
+        # Where a tuple or None is given, only its type matters: it is a constant for the compiler,
+        # which makes code for each combination.
         num_clipped, lost, block = kernel.advance(
             chains.position.reshape(-1, dim),
             moments.sums.reshape(-1, dim),
@@ -320,6 +412,8 @@ class _Group:
             )
         if lost >= 0:
             within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
+            # The kernel looks once in a block of rounds, so the message names those of the block
+            # that were run.
             seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
             fail(
                 lost // self.num_chains,
@@ -329,15 +423,21 @@ class _Group:
         return int(num_clipped)
 
     def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:
-        """Of these chains, and the last again until there are whole blocks of lanes."""
+        """The data set of each chain of a call; the last is repeated until there are whole blocks
+        of lanes."""
         return (
             np.minimum(np.arange(first, first - (first - end) // LANES * LANES), end - 1)
             // self.num_chains
         )
 
     def _rounds_of(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> _Rounds:
-        """``rows`` names the experiment of the schedule for every chain; all have the same devices
-        active."""
+        r"""What the kernel needs of a schedule, all of whose experiments have the same devices
+        active.
+
+        ``rows`` names the experiment of the schedule for every chain. The update of a chain is
+        :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p = \eta K/K_a` (times the clip
+        where symbols are gradients in units of it) and noise :math:`n = \eta (K/K_a)
+        \sqrt{N_0}/A`."""
         factor = schedule.step_sizes * self.plan.num_devices / schedule.num_active[0]
         noise = factor[:, None] * np.sqrt(self.plan.uplink.noise_power) / schedule.gain[rows]
         active = (
@@ -352,7 +452,8 @@ class _Group:
         )
 
     def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> _Rounds:
-        """For the data sets ``rows``, one for each chain, where the channel changes."""
+        """What the kernel needs of the rounds where the channel changes; ``rows`` names the data
+        set of every chain."""
         experiments = range(int(rows[0]), int(rows[-1]) + 1)
         blocks = range(
             self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)
@@ -371,8 +472,8 @@ class _Group:
 
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
-    """The rounds to go, in parts whose noise (round, dim, chain) does not take too much memory, and
-    which end where a block of the random streams does."""
+    """The rounds to go, in parts that end where a block of the random streams does, and whose noise
+    (round, dim, chain) takes at most about ``_NOISE_AT_ONCE`` bytes."""
     most = (
         max(1, _NOISE_AT_ONCE // (4 * _MOST_CHAINS * plan.dim * ROUNDS_PER_BLOCK))
         * ROUNDS_PER_BLOCK
@@ -384,15 +485,16 @@ def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
 
 
 def _entropy(seed: int) -> UInts:
-    """A seed as ``SeedSequence`` takes it beside a spawn key: words of 32 bits, lowest first, at
-    least four."""
+    """The words of a seed as ``SeedSequence`` takes them beside a spawn key: 32 bits each, lowest
+    first, at least four."""
     words = [seed >> shift & 0xFFFFFFFF for shift in range(0, max(seed.bit_length(), 128), 32)]
     return np.array(words, np.uint32)
 
 
 @contextmanager
 def _announced() -> Iterator[None]:
-    """Say once that something is being compiled; code from the cache is silent."""
+    """While this lasts, the first compilation is announced in the log; code from the cache is
+    silent."""
     listener = _Announcer()
     numba.core.event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
     try:
@@ -405,7 +507,7 @@ class _Announcer(numba.core.event.Listener):
     said = False
 
     def on_start(self, event: Any) -> None:
-        """Compilation begins."""
+        """Announce that a compilation begins, once in a process."""
         if not _Announcer.said:
             _Announcer.said = True
             _log.warning(
@@ -414,4 +516,4 @@ class _Announcer(numba.core.event.Listener):
             )
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        """Do nothing: only the beginning of a compilation is announced."""

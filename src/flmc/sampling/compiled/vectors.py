@@ -3,7 +3,8 @@
 The compiler makes vector instructions of plain loops only where it can prove much about them, and
 not for eight passes. These values leave it no choice: an operation on them *is* an instruction for
 eight lanes (two of four, or half of sixteen, where the processor has such). Rules are those of IEEE
-single precision, but that a product and a sum may be fused; a comparison with NaN is false.
+single precision, except that a product and a sum may be fused; a comparison with NaN is false,
+except that "!=" is true.
 
 The cache of compiled code does not notice changes of this file: see ``_BUILT_ON`` in
 :mod:`flmc.sampling.compiled.kernel`."""
@@ -22,12 +23,14 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 
 WIDTH = 8
 _FLAGS = ("contract",)
-"""Never empty: to instructions without flags Numba adds those of the function around them, and then
-sums could be reordered."""
+"""Flags of every operation on floats: a product and a sum may be fused. Never empty: to
+instructions without flags Numba adds those of the function around them, and then sums could be
+reordered."""
 
 
 class Vector(types.Type):
-    """The type of eight numbers."""
+    """The type of eight numbers of one kind, as Numba knows it; ``code`` is the same type in
+    LLVM."""
 
     def __init__(self, name: str, element: ir.Type) -> None:
         self.code = ir.VectorType(element, WIDTH)
@@ -51,7 +54,7 @@ def _define(
     result: Vector,
     emit: Callable[..., Any],
 ) -> None:
-    """What an operator does with vectors: ``emit(builder, *operands)``."""
+    """Define what an operator does with vectors of these types: ``emit(builder, *operands)``."""
 
     @infer_global(operation)
     class _Typing(AbstractTemplate):
@@ -69,6 +72,7 @@ _define(operator.sub, _TWO, FLOATS, lambda builder, a, b: builder.fsub(a, b, fla
 _define(operator.mul, _TWO, FLOATS, lambda builder, a, b: builder.fmul(a, b, flags=_FLAGS))
 _define(operator.truediv, _TWO, FLOATS, lambda builder, a, b: builder.fdiv(a, b, flags=_FLAGS))
 _define(operator.neg, (FLOATS,), FLOATS, lambda builder, a: builder.fneg(a))
+# Ordered comparisons are false where an operand is NaN; the unordered "!=" is true there.
 _define(operator.lt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered("<", a, b))
 _define(operator.ne, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_unordered("!=", a, b))
 _define(operator.gt, _TWO, TRUTHS, lambda builder, a, b: builder.fcmp_ordered(">", a, b))
@@ -77,20 +81,30 @@ _define(operator.xor, (WORDS, WORDS), WORDS, lambda builder, a, b: builder.xor(a
 
 
 def _place(builder: Any, kind: Vector, address: Any, index: Any) -> Any:
+    """A pointer to the vector that begins ``index`` elements behind ``address``."""
     start = builder.inttoptr(address, kind.code.element.as_pointer())
     return builder.bitcast(builder.gep(start, [index]), kind.code.as_pointer())
 
 
 def _instruction(function: Callable[..., Any]) -> Any:
-    """Of the types of its arguments: the type of its result, and what it emits."""
+    """Make a function of compiled code: from the types of its arguments it gives its signature and
+    what emits its code."""
     return intrinsic(function)
 
 
 @_instruction
 def load(typing: Any, address: Any, index: Any) -> Any:
-    """Eight neighbouring floats of an array in memory, by the address of its first. Nobody checks
-    that they are there, or keeps the array from being freed: a number has no owner, and so it can
-    be handed around at no cost."""
+    """Eight neighbouring floats of an array in memory.
+
+    Parameters
+    ----------
+    address
+        Address of the array's first element. An address is a plain number, which costs nothing to
+        hand around; in return nobody checks that the floats are there, or keeps the array from
+        being freed.
+    index
+        Number of the first of the eight elements.
+    """
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.load(_place(builder, FLOATS, *args), align=4)
@@ -100,7 +114,15 @@ def load(typing: Any, address: Any, index: Any) -> Any:
 
 @_instruction
 def load_words(typing: Any, address: Any, index: Any) -> Any:
-    """The same of an array of words."""
+    """Eight neighbouring words of 32 bits of an array in memory.
+
+    Parameters
+    ----------
+    address
+        Address of the array's first element; nobody checks that the words are there.
+    index
+        Number of the first of the eight elements.
+    """
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.load(_place(builder, WORDS, *args), align=4)
@@ -110,8 +132,17 @@ def load_words(typing: Any, address: Any, index: Any) -> Any:
 
 @_instruction
 def store(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Put eight values beside each other into an array of their kind. Nobody checks that there is
-    room."""
+    """Put the eight numbers of a vector beside each other into an array of their kind.
+
+    Parameters
+    ----------
+    address
+        Address of the array's first element; nobody checks that there is room.
+    index
+        Number of the element that the first of the eight becomes.
+    value
+        A vector of floats or of words.
+    """
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         builder.store(args[2], _place(builder, value, *args[:2]), align=4)
@@ -121,6 +152,7 @@ def store(typing: Any, address: Any, index: Any, value: Any) -> Any:
 
 
 def _spread(builder: Any, kind: Vector, value: Any) -> Any:
+    """A vector with the same number in every lane."""
     empty = ir.Constant(kind.code, ir.Undefined)
     first = builder.insert_element(empty, value, ir.IntType(32)(0))
     return builder.shuffle_vector(first, empty, ir.Constant(WORDS.code, [0] * WIDTH))
@@ -128,7 +160,7 @@ def _spread(builder: Any, kind: Vector, value: Any) -> Any:
 
 @_instruction
 def spread(typing: Any, value: Any) -> Any:
-    """The same float in every lane."""
+    """A vector with the same float in every lane."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return _spread(builder, FLOATS, args[0])
@@ -138,7 +170,7 @@ def spread(typing: Any, value: Any) -> Any:
 
 @_instruction
 def choose(typing: Any, truth: Any, yes: Any, no: Any) -> Any:
-    """Lane by lane, ``yes`` where it is true, else ``no``."""
+    """Lane by lane, ``yes`` where ``truth`` is true, else ``no``."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.select(*args)
@@ -147,7 +179,7 @@ def choose(typing: Any, truth: Any, yes: Any, no: Any) -> Any:
 
 
 def _of_one(operand: Vector, result: Any, emit: Callable[..., Any]) -> Any:
-    """A function of one vector: ``emit(builder, value)``."""
+    """Make a function of one vector in compiled code; ``emit(builder, value)`` emits it."""
 
     def typed(typing: Any, value: Any) -> Any:
         return result(operand), lambda context, builder, sig, args: emit(builder, *args)
@@ -156,8 +188,8 @@ def _of_one(operand: Vector, result: Any, emit: Callable[..., Any]) -> Any:
 
 
 def _of_words_by(emit: Callable[..., Any]) -> Any:
-    """A function of words and the same number for all, a constant: ``emit(builder, words,
-    number)``."""
+    """Make a function of words and one number for all lanes; ``emit(builder, words, number)`` emits
+    it."""
 
     def typed(typing: Any, words: Any, by: Any) -> Any:
         return WORDS(WORDS, types.uint32), lambda context, builder, sig, args: emit(builder, *args)
@@ -166,11 +198,13 @@ def _of_words_by(emit: Callable[..., Any]) -> Any:
 
 
 def _is_any(builder: Any, truths: Any) -> Any:
+    """Whether any of the truth values is true: read as one number of eight bits, they are not 0."""
     every = ir.IntType(WIDTH)
     return builder.icmp_unsigned("!=", builder.bitcast(truths, every), every(0))
 
 
 def _square_root(builder: Any, floats: Any) -> Any:
+    """The square roots of eight floats."""
     kind = ir.FunctionType(FLOATS.code, [FLOATS.code])
     return builder.call(
         get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{WIDTH}f32"), [floats]
@@ -178,10 +212,12 @@ def _square_root(builder: Any, floats: Any) -> Any:
 
 
 def _moved_up(builder: Any, words: Any, by: Any) -> Any:
+    """Words shifted to the left by the same number of bits."""
     return builder.shl(words, _spread(builder, WORDS, by))
 
 
 def _turned(builder: Any, words: Any, by: Any) -> Any:
+    """Words rotated to the left by the same number of bits, from 1 to 31."""
     rest = builder.sub(ir.IntType(32)(32), by)
     return builder.or_(
         _moved_up(builder, words, by), builder.lshr(words, _spread(builder, WORDS, rest))
@@ -189,28 +225,38 @@ def _turned(builder: Any, words: Any, by: Any) -> Any:
 
 
 some = _of_one(TRUTHS, types.boolean, _is_any)
-"""Whether it is true in any lane."""
+"""Whether a vector of truth values is true in any lane."""
 ones = _of_one(TRUTHS, WORDS, lambda builder, truths: builder.zext(truths, WORDS.code))
-"""The word 1 where it is true, else 0."""
+"""The word 1 in the lanes where a truth value is true, else 0."""
 signed = _of_one(WORDS, FLOATS, lambda builder, words: builder.sitofp(words, FLOATS.code))
 """Words, read as signed numbers, as floats."""
 whole = _of_one(FLOATS, WORDS, lambda builder, floats: builder.fptosi(floats, WORDS.code))
 """Floats without their fractions, as words."""
 root = _of_one(FLOATS, FLOATS, _square_root)
-"""The square root."""
+"""The square root of a vector of floats, lane by lane."""
 shift = _of_words_by(_moved_up)
-"""Bits moved upwards; those beyond the end are lost."""
+"""Bits of words moved upwards; those beyond the end are lost."""
 turn = _of_words_by(_turned)
-"""Bits moved upwards; those beyond the end come in again at the lower one."""
+"""Bits of words moved upwards; those beyond the end come in again at the lower one."""
 
 
 @_instruction
 def pick(typing: Any, address: Any, index: Any) -> Any:
-    """Floats of an array, each lane its own. Nobody checks that they are there."""
+    """Eight floats of an array in memory, each lane its own.
+
+    Parameters
+    ----------
+    address
+        Address of the array's first element.
+    index
+        The number of an element for each lane, a vector of words. Nobody checks that they are
+        there.
+    """
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         start = builder.inttoptr(args[0], FLOATS.code.element.as_pointer())
         result = ir.Constant(FLOATS.code, ir.Undefined)
+        # One load for each lane: there is no instruction for it that every processor has.
         for lane in map(ir.IntType(32), range(WIDTH)):
             number = builder.zext(builder.extract_element(args[1], lane), ir.IntType(64))
             result = builder.insert_element(

@@ -10,6 +10,7 @@ import pytest
 
 import flmc
 from contracts.registered import BURN_IN, DIM, ROUNDS, model, plan, plans
+from flmc.base.arrays import Array
 from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.engines import ENGINES, choose_engine
 from flmc.settings import registered
@@ -120,3 +121,41 @@ def test_the_choice_is_made_once_and_said() -> None:
     assert choose_engine("numpy", planned, problem).name == "numpy"
     with pytest.raises(flmc.errors.InvalidSetting, match="engine must be one of auto, numba"):
         choose_engine("abacus", planned, problem)
+
+
+def test_what_a_silent_device_would_say_is_not_counted() -> None:
+    """One device is always silent and its gradient is never a number: the run is whole."""
+
+    def gradient(theta: Array) -> Array:
+        local = np.stack([theta, np.full_like(theta, np.nan)], axis=1)
+        return np.asarray(local)
+
+    own = flmc.Model.from_gradient(
+        gradient, prior=flmc.Normal(0, 1), dim=2, num_devices=2, smoothness=3.0
+    )
+    active = np.tile([1.0, 0.0], (60, 1))
+    planned = flmc.plan(own, flmc.Digital(), num_rounds=60, num_burn_in=10, active=active)
+    result = flmc.run(planned, own, chains=2)
+    assert result.num_undefined == 0
+    assert result.clipped_fraction == 0.0
+
+
+def test_the_clipped_fraction_counts_the_devices_that_transmitted() -> None:
+    """A policy of a user's own whose counts vary: with everything clipped the fraction is 1."""
+
+    class Sometimes(flmc.Scheduler):
+        def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+            count = rng.integers(1, fading.shape[1] + 1, len(rounds))
+            return np.asarray(np.arange(fading.shape[1]) < count[:, None], dtype=np.float64)
+
+    problem = model(2)
+    planned = flmc.plan(
+        problem,
+        flmc.Digital(clip=1e-9, link=flmc.Linear()),
+        flmc.Limits(langevin="off"),
+        step_size=1e-4,
+        num_rounds=150,
+        num_burn_in=10,
+        scheduler=Sometimes(),
+    )
+    assert flmc.run(planned, problem, chains=2).clipped_fraction == pytest.approx(1.0)

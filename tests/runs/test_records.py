@@ -20,11 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flmc
-from support import full
 from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.cli import main
 from flmc.runs import records as record
-from flmc.runs.durable_files import Log, locked, read_arrays, write_arrays
+from flmc.runs.append_log import Log
+from flmc.runs.durable_files import locked, read_arrays, write_arrays
+from support import full
 
 KINDS = {
     "numba-digital": ["--engine", "numba"],
@@ -76,7 +77,9 @@ def test_killed_at_any_instant(tmp_path: Path) -> None:
         out = tmp_path / f"killed-{trial}"
         command = flmc_command("run", *SMALL, *KINDS[name], *OFTEN, "--json", "--out", out)
         for _ in range(50):
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             begins = time.monotonic()
             while not (out / "run.json").exists() and process.poll() is None:
                 time.sleep(0.002)
@@ -106,12 +109,28 @@ def test_killed_at_any_instant(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
-def test_signals_finish_the_round_and_save(tmp_path: Path, number: signal.Signals, engine: str) -> None:
+def test_signals_finish_the_round_and_save(
+    tmp_path: Path, number: signal.Signals, engine: str
+) -> None:
     out = tmp_path / "run"
     rounds = {"numpy": 20_000, "numba": 600_000}[engine]
-    long = ["--rounds", rounds, "--burn-in", rounds - 10, "--experiments", "40", "--engine", engine, "--chains", "3"]
+    long = [
+        "--rounds",
+        rounds,
+        "--burn-in",
+        rounds - 10,
+        "--experiments",
+        "40",
+        "--engine",
+        engine,
+        "--chains",
+        "3",
+    ]
     process = subprocess.Popen(
-        flmc_command("run", *long, "--out", out, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        flmc_command("run", *long, "--out", out, "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     begins = time.monotonic()
     while not (out / "ledger.txt").exists():
@@ -131,7 +150,9 @@ def test_signals_finish_the_round_and_save(tmp_path: Path, number: signal.Signal
     assert len(Log(out / "ledger.txt").entries) == saved
 
 
-def start_and_stop(out: Path, small: flmc.LinearGaussian, after: int = 60, **settings: Any) -> flmc.Plan:
+def start_and_stop(
+    out: Path, small: flmc.LinearGaussian, after: int = 60, **settings: Any
+) -> flmc.Plan:
     """A run in Python that stops after some rounds."""
     plan = flmc.plan(small, flmc.Digital(), num_rounds=200, num_burn_in=20)
     seen: list[float] = []
@@ -141,19 +162,31 @@ def start_and_stop(out: Path, small: flmc.LinearGaussian, after: int = 60, **set
 
     with pytest.raises(Interrupted, match="interrupted after round"):
         flmc.run(
-            plan, small, seed=3, chains=2, out=out, checkpoint_rounds=10, progress=seen.append, stop=stop, **settings
+            plan,
+            small,
+            seed=3,
+            chains=2,
+            out=out,
+            checkpoint_rounds=10,
+            progress=seen.append,
+            stop=stop,
+            **settings,
         )
     return plan
 
 
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 @pytest.mark.parametrize("keep", [True, False])
-def test_going_on_in_python(tmp_path: Path, small: flmc.LinearGaussian, engine: str, keep: bool) -> None:
+def test_going_on_in_python(
+    tmp_path: Path, small: flmc.LinearGaussian, engine: str, keep: bool
+) -> None:
     plan = start_and_stop(tmp_path / "cut", small, engine=engine, keep_draws=keep)
     progress = json.loads((tmp_path / "cut" / "progress.json").read_text())
     assert progress["round"] == 60
     assert progress["metrics"]["mse"]["mean"] > 0
-    whole = flmc.run(plan, small, seed=3, chains=2, out=tmp_path / "whole", engine=engine, keep_draws=keep)
+    whole = flmc.run(
+        plan, small, seed=3, chains=2, out=tmp_path / "whole", engine=engine, keep_draws=keep
+    )
     result = flmc.resume(tmp_path / "cut", plan, small)
     assert result.metrics == whole.metrics
     assert essence(tmp_path / "cut") == essence(tmp_path / "whole")
@@ -184,7 +217,9 @@ def test_damaged_checkpoints(
         for place in range(40, len(data), 97):
             data[place] ^= 0x10
     current.write_bytes(
-        {"truncated": bytes(data[: len(data) // 2]), "empty": b"", "not a zip": b"x" * 500}.get(damage, bytes(data))
+        {"truncated": bytes(data[: len(data) // 2]), "empty": b"", "not a zip": b"x" * 500}.get(
+            damage, bytes(data)
+        )
     )
     if damage == "both":
         previous.write_bytes(b"")
@@ -199,7 +234,9 @@ def test_any_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
     write_arrays(tmp_path / "a.npz", arrays)
     data = (tmp_path / "a.npz").read_bytes()
     for place in range(0, len(data), full(1, 7)):
-        (tmp_path / "b.npz").write_bytes(data[:place] + bytes([data[place] ^ 0x04]) + data[place + 1 :])
+        (tmp_path / "b.npz").write_bytes(
+            data[:place] + bytes([data[place] ^ 0x04]) + data[place + 1 :]
+        )
         try:
             read = read_arrays(tmp_path / "b.npz")
         except RunFailed:
@@ -220,7 +257,9 @@ def test_missing_draws_are_noticed(
     np.testing.assert_array_equal(result.draws, flmc.run(plan, small, seed=3, chains=2).draws)
 
 
-def test_half_written_ledger(tmp_path: Path, small: flmc.LinearGaussian, caplog: pytest.LogCaptureFixture) -> None:
+def test_half_written_ledger(
+    tmp_path: Path, small: flmc.LinearGaussian, caplog: pytest.LogCaptureFixture
+) -> None:
     out = tmp_path / "cut"
     plan = start_and_stop(out, small)
     with (out / "ledger.txt").open("ab") as stream:
@@ -231,8 +270,14 @@ def test_half_written_ledger(tmp_path: Path, small: flmc.LinearGaussian, caplog:
     assert essence(out) == essence(tmp_path / "whole")
 
 
-@given(texts=st.lists(st.text(max_size=30)), cut=st.integers(0, 200), more=st.lists(st.text(max_size=5), max_size=3))
-def test_logs(texts: list[str], cut: int, more: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(
+    texts=st.lists(st.text(max_size=30)),
+    cut=st.integers(0, 200),
+    more=st.lists(st.text(max_size=5), max_size=3),
+)
+def test_logs(
+    texts: list[str], cut: int, more: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Whatever is cut off the end, whole entries from the beginning remain, and the log can grow
     again."""
     path = tmp_path_factory.mktemp("log") / "log.txt"
@@ -260,7 +305,9 @@ def test_two_processes_in_one_directory(tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "run"
     long = ["--rounds", "100000", "--burn-in", "10", "--engine", "numpy", "--chains", "20"]
     process = subprocess.Popen(
-        flmc_command("run", *long, "--out", out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        flmc_command("run", *long, "--out", out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         begins = time.monotonic()
@@ -281,7 +328,9 @@ def tiny_disk(tmp_path: Path) -> Any:
     """A file system of its own with little space."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(place)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(place)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip(f"a small tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
     yield place
@@ -292,7 +341,9 @@ def test_full_disk(tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     _run_out_of_space(tiny_disk / "run", tmp_path, capsys, lambda: None)
 
 
-def _run_out_of_space(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], free: Any) -> None:
+def _run_out_of_space(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], free: Any
+) -> None:
     """The run fails with one line; what was saved is whole and can be moved and gone on with."""
     options = [*SMALL, "--experiments", "20", "--engine", "numpy", *OFTEN]
     assert main(["run", *options, "--json", "--out", str(out)]) == 1
@@ -323,7 +374,9 @@ def test_a_disk_that_fills_up(
     options = [*SMALL, "--experiments", "20", "--engine", "numpy", *OFTEN]
     out = tmp_path / "run"
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", *options, "--json", "--out", str(out)], capture_output=True, text=True
+        [sys.executable, "-c", code, "run", *options, "--json", "--out", str(out)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1, done.stderr
     assert "cannot write to" in done.stderr
@@ -334,7 +387,9 @@ def test_a_disk_that_fills_up(
     assert essence(out) == essence(tmp_path / "whole")
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", *SMALL, "--out", "/proc/flmc"]) == 2
     assert "cannot write to '/proc/flmc'" in capsys.readouterr().err
     closed = tmp_path / "closed"
@@ -369,10 +424,15 @@ def test_records_of_other_versions(
     # A version to come.
     document = json.loads((tmp_path / "new" / "run.json").read_text())
     (tmp_path / "new" / "run.json").write_text(json.dumps({**document, "schema_version": 3}))
-    with pytest.raises(InvalidSetting, match=r"has schema_version 3, and this flmc .* reads 1 to 2"):
+    with pytest.raises(
+        InvalidSetting, match=r"has schema_version 3, and this flmc .* reads 1 to 2"
+    ):
         flmc.load(tmp_path / "new")
     capsys.readouterr()
-    for wrong, message in ((tmp_path / "none", "is not a directory"), (tmp_path, "holds no record")):
+    for wrong, message in (
+        (tmp_path / "none", "is not a directory"),
+        (tmp_path, "holds no record"),
+    ):
         assert main(["resume", str(wrong)]) == 2
         assert message in capsys.readouterr().err
     (tmp_path / "new" / "run.json").write_text("{")
@@ -404,7 +464,9 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
     the features only."""
     data = flmc.data.draw_linear(seed=1, num_samples=80, num_devices=4, dim=3)
     model = flmc.LinearGaussian(data)
-    other = flmc.LinearGaussian(flmc.LinearData(data.features, data.targets + 50, data.device_sizes))
+    other = flmc.LinearGaussian(
+        flmc.LinearData(data.features, data.targets + 50, data.device_sizes)
+    )
     plan = start_and_stop(tmp_path / "cut", model)
     assert plan.digest == flmc.plan(other, flmc.Digital(), num_rounds=200, num_burn_in=20).digest
     with pytest.raises(InvalidSetting, match="was made with other data"):
@@ -415,7 +477,15 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
 def test_parts_of_another_run_are_refused(tmp_path: Path, small: flmc.LinearGaussian) -> None:
     plan = start_and_stop(tmp_path / "cut", small)
     with pytest.raises(Interrupted):
-        flmc.run(plan, small, seed=4, chains=2, out=tmp_path / "other", checkpoint_rounds=10, stop=lambda: True)
+        flmc.run(
+            plan,
+            small,
+            seed=4,
+            chains=2,
+            out=tmp_path / "other",
+            checkpoint_rounds=10,
+            stop=lambda: True,
+        )
     shutil.copy(tmp_path / "cut" / "checkpoint.npz", tmp_path / "other" / "checkpoint.npz")
     with pytest.raises(InvalidSetting, match="belongs to another run"):
         flmc.resume(tmp_path / "other", plan, small)
@@ -443,7 +513,9 @@ def test_a_failing_model_is_not_a_failing_disk(tmp_path: Path) -> None:
     def gradient(theta: Any) -> Any:
         raise FileNotFoundError(2, "no such table")
 
-    own = flmc.Model.from_gradient(gradient, prior=flmc.Normal(), dim=2, num_devices=2, smoothness=1.0)
+    own = flmc.Model.from_gradient(
+        gradient, prior=flmc.Normal(), dim=2, num_devices=2, smoothness=1.0
+    )
     plan = flmc.plan(own, flmc.Digital(), num_rounds=5, num_burn_in=1, forecast=False)
     with pytest.raises(FileNotFoundError, match="no such table"):
         flmc.run(plan, own, out=tmp_path / "run")
@@ -451,7 +523,16 @@ def test_a_failing_model_is_not_a_failing_disk(tmp_path: Path) -> None:
 
 def test_two_signals_stop_at_once(tmp_path: Path) -> None:
     command = flmc_command(
-        "run", "--rounds", 200_000, "--chains", 40, "--engine", "numpy", "--json", "--out", tmp_path / "r"
+        "run",
+        "--rounds",
+        200_000,
+        "--chains",
+        40,
+        "--engine",
+        "numpy",
+        "--json",
+        "--out",
+        tmp_path / "r",
     )
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "r" / "ledger.txt").exists():

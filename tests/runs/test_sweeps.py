@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from support import full
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
-from flmc.runs.sweep_grid import read_grid
 from flmc.runs.sweeps import key_of, on_dask, on_this_machine, sweep
+from flmc.runs.sweeps.grid import read_grid
+from support import full
 
 SMALL = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20, "chains": 4}
 SWEPT = {"snr_db": {"start": 0, "stop": 30, "count": 4}, "scheme": ["digital", "analog", "ideal"]}
@@ -38,7 +38,9 @@ def test_the_same_table_everywhere(tmp_path: Path) -> None:
     with on_dask("local", 2) as work:
         sweep(grid, tmp_path / "dask", work)
     for name in ("table.csv", "table.parquet"):
-        first, *others = ((tmp_path / place / name).read_bytes() for place in ("one", "two", "dask"))
+        first, *others = (
+            (tmp_path / place / name).read_bytes() for place in ("one", "two", "dask")
+        )
         assert all(other == first for other in others), name
     rows = table(tmp_path / "one")
     assert [row["scheme"] for row in rows[:3]] == ["digital", "analog", "ideal"]
@@ -77,7 +79,8 @@ def test_finished_points_are_kept_and_failures_are_rows(tmp_path: Path) -> None:
 def test_a_user_s_mistake_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "brokenlink.py").write_text(
-        "import flmc\nclass Broken(flmc.Link):\n    def probability(self, g):\n        raise ZeroDivisionError('oh')\n"
+        "import flmc\nclass Broken(flmc.Link):\n    def probability(self, g):\n        raise"
+        " ZeroDivisionError('oh')\n"
     )
     grid = read_grid({**SMALL, "sweep": {"link": ["sigmoid", "brokenlink:Broken"]}}, {})
     done = sweep(grid, tmp_path / "out", on_this_machine(1))
@@ -94,12 +97,20 @@ def test_a_user_s_mistake_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"sweep": {"snr_db": 3}}, {}, "must be a list that is not empty, or a range"),
         ({"sweep": {"snr_db": []}}, {}, "must be a list that is not empty"),
         ({"sweep": {"snr_db": {"start": 0, "stop": 1}}}, {}, "or a range"),
-        ({"sweep": {"snr_db": {"start": 0, "stop": 1, "count": 3, "spacing": "log"}}}, {}, "positive ends"),
+        (
+            {"sweep": {"snr_db": {"start": 0, "stop": 1, "count": 3, "spacing": "log"}}},
+            {},
+            "positive ends",
+        ),
         ({"sweep": {"snr_db": {"start": 0, "stop": 1, "count": 0}}}, {}, "at least 1, got 0"),
         ({"snr_db": 3, "sweep": {"snr_db": [1]}}, {}, "must be given once"),
         ({"sweep": {"snr_db": [1]}}, {"snr_db": "3"}, "must be given once"),
         ({"sweep": {"dim": {"start": 1, "stop": 2, "count": 2_000_000}}}, {}, "at most 1000000"),
-        ({"sweep": {n: {"start": 1, "stop": 2000, "count": 2000} for n in ("dim", "devices")}}, {}, "at most 1000000"),
+        (
+            {"sweep": {n: {"start": 1, "stop": 2000, "count": 2000} for n in ("dim", "devices")}},
+            {},
+            "at most 1000000",
+        ),
         ({"sweep": {"scheme": ["digital", "smoke"]}}, {}, "scheme must be one of"),
         ({"sweep": {"snr_db": [True, False]}}, {}, "numbers or words"),
         ({"threads": 2, "sweep": {"snr_db": [1]}}, {}, "threads must not be given for a sweep"),
@@ -113,8 +124,20 @@ def test_wrong_grids(document: dict[str, Any], options: dict[str, Any], message:
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "grid.toml"
     lines = [f"{name} = {value}" for name, value in SMALL.items()]
-    config.write_text("\n".join([*lines, "[sweep]", "snr_db = [0, 30]", 'scheme = ["digital", "ideal"]']))
-    arguments = ["sweep", "--config", str(config), "--out", str(tmp_path / "out"), "--workers", "1", "--seed", "3"]
+    config.write_text(
+        "\n".join([*lines, "[sweep]", "snr_db = [0, 30]", 'scheme = ["digital", "ideal"]'])
+    )
+    arguments = [
+        "sweep",
+        "--config",
+        str(config),
+        "--out",
+        str(tmp_path / "out"),
+        "--workers",
+        "1",
+        "--seed",
+        "3",
+    ]
     assert main([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["failed"] == 0
@@ -129,7 +152,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no Dask scheduler answers" in capsys.readouterr().err
 
 
-def test_another_grid_in_the_same_place_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_grid_in_the_same_place_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, config = tmp_path / "out", tmp_path / "grid.toml"
     base = "rounds = 6\nburn_in = 3\nchains = 2\n[sweep]\nsnr_db = "
     told = []
@@ -159,18 +184,43 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     address_file = tmp_path / "scheduler.json"
     environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10"}
     scheduler = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-         "--scheduler-file", str(address_file)],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(address_file),
+        ],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     started = [scheduler]
 
     def worker() -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(address_file),
-             "--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(tmp_path)],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "distributed.cli.dask_worker",
+                "--scheduler-file",
+                str(address_file),
+                "--nthreads",
+                "1",
+                "--no-dashboard",
+                "--no-nanny",
+                "--local-directory",
+                str(tmp_path),
+            ],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         started.append(process)
         return process
 
@@ -202,33 +252,62 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
             process.kill()
             process.wait()
     assert done.num_failed == 0
-    assert (tmp_path / "rough" / "table.csv").read_bytes() == (tmp_path / "calm" / "table.csv").read_bytes()
+    assert (tmp_path / "rough" / "table.csv").read_bytes() == (
+        tmp_path / "calm" / "table.csv"
+    ).read_bytes()
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     """kill -9 of the whole sweep: a second start does only what is missing."""
     config = tmp_path / "grid.toml"
-    lines = [f"{name} = {value}" for name, value in {**SMALL, "rounds": full(600, 150), "chains": 60}.items()]
-    config.write_text("\n".join([*lines, 'engine = "numpy"', "[sweep]", f"seed = {list(range(full(12, 8)))}"]))
-    command = [sys.executable, "-m", "flmc", "sweep", "--config", str(config), "--workers", "1", "--json", "--out"]
+    lines = [
+        f"{name} = {value}"
+        for name, value in {**SMALL, "rounds": full(600, 150), "chains": 60}.items()
+    ]
+    config.write_text(
+        "\n".join([*lines, 'engine = "numpy"', "[sweep]", f"seed = {list(range(full(12, 8)))}"])
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "flmc",
+        "sweep",
+        "--config",
+        str(config),
+        "--workers",
+        "1",
+        "--json",
+        "--out",
+    ]
     process = subprocess.Popen([*command, str(tmp_path / "cut")], stdout=subprocess.DEVNULL)
     while len(list((tmp_path / "cut" / "points").glob("*.json"))) < 2:
         time.sleep(0.01)
         assert process.poll() is None
     process.kill()
     process.wait()
-    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cut" / "points").glob("*.json")}
+    kept = {
+        path.name: path.stat().st_mtime_ns for path in (tmp_path / "cut" / "points").glob("*.json")
+    }
     assert 2 <= len(kept) < full(12, 8)
     subprocess.run([*command, str(tmp_path / "cut")], check=True, capture_output=True)
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    assert (tmp_path / "cut" / "table.csv").read_bytes() == (tmp_path / "whole" / "table.csv").read_bytes()
-    assert all((tmp_path / "cut" / "points" / name).stat().st_mtime_ns == then for name, then in kept.items())
+    assert (tmp_path / "cut" / "table.csv").read_bytes() == (
+        tmp_path / "whole" / "table.csv"
+    ).read_bytes()
+    assert all(
+        (tmp_path / "cut" / "points" / name).stat().st_mtime_ns == then
+        for name, then in kept.items()
+    )
 
 
 def test_interrupted_sweeps_and_failed_points_are_no_success(tmp_path: Path) -> None:
     config = tmp_path / "grid.toml"
-    lines = [f"{name} = {value}" for name, value in {**SMALL, "rounds": 3000, "chains": 100}.items()]
-    config.write_text("\n".join([*lines, 'engine = "numpy"', "[sweep]", f"seed = {list(range(30))}"]))
+    lines = [
+        f"{name} = {value}" for name, value in {**SMALL, "rounds": 3000, "chains": 100}.items()
+    ]
+    config.write_text(
+        "\n".join([*lines, 'engine = "numpy"', "[sweep]", f"seed = {list(range(30))}"])
+    )
     command = [
         sys.executable,
         "-m",
@@ -251,4 +330,18 @@ def test_interrupted_sweeps_and_failed_points_are_no_success(tmp_path: Path) -> 
     assert "finished points are kept" in stderr
     assert "Traceback" not in stderr
     config.write_text("\n".join([*lines, "[sweep]", 'link = ["nope:x", "nada:y"]']))
-    assert main(["sweep", "--config", str(config), "--out", str(tmp_path / "p"), "--workers", "1", "--json"]) == 1
+    assert (
+        main(
+            [
+                "sweep",
+                "--config",
+                str(config),
+                "--out",
+                str(tmp_path / "p"),
+                "--workers",
+                "1",
+                "--json",
+            ]
+        )
+        == 1
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from flmc.base.arrays import Array
 
@@ -24,10 +25,23 @@ def count_clipped(gradient: Array, bound: float, active: Array | None = None) ->
     r"""Entries of active devices that clipping changes, :math:`|g| > \ell`; those that are not
     numbers count. The gradient is (..., device, dim), ``active`` (..., device) with 1 or 0."""
     changed = ~(np.abs(gradient) <= bound)
-    return int(np.count_nonzero(changed if active is None else changed & (active[..., None] > 0)))
+    return count_marked(changed, active)
 
 
 def clip_norm(gradient: Array, bound: float) -> Array:
     r"""Each device's gradient (..., dim) becomes :math:`g \min(1, \ell/\|g\|)`."""
     norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
     return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))
+
+
+def count_marked(marked: npt.NDArray[np.bool_], active: Array | None = None) -> int:
+    """Number of marked entries of active devices.
+
+    Parameters
+    ----------
+    marked
+        Which entries count, (..., device, dim).
+    active
+        Who transmits, (..., device) with 1 or 0; None: all.
+    """
+    return int(np.count_nonzero(marked if active is None else marked & (active[..., None] > 0)))

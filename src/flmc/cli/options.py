@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flmc.runs.sweep_grid import read_grid
+from flmc.runs.sweeps.grid import read_grid
 from flmc.settings.schema import Settings, choices_of, merge, read_file
 
 

@@ -13,8 +13,8 @@ from flmc.base.errors import Interrupted, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.cli.signals import interrupting_at_sigterm
-from flmc.runs.sweep_grid import SweepGrid
 from flmc.runs.sweeps import differs, on_dask, on_this_machine, sweep
+from flmc.runs.sweeps.grid import SweepGrid
 
 
 @with_settings

@@ -35,14 +35,30 @@ class Comparison:
         """A table with a row for each uplink: gain, what binds, temperature, step, epsilon, and
         what was measured."""
         known = all(result.metrics is not None for result in self.results.values())
-        measured = ["variance ratio", "W2 squared", "mean error squared", "MSE"] if known else ["mean", "sd"]
-        header = ["uplink", "gain", "binds", "T", "effective step", "eps round", "eps run", *measured]
+        measured = (
+            ["variance ratio", "W2 squared", "mean error squared", "MSE"]
+            if known
+            else ["mean", "sd"]
+        )
+        header = [
+            "uplink",
+            "gain",
+            "binds",
+            "T",
+            "effective step",
+            "eps round",
+            "eps run",
+            *measured,
+        ]
         rows = tuple(_row(name, result, known) for name, result in self.results.items())
         notes = []
         # Samplers whose effective steps agree within 20 % are taken for equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
         if max(steps) > 1.2 * min(steps):
-            text = "the effective steps differ: a slower sampler looks more private and less accurate than it is"
+            text = (
+                "the effective steps differ: a slower sampler looks more private and less"
+                " accurate than it is"
+            )
             notes.append(Row("", text, severity="warning"))
         for name, result in self.results.items():
             notes += [Row(name, text, severity="warning") for text in result.warnings]
@@ -53,9 +69,14 @@ def _row(name: str, result: Result, known: bool) -> tuple[str, ...]:
     """The cells of one uplink; without a known posterior, mean and standard deviation of its
     draws."""
     p, m = result.plan, result.metrics
-    costs = ["unknown" if cost is None else format_number(cost.epsilon) for cost in (p.round_cost, p.run_cost)]
+    costs = [
+        "unknown" if cost is None else format_number(cost.epsilon)
+        for cost in (p.round_cost, p.run_cost)
+    ]
     if known and m is not None:
-        measured = [str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)]
+        measured = [
+            str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)
+        ]
     else:
         values = (result.mean[0][:6], np.sqrt(np.diagonal(result.covariance[0]))[:6])
         measured = [np.array2string(value, precision=3, suppress_small=True) for value in values]
@@ -117,6 +138,13 @@ def compare(
     (['analog', 'digital'], (1, 3))
     """
     if not isinstance(uplinks, Mapping) or not uplinks:  # type: ignore[redundant-expr]
-        raise InvalidSetting(f"uplinks must be a dict with at least one uplink by its name, got {uplinks!r}")
+        raise InvalidSetting(
+            f"uplinks must be a dict with at least one uplink by its name, got {uplinks!r}"
+        )
     plans = {name: plan(model, uplink, limits, **settings) for name, uplink in uplinks.items()}
-    return Comparison({name: run(each, model, seed, chains, keep_draws=keep_draws) for name, each in plans.items()})
+    return Comparison(
+        {
+            name: run(each, model, seed, chains, keep_draws=keep_draws)
+            for name, each in plans.items()
+        }
+    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.plans import Plan
-from flmc.runs.durable_files import Log
+from flmc.runs.append_log import Log
 from flmc.sampling.schedule import draw_transmitting
 from flmc.uplink.power import finite_cap
 
@@ -56,10 +56,16 @@ class Ledger:
         if plan.scheduler.everyone and len(plan.gain) == 1:  # all alike but for their number
             same = self._what(0, [])
             return [f'{{"round":{index + 1},{same}' for index in rounds]
-        active = draw_transmitting(plan, self.seed, self.num_experiments, rounds) if rounds else None
+        active = (
+            draw_transmitting(plan, self.seed, self.num_experiments, rounds) if rounds else None
+        )
         found = []
         for index in rounds:
-            silent = [] if active is None else [k for k, on in enumerate(active[index - first]) if not on]
+            silent = (
+                []
+                if active is None
+                else [k for k, on in enumerate(active[index - first]) if not on]
+            )
             found.append(f'{{"round":{index + 1},{self._what(index, silent)}')
         return found
 
@@ -68,7 +74,9 @@ class Ledger:
         the opening brace."""
         caps = self.plan.gain
         gain = finite_cap(self.plan.uplink, caps[0 if len(caps) == 1 else index])
-        return json.dumps({"gain": [float(value) for value in gain], "silent": silent}, separators=(",", ":"))[1:]
+        return json.dumps(
+            {"gain": [float(value) for value in gain], "silent": silent}, separators=(",", ":")
+        )[1:]
 
     def check(self, log: Log) -> None:
         """Refuse the ledger of another run.

@@ -12,12 +12,12 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.tables import Grid, Row, format_up
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.runs.records import Record
 from flmc.planning.privacy_cost import NEIGHBOURING
-from flmc.base.tables import Grid, Row, format_up
 from flmc.privacy.transmissions import count_gains
+from flmc.runs.records import Record
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
@@ -59,19 +59,23 @@ class SpentCurve:
 
     def grid(self) -> Grid:
         """A table of epsilon against round, with notes on what the devices spent."""
-        head = f"spent by the device that spent most, at delta {self.run_delta:g}; neighbouring: {self.neighbouring}"
+        head = (
+            f"spent by the device that spent most, at delta {self.run_delta:g}; neighbouring:"
+            f" {self.neighbouring}"
+        )
         rows = tuple((str(r), format_up(epsilon)) for r, epsilon in self.points)
         few, most = min(self.transmitted), max(self.transmitted)
         least, largest = format_up(min(self.devices)), format_up(max(self.devices))
         devices = (
-            f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds and spent {least} to {largest}"
+            f"{len(self.transmitted)} devices transmitted in {few} to {most} rounds and spent"
+            f" {least} to {largest}"
         )
         budget = "" if self.budget is None else f"; the run's budget is {self.budget:g}"
         notes = [Row("", devices + budget)]
         if self.unfinished is not None:
             text = (
-                f"the run is not finished: {self.points[-1][0]} of {self.unfinished} rounds count as spent, because"
-                " rounds are entered before they begin"
+                f"the run is not finished: {self.points[-1][0]} of {self.unfinished} rounds count"
+                " as spent, because rounds are entered before they begin"
             )
             notes.append(Row("", text, severity="warning"))
         return Grid(("round", "epsilon"), rows, head, tuple(notes))
@@ -154,18 +158,20 @@ def check_ledger(record: Record) -> None:
     rounds = len(record.ledger)
     if record.ledger_damaged:
         raise RunFailed(
-            f"the ledger in {str(record.directory)!r} is damaged behind round {rounds}: more was spent than can be"
-            " read; `flmc resume` mends that of a run that is not finished"
+            f"the ledger in {str(record.directory)!r} is damaged behind round {rounds}: more was"
+            " spent than can be read; `flmc resume` mends that of a run that is not finished"
         )
     planned = record.asked.get("plan", {}).get("num_rounds", 0)
     if record.result is not None and rounds < planned:
         raise RunFailed(
-            f"the ledger in {str(record.directory)!r} ends with round {rounds}, and the run has finished all {planned}:"
-            " something has been cut off"
+            f"the ledger in {str(record.directory)!r} ends with round {rounds}, and the run has"
+            f" finished all {planned}: something has been cut off"
         )
 
 
-def spent_curve(entries: Sequence[str], uplink: Uplink, limits: Limits, num_devices: int, dim: int) -> SpentCurve:
+def spent_curve(
+    entries: Sequence[str], uplink: Uplink, limits: Limits, num_devices: int, dim: int
+) -> SpentCurve:
     """The curve of what was spent, from the entries of a ledger, at the caps of the gain that they
     state.
 

@@ -1,4 +1,5 @@
-"""Writes the record of a run while it goes: the ledger before the rounds, checkpoints after them."""
+"""Writes the record of a run while it goes: the ledger before the rounds, checkpoints after
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ import numpy.typing as npt
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.runs.durable_files import Log, read_arrays, write_arrays, write_json
+from flmc.runs.append_log import Log
+from flmc.runs.durable_files import read_arrays, write_arrays, write_json
 from flmc.runs.ledger import Ledger
 from flmc.runs.records import clean_up, parts_of_draws
 from flmc.sampling.chains import Chains
@@ -37,8 +39,8 @@ def _writing(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFailed(
-            f"cannot write to {str(directory)!r}: {error.strerror}; what was saved before is whole, and"
-            f" `flmc resume {shlex.quote(str(directory))}` goes on from there"
+            f"cannot write to {str(directory)!r}: {error.strerror}; what was saved before is whole,"
+            f" and `flmc resume {shlex.quote(str(directory))}` goes on from there"
         ) from error
 
 
@@ -113,7 +115,9 @@ class Recorder:
         """Write the new draws, a checkpoint and the progress, in this order."""
         # Draws first: a checkpoint must never name draws that are not on the disk. A part without
         # its checkpoint does no harm, it is written again or overlaps the next one.
-        kept = range(*(max(0, r - self.ledger.plan.num_burn_in) for r in (self._saved_round, chains.round)))
+        kept = range(
+            *(max(0, r - self.ledger.plan.num_burn_in) for r in (self._saved_round, chains.round))
+        )
         if chains.draws is not None and len(kept):
             part = np.ascontiguousarray(chains.draws[:, :, kept.start : kept.stop])
             write_arrays(self.directory / f"draws-{kept.start}-{kept.stop}.npz", {"draws": part})
@@ -136,7 +140,11 @@ class Recorder:
         )
         write_json(
             self.directory / "progress.json",
-            {"round": chains.round, "num_rounds": self.ledger.plan.num_rounds, "metrics": self.metrics(chains)},
+            {
+                "round": chains.round,
+                "num_rounds": self.ledger.plan.num_rounds,
+                "metrics": self.metrics(chains),
+            },
         )
         self._saved_round, self._saved_at = chains.round, time.monotonic()
 
@@ -171,7 +179,9 @@ class Recorder:
     def _restore_from(self, saved: Arrays, chains: Chains) -> None:
         """Restore the chains from one checkpoint, or raise and leave them as they are."""
         if str(saved["identity"]) != self.identity:
-            raise InvalidSetting(f"the checkpoint in {str(self.directory)!r} belongs to another run")
+            raise InvalidSetting(
+                f"the checkpoint in {str(self.directory)!r} belongs to another run"
+            )
         moments = chains.moments
         pairs = [(saved["position"], chains.position), (saved["sums"], moments.sums)]
         pairs.append((saved["products"], moments.products))
@@ -186,7 +196,10 @@ class Recorder:
         for new, old in pairs:
             old[...] = new
         chains.round = done
-        chains.num_clipped, chains.num_undefined = int(saved["num_clipped"]), int(saved["num_undefined"])
+        chains.num_clipped, chains.num_undefined = (
+            int(saved["num_clipped"]),
+            int(saved["num_undefined"]),
+        )
 
     def _read_draws(self, num_kept: int, like: Array) -> Array:
         """The first ``num_kept`` draws from their parts, which may overlap after an
@@ -230,7 +243,9 @@ class Recorder:
         with _writing(self.directory):
             # Two writers would have made a ledger that nobody can trust.
             if not self._log.is_ours:
-                raise RunFailed(f"{str(self._log.path)!r} was changed by somebody else while the run went on")
+                raise RunFailed(
+                    f"{str(self._log.path)!r} was changed by somebody else while the run went on"
+                )
             # ``result.json`` is the sign that a run is finished, so it comes after all that belongs
             # to the result, and before anything that is needed to go on is removed.
             write_arrays(self.directory / "draws.npz", arrays)

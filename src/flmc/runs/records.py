@@ -33,8 +33,9 @@ import numpy.typing as npt
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.runs.durable_files import Log, locked, read_arrays, read_json, write_arrays, write_json
 from flmc.base.version import VERSION
+from flmc.runs.append_log import Log
+from flmc.runs.durable_files import locked, read_arrays, read_json, write_json
 
 SCHEMA_VERSION = 2
 """Version of the records that are written."""
@@ -50,7 +51,8 @@ def check_new(directory: Path) -> None:
         how to go on with an unfinished run in it.
     """
     if directory.exists() and (
-        not directory.is_dir() or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
+        not directory.is_dir()
+        or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
     ):
         unfinished = (directory / "run.json").exists() and not is_finished(directory)
         go_on = f"; to go on with the run in it: {how_to_resume(directory)}" if unfinished else ""
@@ -118,7 +120,9 @@ def reopen(directory: Path) -> Iterator[dict[str, Any]]:
             raise InvalidSetting(f"cannot write to {str(directory)!r}: {error.strerror}") from error
         # Under the lock: the process that held it before may have finished the run.
         if is_finished(directory):
-            raise InvalidSetting(f"the run in {str(directory)!r} is finished: there is nothing to go on with")
+            raise InvalidSetting(
+                f"the run in {str(directory)!r} is finished: there is nothing to go on with"
+            )
         clean_up(directory, finished=False)
         yield document
 
@@ -134,11 +138,22 @@ def clean_up(directory: Path, *, finished: bool = True) -> None:
         Whether to remove checkpoints and parts of draws too, which were needed to go on after an
         interruption; else only temporary files of a process that was killed.
     """
-    names = ["run.json", "result.json", "progress.json", "draws.npz", "checkpoint.npz", "draws-*.npz"]
+    names = [
+        "run.json",
+        "result.json",
+        "progress.json",
+        "draws.npz",
+        "checkpoint.npz",
+        "draws-*.npz",
+    ]
     leftover = [path for name in names for path in directory.glob(f".{name}.*")]
     if finished:
-        leftover += [directory / name for name in ("checkpoint.npz", "previous.npz", "progress.json")]
-        leftover += [directory / f"draws-{first}-{last}.npz" for first, last in parts_of_draws(directory)]
+        leftover += [
+            directory / name for name in ("checkpoint.npz", "previous.npz", "progress.json")
+        ]
+        leftover += [
+            directory / f"draws-{first}-{last}.npz" for first, last in parts_of_draws(directory)
+        ]
     for path in leftover:
         path.unlink(missing_ok=True)
 
@@ -174,8 +189,8 @@ def describe(directory: Path) -> dict[str, Any]:
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(
-            f"{str(directory)!r} has schema_version {version!r}, and this flmc ({VERSION}) reads 1 to {SCHEMA_VERSION}:"
-            " use the flmc that made it, or a newer one"
+            f"{str(directory)!r} has schema_version {version!r}, and this flmc ({VERSION}) reads 1"
+            f" to {SCHEMA_VERSION}: use the flmc that made it, or a newer one"
         )
     return document
 
@@ -202,7 +217,9 @@ class Record:
         """Mean (experiment, dim), covariance (experiment, dim, dim) and, if they were kept, draws
         (experiment, chain, draw, dim) of a finished run."""
         if self.result is None:
-            raise InvalidSetting(f"the run in {str(self.directory)!r} is not finished: go on with flmc.resume")
+            raise InvalidSetting(
+                f"the run in {str(self.directory)!r} is not finished: go on with flmc.resume"
+            )
         return read_arrays(self.directory / "draws.npz")
 
     @property
@@ -254,7 +271,14 @@ def load(directory: str | Path) -> Record:
     result = read_json(finished) if finished.exists() else None
     entries, damaged = Log.read(directory / "ledger.txt")
     # A document without a seed is the one that stands for a record of version 1.
-    return Record(directory, asked["schema_version"], asked if "seed" in asked else {}, result, entries, damaged)
+    return Record(
+        directory,
+        asked["schema_version"],
+        asked if "seed" in asked else {},
+        result,
+        entries,
+        damaged,
+    )
 
 
 def parts_of_draws(directory: Path) -> list[tuple[int, int]]:

@@ -26,7 +26,10 @@ def listing(result: Result) -> Listing:
     result
         A finished run.
     """
-    title = f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains} chain(s) each"
+    title = (
+        f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains}"
+        " chain(s) each"
+    )
     metrics = result.metrics
     if metrics is None:
         rows = _rows_without_posterior(result)
@@ -40,7 +43,10 @@ def listing(result: Result) -> Listing:
 def _rows_without_posterior(result: Result) -> list[Row]:
     """Mean and standard deviation of the first data set, and Stein's evidence."""
     sd = np.sqrt(np.diagonal(result.covariance[0]))
-    rows = [Row(name, np.array2string(value, precision=4)) for name, value in (("mean", result.mean[0]), ("sd", sd))]
+    rows = [
+        Row(name, np.array2string(value, precision=4))
+        for name, value in (("mean", result.mean[0]), ("sd", sd))
+    ]
     return rows + ([] if result.evidence is None else result.evidence.rows)
 
 
@@ -48,13 +54,20 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
     """The metrics, each beside what is expected of it."""
     ratio, shift, source = _expected(result, metrics)
     directions = (
-        f"{metrics.variance_ratio_smallest.mean:.4g} to {metrics.variance_ratio_largest.mean:.4g} over directions"
+        f"{metrics.variance_ratio_smallest.mean:.4g} to {metrics.variance_ratio_largest.mean:.4g}"
+        " over directions"
     )
     share = format_percent(metrics.mean_error_squared.mean / metrics.posterior_trace)
     floor = f"{metrics.wasserstein2_floor:.2g} of as many exact draws"
     rows = [
-        Row("variance ratio", f"{metrics.variance_ratio} (expected: {ratio:.3g}, {source}; {directions})"),
-        Row("squared mean error", f"{metrics.mean_error_squared} (expected: {shift:.2g}; {share} of trace(Sigma))"),
+        Row(
+            "variance ratio",
+            f"{metrics.variance_ratio} (expected: {ratio:.3g}, {source}; {directions})",
+        ),
+        Row(
+            "squared mean error",
+            f"{metrics.mean_error_squared} (expected: {shift:.2g}; {share} of trace(Sigma))",
+        ),
         Row("squared W2 distance", f"{metrics.wasserstein2_squared} (expected: {floor})"),
         Row("MSE", f"{metrics.mse} (exact draws: trace(Sigma) = {metrics.posterior_trace:.4g})"),
     ]
@@ -82,12 +95,16 @@ def _notes(result: Result, metrics: Metrics, ratio: float) -> list[str]:
         off = abs(metrics.variance_ratio.mean - ratio)
         # Five standard errors are no chance; 10 % allows for what the prediction leaves out.
         if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
-            found.append("the variance ratio is far from what was predicted: a burn-in too short, or deep fades")
+            found.append(
+                "the variance ratio is far from what was predicted: a burn-in too short, or deep"
+                " fades"
+            )
     if metrics.independent_draws < 20:
         share = 100 / metrics.independent_draws
         found.append(
-            f"with {metrics.independent_draws:.1f} independent draws a data set the variance ratio is about"
-            f" {share:.0f} % lower than with many, as `expected` says; use more chains to judge it"
+            f"with {metrics.independent_draws:.1f} independent draws a data set the variance ratio"
+            f" is about {share:.0f} % lower than with many, as `expected` says; use more chains to"
+            " judge it"
         )
     return found
 

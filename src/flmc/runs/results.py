@@ -105,8 +105,13 @@ class Result:
         (1, 5, 5)
         """
         path = Path(directory)
-        with records.create(path, describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None)):
-            Recorder(path, Ledger(self.plan), lambda _: None, "").finish(self.to_document(), self.arrays)
+        with records.create(
+            path,
+            describe(self.plan, self.seed, self.num_chains, self.engine, self.chains is not None),
+        ):
+            Recorder(path, Ledger(self.plan), lambda _: None, "").finish(
+                self.to_document(), self.arrays
+            )
         return path
 
     @property
@@ -168,7 +173,9 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
     }
 
 
-def describe(plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool) -> dict[str, Any]:
+def describe(
+    plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool
+) -> dict[str, Any]:
     """What a record says of a run before it begins.
 
     Parameters

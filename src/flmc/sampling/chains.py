@@ -70,21 +70,22 @@ class Chains:
         moments = Moments.empty(centre_of(model), num_chains, num_kept, most_batches)
         return cls(0, position, moments, np.empty(shape) if keep_draws else None)
 
-    def clipped_fraction(self, plan: Plan) -> float:
-        """Fraction of the gradient entries of kept rounds that clipping changed, in a finished run.
+    def clipped_fraction(self, num_active: Array) -> float:
+        """Share of the gradient entries that clipping changed.
 
         Parameters
         ----------
-        plan
-            The plan of the run: how many devices are active in every kept round.
+        num_active
+            Devices that transmitted in every kept round, (experiment or 1, round).
 
         Returns
         -------
         float
-            Clipped entries over all entries that active devices computed; between 0 and 1.
+            Clipped entries of active devices over all their entries, in kept rounds.
         """
-        entries = plan.num_active[plan.num_burn_in :].sum() * self.position.size
-        return float(self.num_clipped / entries)
+        experiments, chains, dim = self.position.shape
+        rounds = np.broadcast_to(num_active, (experiments, num_active.shape[1]))
+        return float(self.num_clipped / (rounds.sum() * chains * dim))
 
 
 def centre_of(model: Model) -> Array:

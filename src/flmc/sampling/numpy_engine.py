@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.clipping import count_clipped
+from flmc.base.clipping import count_clipped, count_marked
 from flmc.base.progress import Progress, report_part
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.models.model import Model
@@ -182,8 +182,9 @@ def _advance_tile(
             if not np.isfinite(state.theta).all():
                 row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]
                 fail(tile.experiments[row], tile.chains[column], f"after round {state.round}")
-            if not np.isfinite(info.gradient).all():
-                chains.num_undefined += int((~np.isfinite(info.gradient)).sum())
+            undefined = ~np.isfinite(info.gradient)
+            if undefined.any():
+                chains.num_undefined += count_marked(undefined, schedule.active_devices(index))
             kept = state.round - plan.num_burn_in
             if kept > 0:
                 chains.moments.add(state.theta, tile.rows, tile.chains.start)

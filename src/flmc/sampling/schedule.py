@@ -179,6 +179,30 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
     return np.concatenate(parts)[begin : begin + len(rounds)]
 
 
+def draw_num_active(plan: Plan, seed: int, num_experiments: int) -> Array:
+    """Devices that transmit in every round of a run.
+
+    Parameters
+    ----------
+    plan
+        The plan that is run.
+    seed
+        Seed of the run, which decides who transmits where the policy is random.
+    num_experiments
+        Number of data sets.
+
+    Returns
+    -------
+    Array
+        (experiment, round), with a single experiment where all have the same devices active.
+    """
+    if not plan.scheduler.random:
+        return plan.num_active[None]
+    blocks = range(-(-plan.num_rounds // ROUNDS_PER_BLOCK))
+    parts = [draw_schedule(plan, seed, range(num_experiments), b).num_active for b in blocks]
+    return np.concatenate(parts, axis=1)
+
+
 def _constant_fading(plan: Plan, seed: int) -> Array:
     """Path gains of a constant channel, (1, 1, device, dim)."""
     return plan.uplink.fading.draw_checked(

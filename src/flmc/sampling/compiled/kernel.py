@@ -271,7 +271,7 @@ def draw_alone(state, words, normals, words_each, normals_each, blocks, rounds):
     """
     for _ in range(blocks):
         for r in range(rounds):
-            if r % 8 == 0:
+            if r % _AHEAD == _0:
                 fill_normals(state, words, normals, normals_each)
             fill_words(state, words, words_each)
 

@@ -61,13 +61,17 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
     varying = base.pop("sweep", None)
     _refuse_idle({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
     if not isinstance(varying, Mapping) or not varying:
-        raise InvalidSetting("a sweep needs a table [sweep] with at least one setting, a list or a range; got none")
+        raise InvalidSetting(
+            "a sweep needs a table [sweep] with at least one setting, a list or a range; got none"
+        )
     for name in varying:
         if name not in Settings.model_fields:
             raise InvalidSetting(f"in [sweep]: {unknown_setting(name)}")
         if name in base or name in options:
             raise InvalidSetting(f"{name} must be given once: it is in [sweep] and outside")
-    return SweepGrid({**base, **options}, {name: _values(name, value) for name, value in varying.items()})
+    return SweepGrid(
+        {**base, **options}, {name: _values(name, value) for name, value in varying.items()}
+    )
 
 
 def _refuse_idle(names: set[str]) -> None:
@@ -76,7 +80,8 @@ def _refuse_idle(names: set[str]) -> None:
     for name in ("threads", "checkpoint_rounds"):
         if name in names:
             raise InvalidSetting(
-                f"{name} must not be given for a sweep, where every point runs on one thread unrecorded"
+                f"{name} must not be given for a sweep, where every point runs on one thread"
+                " unrecorded"
             )
 
 
@@ -89,18 +94,28 @@ def _values(name: str, given: Any) -> list[Any]:
     if isinstance(given, Mapping) and {"start", "stop", "count"} <= set(given) <= _RANGE:
         start, stop = (checks.number(f"{name}.{end}", given[end]) for end in ("start", "stop"))
         count = checks.at_least(f"{name}.count", given["count"], 1)
-        spacing = checks.one_of(f"{name}.spacing", given.get("spacing", "linear"), ("linear", "log"))
+        spacing = checks.one_of(
+            f"{name}.spacing", given.get("spacing", "linear"), ("linear", "log")
+        )
         if count > _MOST_POINTS:
             raise InvalidSetting(f"{name}.count must be at most {_MOST_POINTS}, got {count}")
         if spacing == "log" and not min(start, stop) > 0:
-            raise InvalidSetting(f"{name} with log spacing must have positive ends, got {start:g} and {stop:g}")
-        values = np.geomspace(start, stop, count) if spacing == "log" else np.linspace(start, stop, count)
+            raise InvalidSetting(
+                f"{name} with log spacing must have positive ends, got {start:g} and {stop:g}"
+            )
+        values = (
+            np.geomspace(start, stop, count)
+            if spacing == "log"
+            else np.linspace(start, stop, count)
+        )
         # A range of whole numbers gives whole numbers, as counts of rounds or devices must be; 1e-9
         # is far above the rounding of linspace and far below any step that matters.
         near = np.round(values)
         return [
-            int(n) if abs(v - n) <= 1e-9 * max(1.0, abs(n)) else float(v) for v, n in zip(values, near, strict=True)
+            int(n) if abs(v - n) <= 1e-9 * max(1.0, abs(n)) else float(v)
+            for v, n in zip(values, near, strict=True)
         ]
     raise InvalidSetting(
-        f"{name} in [sweep] must be a list that is not empty, or a range {{start, stop, count, spacing}}, got {given!r}"
+        f"{name} in [sweep] must be a list that is not empty, or a range {{start, stop, count,"
+        f" spacing}}, got {given!r}"
     )

@@ -1,0 +1,118 @@
+"""A file that grows by whole entries, each with its length and checksum: a ledger is such a file."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class Log:
+    """A file that grows by whole entries: one line each, its length and checksum before it.
+
+    The line is ``LENGTH CHECKSUM TEXT``, so that the file can be read without this package. A tail
+    that is not whole was being written when the process or the machine stopped: it is cut off when
+    the log is opened to be written. A reader (:meth:`read`) changes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.entries, whole = _read_entries(path)
+        self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
+        """Bytes that were not whole entries and were cut off. They are kept in a file with the
+        ending ``.cut``, in case they are damage and not an entry that was being written."""
+        self._checksum = zlib.crc32(path.read_bytes()[:whole]) if whole else 0
+        if self.num_cut:
+            with path.open("r+b") as stream:
+                stream.seek(whole)
+                # Kept before it is cut.
+                # On the disk before the log is cut, so that a power failure loses neither.
+                with path.with_name(path.name + ".cut").open("wb") as copy:
+                    copy.write(stream.read())
+                    copy.flush()
+                    os.fsync(copy.fileno())
+                stream.truncate(whole)
+                os.fsync(stream.fileno())
+
+    @staticmethod
+    def read(path: Path) -> tuple[list[str], bool]:
+        """The whole entries of a log that somebody else may be writing, and whether it is damaged.
+
+        Parameters
+        ----------
+        path
+            The file; one that does not exist has no entries.
+
+        Returns
+        -------
+        tuple of list of str and bool
+            The entries; and whether more follows them than the one entry that may just be being
+            written: a line end that belongs to no whole entry.
+        """
+        entries, whole = _read_entries(path)
+        rest = path.read_bytes()[whole:] if path.exists() else b""
+        return entries, b"\n" in rest
+
+    def append(self, texts: Sequence[str]) -> None:
+        """Add entries, and return when they are on the disk; if that fails, the file is as before.
+
+        Parameters
+        ----------
+        texts
+            One entry each, without line ends.
+        """
+        before = self.path.stat().st_size if self.path.exists() else 0
+        lines = b"".join(_framed(text) for text in texts)
+        try:
+            with self.path.open("ab") as stream:
+                stream.write(lines)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError:
+            if self.path.exists():
+                # A part of the new entries may have been written: without this, the next entry
+                # would follow a broken one, and never be read.
+                os.truncate(self.path, before)
+            raise
+        self.entries += texts
+        self._checksum = zlib.crc32(lines, self._checksum)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the file still is what was read and appended by this object."""
+        return not self.entries or (
+            self.path.exists() and zlib.crc32(self.path.read_bytes()) == self._checksum
+        )
+
+
+def _framed(text: str) -> bytes:
+    """An entry as a line: length, checksum, text."""
+    body = text.encode()
+    return b"%d %08x %s\n" % (len(body), zlib.crc32(body), body)
+
+
+def _read_entries(path: Path) -> tuple[list[str], int]:
+    """Whole entries from the beginning of a log, and the bytes they take."""
+    if not path.exists():
+        return [], 0
+    data = path.read_bytes()
+    entries: list[str] = []
+    place = 0
+    while place < len(data):
+        # Length and checksum take less than 32 bytes; what follows them may hold spaces.
+        head = data[place : place + 32].split(b" ", 2)
+        try:
+            length, checksum = int(head[0]), int(head[1], 16)
+        except (ValueError, IndexError):
+            break
+        start = place + len(head[0]) + len(head[1]) + 2
+        body = data[start : start + length]
+        if (
+            len(body) < length
+            or data[start + length : start + length + 1] != b"\n"
+            or zlib.crc32(body) != checksum
+        ):
+            break
+        entries.append(body.decode())
+        place = start + length + 1
+    return entries, place

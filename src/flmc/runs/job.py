@@ -1,0 +1,158 @@
+"""One run as a value: all that decides its result, and how it is carried out."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import Interrupted, RunFailed
+from flmc.base.version import VERSION
+from flmc.evaluation.metrics import Metrics, measure
+from flmc.evaluation.stein import Evidence, examine
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.runs import records
+from flmc.runs.ledger import Ledger
+from flmc.runs.recorder import Recorder
+from flmc.runs.results import Result, metrics_document
+from flmc.sampling.chains import Chains
+from flmc.sampling.engine import Engine, Resources
+from flmc.sampling.schedule import draw_num_active
+from flmc.sampling.simulation import simulate
+from flmc.uplink.schemes import Digital
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that decides the result of a run."""
+
+    plan: Plan
+    model: Model
+    seed: int
+    num_chains: int
+    engine: Engine
+    keep_draws: bool
+
+    def recorder(self, directory: Path, every_rounds: int | None) -> Recorder:
+        """The recorder of this run, in a directory whose record was created."""
+        ledger = Ledger(self.plan, self.seed, self.model.num_experiments)
+        return Recorder(
+            directory,
+            ledger,
+            lambda chains: metrics_document(self.metrics(chains)),
+            self.identity,
+            every_rounds,
+        )
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of all that decides the result: two runs with the same identity have the same
+        result."""
+        parts: list[Any] = [
+            VERSION,
+            self.plan.digest,
+            self.seed,
+            self.num_chains,
+            self.engine.name,
+            self.keep_draws,
+        ]
+        digest = hashlib.sha256(repr(parts).encode())
+        for array in self._fingerprint():
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def _fingerprint(self) -> Iterator[Array]:
+        """What the data and a user's own link do at some places, because neither can be hashed
+        itself."""
+        model, uplink = self.model, self.plan.uplink
+        rows = slice(0, min(model.num_experiments, 8))
+        at = np.random.default_rng(0).standard_normal((rows.stop, 2, model.dim))
+        yield model.gradient(at, rows)
+        yield np.array([model.num_experiments])
+        if model.posterior is not None:
+            yield model.posterior.mean
+        if isinstance(uplink, Digital):
+            yield uplink.link.probability(np.linspace(-uplink.clip, uplink.clip, 101))
+
+    def metrics(self, chains: Chains) -> Metrics | None:
+        """Metrics of the rounds that were kept so far; None without a known posterior or a kept
+        round."""
+        kept = chains.round - self.plan.num_burn_in
+        if self.model.posterior is None or kept < 1:
+            return None
+        moments = chains.moments.in_batches()
+        # The counts of the moments are those of the finished run.
+        counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
+        so_far = replace(moments, counts=counts)
+        return measure(so_far, self.model.posterior, self.plan.effective_step_size, self.num_chains)
+
+    def run(
+        self, recorder: Recorder | None, stop: Callable[[], bool], resources: Resources
+    ) -> Result:
+        """Run what is left of the plan, and return the result, which is recorded if there is a
+        recorder."""
+        began = time.process_time()
+        chains = simulate(
+            self.plan,
+            self.model,
+            self.seed,
+            self.num_chains,
+            engine=self.engine,
+            keep_draws=self.keep_draws,
+            observer=recorder,
+            stop=stop,
+            last_round=self.plan.affordable_rounds,
+            most_rounds=None if recorder is None else recorder.every_rounds,
+            resources=resources,
+        )
+        if chains.round == self.plan.affordable_rounds < self.plan.num_rounds:
+            raise RunFailed(
+                f"stopped after round {chains.round} of {self.plan.num_rounds}: the next would"
+                f" overspend the run's budget of epsilon {self.plan.limits.epsilon:g} at delta"
+                f" {self.plan.limits.run_delta:g}; use a smaller gain, or none"
+            )
+        if chains.round < self.plan.num_rounds:
+            where = (
+                ""
+                if recorder is None
+                else f"; go on with: {records.how_to_resume(recorder.directory)}"
+            )
+            raise Interrupted(
+                f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}"
+            )
+        active = draw_num_active(self.plan, self.seed, self.model.num_experiments)
+        if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
+            raise RunFailed("not one gradient was finite: nothing was sampled")
+        result = Result(
+            plan=self.plan,
+            seed=self.seed,
+            num_chains=self.num_chains,
+            engine=self.engine.name,
+            seconds=time.process_time() - began,
+            metrics=self.metrics(chains),
+            clipped_fraction=chains.clipped_fraction(active[:, self.plan.num_burn_in :]),
+            num_undefined=chains.num_undefined,
+            moments=chains.moments.in_batches(),
+            chains=chains.draws,
+            evidence=self._examine(chains),
+        )
+        if recorder is not None:
+            recorder.finish(result.to_document(), result.arrays)
+        return result
+
+    def _examine(self, chains: Chains) -> Evidence | None:
+        """Stein's evidence from the kept draws, or from where the chains stand; None if the
+        posterior is known."""
+        if self.model.posterior is not None:
+            return None
+        if chains.draws is not None:
+            return examine(self.model, chains.draws[0])
+        return examine(self.model, self.engine.theta(chains, self.model)[0][:, None])

@@ -1,4 +1,4 @@
-"""A file that grows by whole entries, each with its length and checksum: a ledger is such a file."""
+"""A file that grows by whole entries, each with length and checksum: a ledger is such a file."""
 
 from __future__ import annotations
 

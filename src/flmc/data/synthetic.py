@@ -48,10 +48,8 @@ def draw_linear(
     num_devices, device_sizes
         Number of examples of each device, adding up to ``num_samples``; None: ``num_devices``
         devices, with as even sizes as possible.
-    theta
-        Ground truth :math:`\theta^*`, (dim); None: the paper's, repeated or cut to ``dim`` entries.
-    noise_variance
-        Variance :math:`\sigma^2` of the targets given the features.
+    theta, noise_variance
+        :math:`\theta^*`, (dim); None: the paper's, repeated or cut to fit; and :math:`\sigma^2`.
     num_experiments
         Number of data sets, which become the leading axis of the arrays; None: one data set,
         without that axis. Data set number e is the same whatever their number.

@@ -241,8 +241,8 @@ def replace(uplink: AnyUplink, **changes: object) -> AnyUplink:
     >>> flmc.replace(flmc.Digital(), snr_db=30).snr_db
     30
     """
-    # Fields that cannot be set, as the ideal uplink's, are not offered; dataclasses.replace would
-    # refuse them with a message about __init__.
+    # Fields that cannot be set, as the ideal uplink's, are refused here, with the package's own
+    # error.
     known = {f.name for f in dataclasses.fields(uplink) if f.init}
     unknown = sorted(set(changes) - known)
     if unknown:

@@ -183,8 +183,8 @@ def _judge(prediction: Prediction | None, heat: float) -> list[str]:
     ):
         warnings.append(
             f"predicted variance ratio {prediction.variance_ratio:.3g}, unlike the temperature"
-            f" {heat:.3g}: the step is too large, or local gradients are for this link; use a"
-            " smaller step or slope parameter, or a larger clip"
+            f" {heat:.3g}: the step is too large, or local gradients are too large for this link;"
+            " use a smaller step or slope parameter, or a larger clip"
         )
     if prediction.clipped_fraction > 0.02:
         share = 100 * prediction.clipped_fraction

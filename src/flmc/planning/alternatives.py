@@ -144,7 +144,7 @@ class Suggestion:
 
     def misfit(self, plan: Plan) -> str | None:
         """Sentence that says what to do if the settings are of no use under a budget; None if they
-        are.
+        fit.
 
         Parameters
         ----------
@@ -255,8 +255,8 @@ def suggest(
         ),
         (
             "burn-in",
-            f"{burn_in} rounds, the first half with {fast:g} times the step: free for privacy but"
-            " for its rounds",
+            f"{burn_in} rounds, the first half with {fast:g} times the step: larger steps cost no"
+            " privacy, more rounds do",
         ),
         ("kept rounds", f"{_KEPT}: each costs as much privacy as a round of burn-in"),
     ]

@@ -100,8 +100,9 @@ def tail_delta(epsilon: float, mu: float) -> float:
 
 
 def tail_epsilon(target: float, mu: float) -> float:
-    """Smallest epsilon >= 0 that the loss exceeds in magnitude with probability ``target``, rounded
-    up.
+    """Smallest epsilon >= 0 that the loss's magnitude exceeds at most with probability ``target``.
+
+    It is rounded up.
 
     Parameters
     ----------

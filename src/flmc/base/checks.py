@@ -15,7 +15,25 @@ from flmc.base.errors import InvalidSetting
 
 
 def number(name: str, value: Any) -> float:
-    """A finite real number."""
+    """The value as a float, refused unless it is a finite real number.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        What to check. Booleans and strings are refused although ``float`` would take them.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    InvalidSetting
+        If the value is no number, infinite or NaN.
+    """
     try:
         result = float(value)
     except (TypeError, ValueError):
@@ -28,7 +46,28 @@ def number(name: str, value: Any) -> float:
 
 
 def positive(name: str, value: Any, *, extreme: float = math.inf) -> float:
-    """A finite number above zero; neither above ``extreme`` nor below its inverse, if given."""
+    """The value as a float, refused unless it is finite and above zero.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        What to check.
+    extreme
+        The value must lie between 1/``extreme`` and ``extreme``; by default every positive number
+        is accepted.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    InvalidSetting
+        If the value is no finite number, not positive, or beyond ``extreme``.
+    """
     result = number(name, value)
     if result <= 0:
         raise InvalidSetting(f"{name} must be positive, got {value!r}")
@@ -40,7 +79,20 @@ def positive(name: str, value: Any, *, extreme: float = math.inf) -> float:
 
 
 def fits(what: str, num_bytes: float) -> None:
-    """Refuse what this machine's memory cannot hold, before it is tried."""
+    """Refuse an array that this machine's memory could not hold, before it is allocated.
+
+    Parameters
+    ----------
+    what
+        The array, in words, for the error message.
+    num_bytes
+        Bytes that the array would take.
+
+    Raises
+    ------
+    InvalidSetting
+        If that is more than the physical memory.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if num_bytes > memory:
         raise InvalidSetting(
@@ -50,7 +102,27 @@ def fits(what: str, num_bytes: float) -> None:
 
 
 def at_least(name: str, value: Any, lowest: int) -> int:
-    """A whole number not below ``lowest``."""
+    """The value as an int, refused unless it is a whole number of at least ``lowest``.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        What to check; a float such as 3.0 counts as a whole number.
+    lowest
+        Smallest number that is accepted.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    InvalidSetting
+        If the value is not a whole number, or is below ``lowest``.
+    """
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         whole = int(value)  # not by way of a float, which would round a large seed
     else:
@@ -66,7 +138,27 @@ def at_least(name: str, value: Any, lowest: int) -> int:
 
 
 def between(name: str, value: Any, low: float, high: float) -> float:
-    """A number strictly between ``low`` and ``high``."""
+    """The value as a float, refused unless it lies strictly between ``low`` and ``high``.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        What to check.
+    low, high
+        Ends of the open interval; neither is accepted.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    InvalidSetting
+        If the value is no finite number, or lies outside the interval.
+    """
     result = number(name, value)
     if not low < result < high:
         raise InvalidSetting(
@@ -76,14 +168,52 @@ def between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """One of a few words."""
+    """The value as a string, refused unless it is one of a few words.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        What to check.
+    choices
+        The words that are accepted.
+
+    Returns
+    -------
+    str
+        The value.
+
+    Raises
+    ------
+    InvalidSetting
+        If the value is none of the words; the message lists them.
+    """
     if value not in choices:
         raise InvalidSetting(f"{name} must be one of {', '.join(choices)}; got {value!r}")
     return str(value)
 
 
 def finite_array(name: str, value: Any) -> Array:
-    """An array of finite numbers, as float64."""
+    """The value as a float64 array, refused unless all its entries are finite numbers.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        A number, a nested sequence of numbers or an array, of any shape.
+
+    Returns
+    -------
+    Array
+        The value, of the shape that it has. It is not copied if it is a float64 array already.
+
+    Raises
+    ------
+    InvalidSetting
+        If the value is no array of numbers, or an entry is infinite or NaN.
+    """
     try:
         result = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Entrywise clipping: what bounds the influence of one device."""
+"""Clipping: what bounds the influence of one device, or of one example."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ from flmc.base.arrays import Array
 
 
 def clip(gradient: Array, bound: float) -> Array:
-    r"""Entry :math:`g` becomes :math:`\max(-\ell, \min(\ell, g))` with :math:`\ell` = ``bound``.
+    r"""Gradient with every entry limited to the interval from -bound to bound.
 
-    NaN becomes 0 and :math:`\pm\infty` becomes :math:`\pm\ell`: a comparison with NaN is false, so
-    without this a NaN would turn a random bit into a certain one, and a device would leak without
-    bound."""
+    Entry :math:`g` becomes :math:`\max(-\ell, \min(\ell, g))` with :math:`\ell` = ``bound``; NaN
+    becomes 0 and :math:`\pm\infty` becomes :math:`\pm\ell`. Without the rule for NaN a device would
+    leak without bound: a comparison with NaN is false, so its random bit would be a certain one.
+
+    Parameters
+    ----------
+    gradient
+        Gradient entries, in any shape.
+    bound
+        Largest magnitude :math:`\ell` that an entry keeps.
+
+    Returns
+    -------
+    Array
+        The clipped entries, in the shape of ``gradient``; a new array.
+    """
     clipped = np.clip(gradient, -bound, bound)
+    # np.clip passes NaN on.
     undefined = np.isnan(clipped)
     if undefined.any():
         clipped[undefined] = 0.0
@@ -22,15 +36,44 @@ def clip(gradient: Array, bound: float) -> Array:
 
 
 def count_clipped(gradient: Array, bound: float, active: Array | None = None) -> int:
-    r"""Entries of active devices that clipping changes, :math:`|g| > \ell`; those that are not
-    numbers count. The gradient is (..., device, dim), ``active`` (..., device) with 1 or 0."""
+    r"""Number of gradient entries of active devices that clipping changes, :math:`|g| > \ell`.
+
+    Parameters
+    ----------
+    gradient
+        Gradients (..., device, dim). An entry that is NaN counts as changed.
+    bound
+        The clip :math:`\ell`.
+    active
+        Which devices count, (..., device) with 1 or 0; None: all of them.
+
+    Returns
+    -------
+    int
+        How many entries are changed.
+    """
     changed = ~(np.abs(gradient) <= bound)
     return count_marked(changed, active)
 
 
 def clip_norm(gradient: Array, bound: float) -> Array:
-    r"""Each device's gradient (..., dim) becomes :math:`g \min(1, \ell/\|g\|)`."""
+    r"""Gradients scaled down to a Euclidean norm of at most ``bound``: :math:`g \min(1,
+    \ell/\|g\|)`.
+
+    Parameters
+    ----------
+    gradient
+        Gradients (..., dim); the norm is over the last axis.
+    bound
+        Largest norm :math:`\ell` that is left.
+
+    Returns
+    -------
+    Array
+        The scaled gradients, (..., dim).
+    """
     norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
+    # The floor keeps a gradient of exactly 0 from dividing by 0; it stays 0.
     return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))
 
 

@@ -10,10 +10,21 @@ import numpy as np
 
 
 def to_document(value: Any) -> Any:
-    """Numbers, strings, lists and dictionaries only; infinite and undefined numbers become null.
+    """The value as plain JSON values: numbers, strings, lists, dictionaries and null.
 
-    An object becomes its settings with its class as ``type``: the bare name for flmc's own,
-    ``module:name`` for a user's."""
+    Parameters
+    ----------
+    value
+        A plain value, an array, a sequence, a dataclass or another object. Of an object that is no
+        dataclass the public attributes are taken.
+
+    Returns
+    -------
+    Any
+        Plain values. Infinite numbers and NaN become null, because JSON has none. An object becomes
+        a dictionary of its settings with its class as ``type``: the bare name for a class of flmc,
+        ``module:name`` for a user's.
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, (float, np.floating)):
@@ -35,6 +46,7 @@ def to_document(value: Any) -> Any:
 
 
 def _class_name(value: object) -> str:
+    """The name under which a document mentions the class of a value."""
     kind = type(value)
     return (
         kind.__qualname__

@@ -1,5 +1,7 @@
-"""What can go wrong, one class per meaning. A user's mistake is :class:`InvalidSetting`, exit code
-2; a run that failed is :class:`RunFailed`, exit code 1."""
+"""The errors that flmc raises on purpose, one class per meaning.
+
+A user's mistake is :class:`InvalidSetting`, with exit code 2; a run that failed is
+:class:`RunFailed`, with exit code 1."""
 
 from __future__ import annotations
 

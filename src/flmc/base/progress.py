@@ -1,4 +1,4 @@
-"""How long work says how far it is: a function that is called with the finished fraction."""
+"""Progress of long work: a function that is called with the finished fraction."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Progress = Callable[[float], None]
 
 
 def report_within(progress: Progress | None, first: float, last: float) -> Progress:
-    """Progress of a part of the work, which leads from the fraction ``first`` of the whole to
-    ``last``.
+    """Progress function of a part of the work, which leads from the fraction ``first`` of the whole
+    to ``last``.
 
     Parameters
     ----------
@@ -33,6 +33,20 @@ def report_within(progress: Progress | None, first: float, last: float) -> Progr
 
 
 def report_part(progress: Progress | None, index: int, count: int) -> Progress:
-    """Progress of part number ``index`` (from 0) of ``count`` equal parts; see
-    :func:`report_within`."""
+    """Progress function of one of ``count`` equal parts of the work.
+
+    Parameters
+    ----------
+    progress
+        Told of the whole; None if nobody asks.
+    index
+        Number of the part, counted from 0.
+    count
+        Number of parts.
+
+    Returns
+    -------
+    Progress
+        To be called with the finished fraction of the part.
+    """
     return report_within(progress, index / count, (index + 1) / count)

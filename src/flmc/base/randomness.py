@@ -1,10 +1,10 @@
-r"""One seed, many independent streams.
+"""Random streams: one seed gives many independent generators, each with a name.
 
 A stream is named by what it is for (:class:`Purpose`), the data set, the chain and the block of
-rounds it serves, and is the NumPy ``SeedSequence(seed, spawn_key=(purpose, experiment, chain,
-block))``. So results depend neither on threads nor on the number of data sets handled at once, two
-schemes run with one seed see the same data, fading and channel noise, and going on after an
-interruption needs no generator state: only the number of the block."""
+rounds that it serves. It is seeded by NumPy's ``SeedSequence(seed, spawn_key=(purpose, experiment,
+chain, block))``. So results depend neither on threads nor on the number of data sets handled at
+once, two schemes that run with one seed see the same data, fading and channel noise, and a run that
+goes on after an interruption needs no generator state, only the number of the block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS_PER_BLOCK = 128
 
 
 class Purpose(IntEnum):
-    """What a stream is for."""
+    """What a random stream is for; its number is part of what a seed means."""
 
     DATA = 0
     INIT = 1
@@ -33,7 +33,30 @@ class Purpose(IntEnum):
 def generator(
     seed: int, purpose: Purpose, experiment: int = 0, chain: int = 0, block: int = 0
 ) -> np.random.Generator:
-    """The generator of one stream. SFC64: the fastest that NumPy has, 256 bits of state."""
+    """Random generator of one named stream.
+
+    The generator is SFC64, with 256 bits of state: the fastest that NumPy has.
+
+    Parameters
+    ----------
+    seed
+        Seed of the run, a whole number that is not negative.
+    purpose
+        What the stream is for.
+    experiment, chain, block
+        Numbers of the data set, of the chain and of the block of ``ROUNDS_PER_BLOCK`` rounds, from
+        0. A stream that several of them share has 0 there.
+
+    Returns
+    -------
+    np.random.Generator
+        A generator at the beginning of its stream.
+
+    Raises
+    ------
+    InvalidSetting
+        If the seed is negative or not a whole number.
+    """
     key = (int(purpose), experiment, chain, block)
     return np.random.Generator(
         np.random.SFC64(np.random.SeedSequence(check_seed(seed), spawn_key=key))
@@ -41,5 +64,21 @@ def generator(
 
 
 def check_seed(seed: int) -> int:
-    """A seed is a whole number that is not negative."""
+    """The seed, refused unless it is a whole number that is not negative.
+
+    Parameters
+    ----------
+    seed
+        What to check.
+
+    Returns
+    -------
+    int
+        The seed.
+
+    Raises
+    ------
+    InvalidSetting
+        If the seed is negative or not a whole number.
+    """
     return checks.at_least("seed", seed, 0)

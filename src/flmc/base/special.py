@@ -1,6 +1,8 @@
-"""Three special functions from the C library. SciPy has a ten times faster one for large arrays,
-but importing ``scipy.special`` takes longer than a whole plan does: it is used, if it is there,
-once an array is large."""
+"""Three special functions: logistic, normal distribution function and its logarithm.
+
+They use the C library, because importing ``scipy.special`` takes longer than a whole plan does.
+SciPy's normal distribution function is ten times faster for large arrays, so it is imported once an
+array is large, if SciPy is there."""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 _LARGE = 50_000
-"""Numbers for which the C library takes 15 ms."""
+"""Size of an array, in numbers, from which SciPy is used: the C library takes 15 ms for so many."""
 
 
 @lru_cache(maxsize=1)
 def _fast_ndtr() -> Callable[[Array], Array] | None:
+    """SciPy's normal distribution function; None where SciPy is not installed."""
     try:
         from scipy.special import ndtr as found
     except ImportError:
@@ -30,13 +33,35 @@ def _fast_ndtr() -> Callable[[Array], Array] | None:
 
 
 def expit(x: Array) -> Array:
-    """The logistic function 1/(1 + exp(-x))."""
+    """Logistic function :math:`1/(1 + e^{-x})`.
+
+    Parameters
+    ----------
+    x
+        Arguments, in any shape.
+
+    Returns
+    -------
+    Array
+        Values in [0, 1], in the shape of ``x``.
+    """
     with np.errstate(over="ignore"):  # exp(-x) = inf gives the right limit, 0
         return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
 def ndtr(x: Array) -> Array:
-    """The standard normal distribution function, with full relative accuracy in the lower tail."""
+    """Standard normal distribution function, with full relative accuracy in the lower tail.
+
+    Parameters
+    ----------
+    x
+        Arguments, in any shape.
+
+    Returns
+    -------
+    Array
+        Values in [0, 1], in the shape of ``x``.
+    """
     fast = _fast_ndtr() if np.size(x) > _LARGE else None
     if fast is not None:
         return np.asarray(fast(x), dtype=np.float64)
@@ -44,12 +69,25 @@ def ndtr(x: Array) -> Array:
 
 
 def log_ndtr(x: float) -> float:
-    """Its logarithm; far in the lower tail, where the function itself underflows, by its asymptotic
-    series."""
+    """Logarithm of the standard normal distribution function.
+
+    Parameters
+    ----------
+    x
+        Argument. Below -30, where the function itself would soon underflow, its asymptotic series
+        is used.
+
+    Returns
+    -------
+    float
+        A number that is not positive.
+    """
     if x > 0.0:
+        # Near 1 the complement has the digits that the function itself has lost.
         return math.log1p(-0.5 * math.erfc(x * math.sqrt(0.5)))
     if x > -30.0:
         return math.log(0.5 * math.erfc(-x * math.sqrt(0.5)))
     inverse = 1.0 / (x * x)
+    # Four terms beyond the 1: at x = -30 the next one is below 2e-12.
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -0.5 * x * x - math.log(-x * math.sqrt(2 * math.pi)) + math.log(series)

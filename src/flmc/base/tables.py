@@ -1,7 +1,6 @@
-"""What a value offers to whoever shows it: rows and grids, in words and numbers, and their plain
-text.
+"""Rows and grids: what a value offers to whoever shows it, and their plain text.
 
-A plan, a result, a ledger offers its rows once. ``print``, the command line, HTML pages and the
+A plan, a result or a ledger offers its rows once. ``print``, the command line, HTML pages and the
 studio draw those rows, each in its own way; none of them computes."""
 
 from __future__ import annotations
@@ -16,7 +15,19 @@ Severity = Literal["plain", "good", "warning", "bad"]
 
 
 class Row(NamedTuple):
-    """One fact: what it is, its value as people read it, the unit, and how much it matters."""
+    """One fact: what it is, its value as people read it, the unit, and how much it matters.
+
+    Attributes
+    ----------
+    label
+        What the fact is about.
+    value
+        The value in words or digits.
+    unit
+        Unit of the value; empty for none.
+    severity
+        How much the fact matters.
+    """
 
     label: str
     value: str
@@ -25,13 +36,21 @@ class Row(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Value and unit."""
+        """Value and unit in one string."""
         return f"{self.value} {self.unit}" if self.unit else self.value
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Facts under a title."""
+    """Rows of facts under a title.
+
+    Attributes
+    ----------
+    title
+        What the facts are about.
+    rows
+        The facts, in the order in which they are shown.
+    """
 
     title: str
     rows: tuple[Row, ...]
@@ -45,7 +64,19 @@ class Listing:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells under a header, with notes below; the first column names the row."""
+    """Cells under a header, with notes below; the first column names the row.
+
+    Attributes
+    ----------
+    header
+        Titles of the columns.
+    rows
+        Cells of every row, as many as there are columns.
+    title
+        Title of the whole; empty for none.
+    notes
+        Facts that are shown below the cells.
+    """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -59,13 +90,36 @@ class Grid:
 
 
 def warning_rows(texts: Sequence[str]) -> tuple[Row, ...]:
-    """A row for each sentence that speaks against a result."""
+    """Rows with severity ``warning``, one for each sentence that speaks against a result.
+
+    Parameters
+    ----------
+    texts
+        The sentences.
+
+    Returns
+    -------
+    tuple of Row
+        One row per sentence, in the same order.
+    """
     return tuple(Row("warning", text, severity="warning") for text in texts)
 
 
 def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns under a header; the first column is left-aligned, the others
-    right-aligned."""
+    """Text of a grid: aligned columns under a header and a line.
+
+    Parameters
+    ----------
+    header
+        Titles of the columns. The first column is left-aligned, the others right-aligned.
+    rows
+        Cells of every row, as many as there are columns.
+
+    Returns
+    -------
+    str
+        Lines without a newline at the end.
+    """
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     lines = [
         "  ".join(
@@ -78,27 +132,73 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_up(value: float) -> str:
-    """Five significant digits, rounded up: a bound stays a bound in print."""
+    """Number with five significant digits, rounded up: an upper bound stays one in print.
+
+    Parameters
+    ----------
+    value
+        The number; infinity becomes ``unbounded``.
+
+    Returns
+    -------
+    str
+        The number as people read it.
+    """
     if math.isinf(value) or value == 0:
         return format_number(value)
+    # One unit of the fifth significant digit. A value that exceeds a multiple of it by rounding
+    # alone must not be pushed up by a whole unit: hence the 1e-9 below.
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 4)
     return f"{math.ceil(value / unit - 1e-9) * unit:.5g}"
 
 
 def format_number(value: float | None) -> str:
-    """Five significant digits; words for what has no number."""
+    """Number with five significant digits, or a word for what has no number.
+
+    Parameters
+    ----------
+    value
+        The number; None becomes ``unknown``, infinity ``unbounded``.
+
+    Returns
+    -------
+    str
+        The number as people read it.
+    """
     if value is None:
         return "unknown"
     return "unbounded" if math.isinf(value) else f"{value:.5g}"
 
 
 def format_short(value: float | None) -> str:
-    """Three significant digits, for the narrow columns of a grid."""
+    """Number with three significant digits, for the narrow columns of a grid.
+
+    Parameters
+    ----------
+    value
+        The number; None becomes a dash, infinity ``inf``, and an int keeps all its digits.
+
+    Returns
+    -------
+    str
+        The number as people read it.
+    """
     if value is None:
         return "-"
     return "inf" if math.isinf(value) else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def format_percent(share: float) -> str:
-    """A share between 0 and 1 in per cent, with two digits."""
+    """Share in per cent, with two significant digits.
+
+    Parameters
+    ----------
+    share
+        A number between 0 and 1.
+
+    Returns
+    -------
+    str
+        The share with its unit; ``less than 0.0001 %`` for what is positive but below 1e-6.
+    """
     return f"{100 * share:.2g} %" if share == 0 or share >= 1e-6 else "less than 0.0001 %"

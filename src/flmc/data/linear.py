@@ -14,8 +14,32 @@ from flmc.base.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class LinearData:
-    """Examples in device order: ``features`` (..., sample, dim), ``targets`` (..., sample); device
-    k holds the next ``device_sizes[k]`` samples. A leading axis holds several data sets."""
+    """Examples of a linear regression, in device order, of one data set or several.
+
+    Attributes
+    ----------
+    features
+        Features u of every example, (sample, dim), or (experiment, sample, dim) for several data
+        sets.
+    targets
+        Targets v, (sample) or (experiment, sample).
+    device_sizes
+        Number of examples of each device. Device 0 holds the first ``device_sizes[0]`` examples,
+        device 1 the next ``device_sizes[1]``, and so on; all data sets are dealt alike. A device
+        may hold none.
+
+    Raises
+    ------
+    InvalidSetting
+        If the shapes do not fit, the sizes do not add up to the number of examples, or a number is
+        not finite.
+
+    Examples
+    --------
+    >>> data = flmc.LinearData(np.eye(4), np.arange(4.0), device_sizes=(3, 1))
+    >>> data.to_statistics().gram.shape  # (experiment, device, dim, dim)
+    (1, 2, 4, 4)
+    """
 
     features: Array
     targets: Array
@@ -42,7 +66,8 @@ class LinearData:
         object.__setattr__(self, "device_sizes", sizes)
 
     def to_statistics(self) -> LinearStatistics:
-        """Sums over each device's samples of u u' and u v."""
+        r"""Sufficient statistics: the sums of :math:`u u^\top` and :math:`u v` over each device's
+        examples."""
         features = self.features.reshape(-1, *self.features.shape[-2:])
         targets = self.targets.reshape(len(features), -1)
         ends = np.cumsum(self.device_sizes)
@@ -58,8 +83,20 @@ class LinearData:
 
 @dataclass(frozen=True)
 class LinearStatistics:
-    """All that the posterior needs: ``gram`` (experiment, device, dim, dim) = sum of u u',
-    ``moment`` (experiment, device, dim) = sum of u v."""
+    r"""Sufficient statistics of linear regressions: all that the posterior needs of the examples.
+
+    Attributes
+    ----------
+    gram
+        Sum of :math:`u u^\top` over a device's examples, (experiment, device, dim, dim).
+    moment
+        Sum of :math:`u v` over a device's examples, (experiment, device, dim).
+
+    Raises
+    ------
+    InvalidSetting
+        If the shapes do not fit, or a number is not finite.
+    """
 
     gram: Array
     moment: Array
@@ -79,39 +116,64 @@ class LinearStatistics:
 
     @property
     def num_experiments(self) -> int:
-        """How many data sets."""
+        """Number of data sets."""
         return len(self.moment)
 
     @property
     def num_devices(self) -> int:
-        """How many devices hold data."""
+        """Number of devices, those without data included."""
         return int(self.moment.shape[1])
 
     @property
     def dim(self) -> int:
-        """Entries of theta."""
+        """Number of entries of theta."""
         return int(self.moment.shape[2])
 
     def rows(self, experiments: range) -> LinearStatistics:
-        """Some of the data sets."""
+        """Sufficient statistics of some of the data sets.
+
+        Parameters
+        ----------
+        experiments
+            Numbers of the data sets, consecutive and counted from 0.
+
+        Returns
+        -------
+        LinearStatistics
+            Their statistics, in the same order.
+        """
         part = slice(experiments.start, experiments.stop)
         return LinearStatistics(self.gram[part], self.moment[part])
 
 
 class StatisticsSource(Protocol):
-    """Sufficient statistics of many data sets, a few at a time."""
+    """Sufficient statistics of many data sets, which are asked for a few at a time.
+
+    :class:`LinearStatistics` holds them in memory, :class:`~flmc.data.synthetic.DrawnStatistics`
+    draws them."""
 
     @property
     def num_experiments(self) -> int:
-        """How many data sets."""
+        """Number of data sets."""
 
     @property
     def num_devices(self) -> int:
-        """How many devices hold data."""
+        """Number of devices, those without data included."""
 
     @property
     def dim(self) -> int:
-        """Entries of theta."""
+        """Number of entries of theta."""
 
     def rows(self, experiments: range) -> LinearStatistics:
-        """Some of the data sets."""
+        """Sufficient statistics of some of the data sets.
+
+        Parameters
+        ----------
+        experiments
+            Numbers of the data sets, consecutive and counted from 0.
+
+        Returns
+        -------
+        LinearStatistics
+            Their statistics, in the same order.
+        """

@@ -1,4 +1,4 @@
-"""How examples are dealt to devices."""
+"""Splits: how many examples each device holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,30 @@ from flmc.base.errors import InvalidSetting
 
 
 def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
-    """Sizes that differ by at most one, the larger first."""
+    """Number of examples of each device, when they are dealt as evenly as possible.
+
+    Parameters
+    ----------
+    num_samples
+        Examples in all.
+    num_devices
+        Devices to deal them to.
+
+    Returns
+    -------
+    tuple of int
+        One size per device; sizes differ by at most one, and the larger ones come first.
+
+    Raises
+    ------
+    InvalidSetting
+        If there are more devices than examples, or no device.
+
+    Examples
+    --------
+    >>> flmc.data.split_evenly(11, 4)
+    (3, 3, 3, 2)
+    """
     checks.at_least("num_devices", num_devices, 1)
     if num_devices > num_samples:
         raise InvalidSetting(

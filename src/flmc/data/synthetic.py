@@ -15,12 +15,13 @@ from flmc.data.linear import LinearData, LinearStatistics
 from flmc.data.splits import split_evenly
 
 PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
-"""The paper's ground truth, section IV."""
+"""Ground truth of the paper's experiments, section IV."""
 
 KINDS = ("examples", "sufficient")
-"""Synthetic data as examples, or straight as sufficient statistics."""
+"""How synthetic statistics are drawn: by way of examples, or directly as sufficient statistics."""
 
 _NUMBERS_AT_ONCE = 4_000_000
+"""Numbers that a block of data sets may hold in memory at once: 32 MB in double precision."""
 
 
 def draw_linear(
@@ -34,11 +35,41 @@ def draw_linear(
     noise_variance: float = 1.0,
     num_experiments: int | None = None,
 ) -> LinearData:
-    r"""Features :math:`u \sim N(0, I)` and targets :math:`v = u^\top\theta^* + N(0, \sigma^2)`.
+    r"""Synthetic examples of a linear regression, as in the paper.
 
-    ``theta`` defaults to the paper's ground truth, repeated or cut to ``dim`` entries. Samples are
-    dealt to devices evenly, or as ``device_sizes`` says. With ``num_experiments`` the arrays get a
-    leading axis; data set number e is the same whatever their number."""
+    Features are :math:`u \sim N(0, I)`, targets :math:`v = u^\top\theta^* + N(0, \sigma^2)`.
+
+    Parameters
+    ----------
+    seed
+        Seed of the data, a whole number that is not negative.
+    num_samples, dim
+        Examples in all, over all devices, and entries of theta (features of an example).
+    num_devices, device_sizes
+        Number of examples of each device, adding up to ``num_samples``; None: ``num_devices``
+        devices, with as even sizes as possible.
+    theta, noise_variance
+        :math:`\theta^*`, (dim); None: the paper's, repeated or cut to fit; and :math:`\sigma^2`.
+    num_experiments
+        Number of data sets, which become the leading axis of the arrays; None: one data set,
+        without that axis. Data set number e is the same whatever their number.
+
+    Returns
+    -------
+    LinearData
+        The examples, in device order.
+
+    Raises
+    ------
+    InvalidSetting
+        If a setting is out of its bounds, or the examples do not fit into memory.
+
+    Examples
+    --------
+    >>> data = flmc.data.draw_linear(seed=1, num_samples=100, dim=3, num_devices=4)
+    >>> data.features.shape, data.targets.shape, data.device_sizes
+    ((100, 3), (100,), (25, 25, 25, 25))
+    """
     checks.fits("the examples", 8.0 * num_samples * (dim + 1) * (num_experiments or 1))
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.positive("noise_variance", noise_variance)
@@ -65,11 +96,43 @@ def draw_linear_statistics(
     noise_variance: float = 1.0,
     kind: str = "examples",
 ) -> DrawnStatistics:
-    """Sufficient statistics of many data sets, drawn when they are needed.
+    """Sufficient statistics of many synthetic data sets, each drawn when it is needed.
 
-    With kind `examples` they are those of the very data sets that :func:`draw_linear` draws; with
-    `sufficient` they are drawn directly, which is faster and exact in law, but gives other data
-    sets."""
+    The data sets follow the law of :func:`draw_linear`; their examples are never all in memory.
+
+    Parameters
+    ----------
+    seed, num_experiments
+        Seed of the data, a whole number that is not negative, and number of data sets.
+    num_samples, dim
+        Examples of a data set, over all devices, and entries of theta (features of an example).
+    num_devices, device_sizes
+        Number of examples of each device, adding up to ``num_samples``; None: ``num_devices``
+        devices, with as even sizes as possible.
+    theta, noise_variance
+        Ground truth, (dim), and variance of the targets given the features. None: the paper's
+        ground truth, repeated or cut to ``dim`` entries.
+    kind
+        ``examples``: the statistics of the very data sets that :func:`draw_linear` draws.
+        ``sufficient``: statistics drawn directly, which is faster and exact in law, but gives other
+        data sets.
+
+    Returns
+    -------
+    DrawnStatistics
+        A source of statistics, for :class:`flmc.LinearGaussian`.
+
+    Raises
+    ------
+    InvalidSetting
+        If a setting is out of its bounds, or what must be held does not fit into memory.
+
+    Examples
+    --------
+    >>> source = flmc.data.draw_linear_statistics(seed=1, num_experiments=1000, kind="sufficient")
+    >>> flmc.LinearGaussian(source).posterior.mean.shape
+    (1000, 5)
+    """
     if kind == "examples":
         checks.fits("the examples of one data set", 8.0 * num_samples * (dim + 1))
     checks.fits("the statistics of one data set", 8.0 * num_devices * dim**2)
@@ -83,8 +146,21 @@ def draw_linear_statistics(
 
 @dataclass(frozen=True)
 class DrawnStatistics:
-    """Data sets known by their seed: each is drawn when it is asked for, and is the same whatever
-    is asked."""
+    """Sufficient statistics of synthetic data sets, each drawn from the seed when it is asked for.
+
+    A data set is the same whichever others are asked for, and however often.
+
+    Attributes
+    ----------
+    seed, num_experiments
+        Seed of the data, and number of data sets.
+    device_sizes
+        Number of examples of each device.
+    theta, noise_variance
+        Ground truth, (dim), and variance of the targets given the features.
+    kind
+        One of ``KINDS``: by way of examples, or directly.
+    """
 
     seed: int
     num_experiments: int
@@ -95,19 +171,33 @@ class DrawnStatistics:
 
     @property
     def num_devices(self) -> int:
-        """How many devices hold data."""
+        """Number of devices, those without data included."""
         return len(self.device_sizes)
 
     @property
     def dim(self) -> int:
-        """Entries of theta."""
+        """Number of entries of theta."""
         return len(self.theta)
 
     def rows(self, experiments: range) -> LinearStatistics:
-        """The sufficient statistics of some data sets."""
+        """Sufficient statistics of some of the data sets, drawn anew at every call.
+
+        Parameters
+        ----------
+        experiments
+            Numbers of the data sets, consecutive and counted from 0.
+
+        Returns
+        -------
+        LinearStatistics
+            Their statistics, in the same order.
+        """
         gram = np.empty((len(experiments), self.num_devices, self.dim, self.dim))
         moment = np.empty(gram.shape[:-1])
         at_once = self._at_once
+        # Blocks begin at multiples of their size, not at the first data set that is asked for:
+        # directly drawn data sets of one block share a stream, which is named by the block's first
+        # number.
         for first in range(experiments.start // at_once * at_once, experiments.stop, at_once):
             block = range(first, first + at_once)
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
@@ -118,6 +208,7 @@ class DrawnStatistics:
 
     @property
     def _at_once(self) -> int:
+        """Number of data sets in a block, which is drawn at once."""
         if self.kind == "examples":
             return max(1, _NUMBERS_AT_ONCE // (sum(self.device_sizes) * self.dim))
         # Data sets that share a stream: part of what a seed means, so it must not depend on how
@@ -125,7 +216,7 @@ class DrawnStatistics:
         return max(1, min(64, _NUMBERS_AT_ONCE // (4 * self.num_devices * self.dim**2)))
 
     def _draw(self, block: range, wanted: range) -> LinearStatistics:
-        """The wanted ones of a block of data sets."""
+        """Statistics of the wanted data sets among those of a block."""
         if self.kind == "examples":
             several = _draw_several(
                 self.seed, wanted, self.device_sizes, self.theta, self.noise_variance
@@ -136,14 +227,17 @@ class DrawnStatistics:
         )
 
     def _bartlett(self, block: range) -> LinearStatistics:
-        r"""Bartlett's decomposition: with n normal inputs of m entries, n >= m, :math:`G = A
-        A^\top` where A is lower triangular, :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and
-        standard normals lie below. Given the inputs the moment is :math:`G\theta + \sigma N(0, G)`,
-        so :math:`G\theta + \sigma A z`. A device with fewer than m examples gets its inputs as the
+        r"""Statistics of a block of data sets, drawn by Bartlett's decomposition.
+
+        With n normal inputs of m entries, n >= m, :math:`G = A A^\top` where A is lower triangular,
+        :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie below the
+        diagonal. Given the inputs the moment is :math:`G\theta + \sigma N(0, G)`, that is
+        :math:`G\theta + \sigma A z`. A device with fewer than m examples gets its inputs as the
         columns of A instead."""
         rng = generator(self.seed, Purpose.DATA, block.start, 1)
         shape = (len(block), self.num_devices, self.dim)
         root = np.tril(rng.standard_normal((*shape, self.dim)), -1)
+        # Freedoms below 1 have no law: the root of a device with so few examples is replaced below.
         freedom = np.subtract.outer(np.array(self.device_sizes), np.arange(self.dim))
         entry = np.arange(self.dim)
         root[..., entry, entry] = np.sqrt(rng.chisquare(np.maximum(freedom, 1), shape))
@@ -159,6 +253,7 @@ class DrawnStatistics:
 def _draw_several(
     seed: int, experiments: range, sizes: tuple[int, ...], theta: Array, noise_variance: float
 ) -> LinearData:
+    """Examples of some data sets, with a leading axis for the data set."""
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
@@ -172,6 +267,7 @@ def _draw_several(
 def _draw_one(
     seed: int, experiment: int, num_samples: int, theta: Array, noise_variance: float
 ) -> tuple[Array, Array]:
+    """Features (sample, dim) and targets (sample) of one data set, from a stream of its own."""
     rng = generator(seed, Purpose.DATA, experiment)
     features = rng.standard_normal((num_samples, len(theta)))
     targets = features @ theta + np.sqrt(noise_variance) * rng.standard_normal(num_samples)
@@ -185,7 +281,7 @@ def _problem(
     device_sizes: Sequence[int] | None,
     theta: Sequence[float] | Array | None,
 ) -> tuple[tuple[int, ...], Array]:
-    """Device sizes and ground truth, checked."""
+    """Device sizes and ground truth of the synthetic regression, checked."""
     checks.at_least("num_samples", num_samples, 1)
     checks.at_least("dim", dim, 1)
     if device_sizes is None:

@@ -13,8 +13,24 @@ from flmc.base.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class Normal:
-    """Independent normal prior: ``mean`` and ``sd`` (standard deviation) are numbers or one value
-    per entry."""
+    """Normal prior with independent entries.
+
+    Attributes
+    ----------
+    mean, sd
+        Mean and standard deviation: a number for all entries, or (dim).
+
+    Raises
+    ------
+    InvalidSetting
+        If a number is not finite, or a standard deviation is not positive.
+
+    Examples
+    --------
+    >>> prior = flmc.Normal(sd=2.0)
+    >>> prior.gradient(np.array([4.0, -2.0])).tolist()
+    [1.0, -0.5]
+    """
 
     mean: float | Array = 0.0
     sd: float | Array = 1.0
@@ -25,18 +41,60 @@ class Normal:
             raise InvalidSetting(f"prior sd must be positive, got {self.sd!r}")
 
     def gradient(self, theta: Array) -> Array:
-        """Gradient of the negative log density."""
+        r"""Gradient of the negative log density, :math:`(\theta - \text{mean})/\text{sd}^2`.
+
+        Parameters
+        ----------
+        theta
+            Where, (..., dim).
+
+        Returns
+        -------
+        Array
+            The gradient, (..., dim).
+        """
         return (theta - self.mean) / np.square(self.sd)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
-        """One theta from the prior."""
+        """One theta drawn from the prior.
+
+        Parameters
+        ----------
+        rng
+            Source of the random numbers.
+        dim
+            Number of entries.
+
+        Returns
+        -------
+        Array
+            The draw, (dim).
+        """
         return self.mean + self.sd * rng.standard_normal(dim)
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A normal distribution per data set: ``mean`` (experiment, dim), ``covariance`` (experiment,
-    dim, dim); for one data set the first axis may be left out."""
+    """Normal distribution for each data set, such as a posterior that is known exactly.
+
+    Attributes
+    ----------
+    mean
+        Means, (experiment, dim); for one data set (dim) is accepted too.
+    covariance
+        Positive definite covariances, (experiment, dim, dim); for one data set (dim, dim) is
+        accepted too.
+
+    Raises
+    ------
+    InvalidSetting
+        If the shapes do not fit, a number is not finite, or a covariance is not positive definite.
+
+    Examples
+    --------
+    >>> flmc.Gaussian(np.zeros(3), np.eye(3)).mean.shape  # one data set
+    (1, 3)
+    """
 
     mean: Array
     covariance: Array

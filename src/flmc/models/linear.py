@@ -1,5 +1,5 @@
 r"""Bayesian linear regression, :math:`v = u^\top\theta + \text{noise}`, held as sufficient
-statistics per device."""
+statistics of each device."""
 
 from __future__ import annotations
 
@@ -14,17 +14,51 @@ from flmc.models.distributions import Gaussian, Normal
 from flmc.models.model import Model, Quadratic
 
 _MOST_HELD = 20_000_000
-"""Numbers of local costs that a model keeps in memory: 160 MB."""
+"""Numbers of local costs that a model keeps in memory: 160 MB in double precision."""
 
 
 class LinearGaussian(Model):
     r"""Linear regression with known noise variance and a Gaussian prior.
 
-    :math:`f_k(\theta) = \frac{1}{2\sigma^2}\sum_{n \in D_k}(v_n - u_n^\top\theta)^2 +
-    \frac{1}{2K}(\theta-\theta_0)^\top\Lambda(\theta-\theta_0)`, so :math:`\nabla f_k = H_k\theta -
-    b_k` with :math:`H_k = G_k/\sigma^2 + \Lambda/K`. The posterior is normal with precision
-    :math:`\sum_k H_k`. ``prior_precision`` :math:`\Lambda` is a number, a vector or a positive
-    definite matrix."""
+    The local cost of device k is :math:`f_k(\theta) = \frac{1}{2\sigma^2}\sum_{n \in D_k}(v_n -
+    u_n^\top\theta)^2 + \frac{1}{2K}(\theta-\theta_0)^\top\Lambda(\theta-\theta_0)`, so
+    :math:`\nabla f_k = H_k\theta - b_k` with :math:`H_k = G_k/\sigma^2 + \Lambda/K`. The posterior
+    is normal with precision :math:`\sum_k H_k`.
+
+    Parameters
+    ----------
+    data
+        Examples, or sufficient statistics. Statistics cannot clip single examples.
+    prior_precision
+        :math:`\Lambda`: a number, (dim) for a diagonal, or a positive definite matrix (dim, dim).
+    prior_mean
+        :math:`\theta_0`: a number, or (dim).
+    noise_variance
+        :math:`\sigma^2`, the variance of a target given its features.
+
+    Attributes
+    ----------
+    posterior
+        The exact posterior of every data set.
+    smoothness, convexity
+        Largest and smallest curvature of the negative log posterior, over all data sets. They are
+        computed from the data, so they are not public.
+
+    Raises
+    ------
+    InvalidSetting
+        If a shape does not fit, the prior precision is not positive definite, or the noise variance
+        is not positive.
+
+    Examples
+    --------
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    >>> model.num_devices, model.dim, model.posterior.covariance.shape
+    (20, 5, (1, 5, 5))
+    >>> theta = model.posterior.mean[:, None]  # (experiment, chain, dim)
+    >>> bool(np.abs(model.gradient(theta).sum(axis=2)).max() < 1e-9)
+    True
+    """
 
     posterior: Gaussian
     smoothness: float
@@ -70,7 +104,8 @@ class LinearGaussian(Model):
         self._find_posterior(max(1, _MOST_HELD // (8 * each)))
 
     def _find_posterior(self, at_once: int) -> None:
-        """Mean and covariance of every data set, a few at a time, and the extreme curvatures."""
+        """Find the posterior of every data set, a few data sets at a time, and the extreme
+        curvatures."""
         mean = np.empty((self.num_experiments, self.dim))
         covariance = np.empty((*mean.shape, self.dim))
         extremes = []
@@ -80,6 +115,7 @@ class LinearGaussian(Model):
             precision = costs.hessian.sum(axis=1)
             mean[part] = np.linalg.solve(precision, costs.offset.sum(axis=1)[..., None])[..., 0]
             inverse = np.linalg.inv(precision)
+            # An inverse is symmetric only up to rounding.
             covariance[part] = (inverse + np.swapaxes(inverse, 1, 2)) / 2
             eigenvalues = np.linalg.eigvalsh(precision)
             extremes.append((eigenvalues.min(), eigenvalues.max()))
@@ -87,6 +123,7 @@ class LinearGaussian(Model):
         self.convexity, self.smoothness = float(np.min(extremes)), float(np.max(extremes))
 
     def _costs(self, experiments: range) -> Quadratic:
+        """Local costs of some data sets, from their sufficient statistics and the prior's share."""
         statistics = self._source.rows(experiments)
         costs = Quadratic(statistics.gram / self._variance, statistics.moment / self._variance)
         for likelihood, prior in zip(costs, (self._precision, self._pull), strict=True):
@@ -94,8 +131,18 @@ class LinearGaussian(Model):
         return costs
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
-        """Curvature H_k (experiment, device, dim, dim) and constant part b_k (experiment, device,
-        dim) of the local gradients of some data sets."""
+        """Curvatures and constant parts of the local gradients of some data sets.
+
+        Parameters
+        ----------
+        experiments
+            Which data sets; all by default.
+
+        Returns
+        -------
+        Quadratic
+            :math:`H_k` (experiment, device, dim, dim) and :math:`b_k` (experiment, device, dim).
+        """
         if self._held is not None:
             return Quadratic(*(array[experiments] for array in self._held))
         return self._costs(range(*experiments.indices(self.num_experiments)))
@@ -103,8 +150,30 @@ class LinearGaussian(Model):
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        r""":math:`\sum_{n \in D_k} \mathrm{clip}(u_n (u_n^\top\theta - v_n)/\sigma^2) +
-        \Lambda(\theta - \theta_0)/K` for every device."""
+        r"""Local gradients in which every example's contribution is clipped entry by entry.
+
+        Device k gets :math:`\sum_{n \in D_k} \mathrm{clip}(u_n (u_n^\top\theta - v_n)/\sigma^2) +
+        \Lambda(\theta - \theta_0)/K`; the prior's share is public and is not clipped.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_clip
+            Largest magnitude of an entry of one example's gradient.
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If the model was made from sufficient statistics, which hold no examples.
+        """
         if self._examples is None:
             raise InvalidSetting(
                 "example_clip needs examples, and this model has sufficient statistics only: make"
@@ -129,16 +198,29 @@ class LinearGaussian(Model):
 
     @property
     def hessian(self) -> Array:
-        """Curvature of each local cost, (experiment, device, dim, dim)."""
+        """Curvature H_k of each local cost, (experiment, device, dim, dim)."""
         return self.quadratic().hessian
 
     @property
     def offset(self) -> Array:
-        """The constant part b_k of each local gradient, (experiment, device, dim)."""
+        """Constant part b_k of each local gradient, (experiment, device, dim)."""
         return self.quadratic().offset
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """H_k theta - b_k for every device at once."""
+        r"""Local gradients :math:`H_k\theta - b_k` of all devices.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+        """
         held = self._stacked
         if held is None or held[0] != experiments:
             # Laid out so that all devices of a data set are one matrix product; an engine asks many
@@ -153,6 +235,7 @@ class LinearGaussian(Model):
 
 
 def _as_matrix(prior_precision: float | Array, dim: int) -> Array:
+    """Prior precision as a symmetric positive definite matrix (dim, dim), or an error."""
     precision = checks.finite_array("prior_precision", prior_precision)
     if precision.shape in ((), (dim,)):
         precision = np.diag(np.broadcast_to(precision, (dim,)))

@@ -1,5 +1,4 @@
-r"""What the devices know: a model gives, for a batch of thetas, the gradient of every device's
-local cost.
+r"""The contract of a model: for a batch of thetas, the gradient of every device's local cost.
 
 The local cost of device k is :math:`f_k(\theta) = -\ln p(D_k \mid \theta) - \tfrac1K \ln
 p(\theta)`: a *sum* over its examples, plus its share 1/K of the prior. The sum of all :math:`f_k`
@@ -20,46 +19,92 @@ from flmc.models.distributions import Gaussian, Normal
 
 
 class Quadratic(NamedTuple):
-    """Local costs that are quadratic: the gradient of device k is H_k theta - b_k, with ``hessian``
-    (experiment, device, dim, dim) and ``offset`` (experiment, device, dim)."""
+    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`.
+
+    Attributes
+    ----------
+    hessian
+        :math:`H_k`, (experiment, device, dim, dim).
+    offset
+        :math:`b_k`, (experiment, device, dim).
+    """
 
     hessian: Array
     offset: Array
 
 
 class Model(ABC):
-    """Per-device gradients and what is known of the posterior.
+    """What the devices know: gradients of their local costs, and what is known of the posterior.
 
     A model may hold several data sets ("experiments") of the same shape; all are simulated at once.
-    """
+    A model of your own is a class with ``dim``, ``num_devices`` and the method ``gradient``, or is
+    made by :meth:`from_gradient`."""
 
     dim: int
+    """Number of entries of theta."""
     num_devices: int
+    """Number K of devices."""
     num_experiments: int = 1
+    """Number of data sets."""
     prior: Normal = Normal()
+    """Prior of theta; chains may start from a draw of it."""
     smoothness: float | None = None
     """Largest curvature L of the sum of all local costs, if known."""
     convexity: float | None = None
     """Smallest curvature mu of the sum of all local costs, if known."""
     public: bool = False
-    """Whether smoothness and convexity are public knowledge, not computed from the devices'
-    data."""
+    """Whether smoothness and convexity are public knowledge, not computed from the devices' data. A
+    plan whose step was computed from data makes no privacy statement for a deployment."""
 
     posterior: Gaussian | None = None
     """The exact posterior, where it is known."""
 
     @abstractmethod
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients: theta (experiment, chain, dim) gives (experiment, chain, device,
-        dim)."""
+        """Gradient of every device's local cost, its share of the prior included.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+        """
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """The same with the gradient entries of every example clipped at ``example_clip`` before
-        they are summed; the prior's share is public and is not clipped. An entry that is not a
-        number counts as 0 for its example alone: else one example could silence a whole device,
-        which is more than it may change."""
+        """Local gradients in which every example's gradient is clipped entry by entry before the
+        sum.
+
+        The prior's share is public and is not clipped. An entry that is not a number counts as 0
+        for its example alone: else one example could silence a whole device, which is more than it
+        may change.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_clip
+            Largest magnitude of an entry of one example's gradient.
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If the model does not give the gradients of single examples, as here.
+        """
         raise InvalidSetting(
             "example_clip needs the gradients of single examples, which this model does not give:"
             " pass clipped_gradient to flmc.Model.from_gradient, or override it in a class of your"
@@ -67,8 +112,19 @@ class Model(ABC):
         )
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
-        """The local costs of some data sets, if they are quadratic: then the fast engine can run
-        them."""
+        """Local costs of some data sets where they are quadratic, which the compiled engine needs.
+
+        Parameters
+        ----------
+        experiments
+            Which data sets; all by default.
+
+        Returns
+        -------
+        Quadratic or None
+            Curvatures and constant parts of the local gradients; None where costs are not
+            quadratic.
+        """
         return None
 
     @staticmethod
@@ -83,18 +139,52 @@ class Model(ABC):
         posterior: Gaussian | None = None,
         clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> Model:
-        """A model from a function: ``gradient(theta)`` takes (chain, dim) and returns (chain,
-        device, dim), the gradient of each device's negative log *likelihood*, summed over its
-        examples. The prior is added here.
+        """Model of one data set, from a function that gives the gradients of the likelihood.
 
-        ``smoothness`` and ``convexity`` bound the curvature of the whole negative log posterior and
-        are taken as public knowledge: they must not be computed from the devices' data if the plan
-        is to carry a privacy statement.
+        Parameters
+        ----------
+        gradient
+            ``gradient(theta)`` takes (chain, dim) and returns (chain, device, dim): the gradient of
+            each device's negative log *likelihood*, summed over its examples. The prior is added by
+            the model. The array ``theta`` is read-only.
+        prior
+            Prior of theta; each device adds 1/K of its gradient.
+        dim, num_devices
+            Number of entries of theta, and number K of devices.
+        smoothness, convexity
+            Largest and smallest curvature of the whole negative log posterior, if known. They are
+            taken as public knowledge: they must not be computed from the devices' data if the plan
+            is to carry a privacy statement.
+        posterior
+            The exact posterior, if known, to compare samples with.
+        clipped_gradient
+            ``clipped_gradient(theta, clip)`` returns what ``gradient`` does, but with every entry
+            of every example's gradient clipped to [-clip, clip] before the examples are summed, and
+            0 for what is not a number. It is what hides single examples (``example_clip``,
+            ``neighbouring="example"``), and the privacy statement relies on it.
 
-        ``clipped_gradient(theta, clip)`` returns the same as ``gradient`` with every entry of every
-        example's gradient clipped to [-clip, clip] before the examples are summed, and 0 for what
-        is not a number: it is what hides single examples (``example_clip``,
-        ``neighbouring="example"``), and the privacy statement relies on it."""
+        Returns
+        -------
+        Model
+            A model with one data set.
+
+        Raises
+        ------
+        InvalidSetting
+            If a number is out of its bounds, a shape does not fit ``dim``, or the convexity exceeds
+            the smoothness.
+
+        Examples
+        --------
+        Two devices with one observation each, of unit variance:
+
+        >>> seen = np.array([[1.0, 2.0], [3.0, 4.0]])  # (device, dim)
+        >>> model = flmc.Model.from_gradient(
+        ...     lambda theta: theta[:, None] - seen, prior=flmc.Normal(), dim=2, num_devices=2
+        ... )
+        >>> model.gradient(np.zeros((1, 1, 2))).tolist()  # (experiment, chain, device, dim)
+        [[[[-1.0, -2.0], [-3.0, -4.0]]]]
+        """
         if not isinstance(prior, Normal):
             raise InvalidSetting(f"prior must be a flmc.Normal, got {type(prior).__name__}")
         return GradientModel(
@@ -103,7 +193,10 @@ class Model(ABC):
 
 
 class GradientModel(Model):
-    """See :meth:`Model.from_gradient`."""
+    """Model of one data set whose gradients a user's function gives; made by
+    :meth:`Model.from_gradient`.
+
+    Its curvatures are the user's statement, so they count as public."""
 
     public = True
 
@@ -143,13 +236,47 @@ class GradientModel(Model):
             )
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Gradient of the likelihood from the user's function, plus the prior's 1/K."""
+        """Local gradients: the user's gradient of the likelihood plus 1/K of the prior's.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            Not used: there is one data set.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+        """
         return self._with_prior("gradient", self._gradient, theta)
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """The same, with the examples clipped by the user's function."""
+        """Local gradients with examples clipped by the user's function, plus 1/K of the prior's
+        gradient.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_clip
+            Largest magnitude of an entry of one example's gradient.
+        experiments
+            Not used: there is one data set.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If no function was given that clips examples.
+        """
         clipped = self._clipped_gradient
         if clipped is None:
             return super().clipped_gradient(theta, example_clip, experiments)
@@ -158,6 +285,7 @@ class GradientModel(Model):
         )
 
     def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
+        """Local gradients from a function for the likelihood, with its result's shape checked."""
         batch = theta.reshape(-1, self.dim).view()
         batch.flags.writeable = False  # these are the chains themselves
         local = np.asarray(likelihood(batch), dtype=np.float64)

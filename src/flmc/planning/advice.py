@@ -1,4 +1,4 @@
-"""What can be said of a plan beforehand: the predicted law, and warnings with their cure."""
+"""Forecast of a plan: the law that is predicted, and warnings with their cure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,23 @@ from flmc.uplink.uplink import Uplink
 
 
 def with_forecast(decided: Plan, model: Model) -> Plan:
-    """The plan with what can be said beforehand of the run: predicted law and warnings."""
+    """The plan with a forecast of the run: predicted law and warnings.
+
+    Parameters
+    ----------
+    decided
+        The plan, with everything decided.
+    model
+        The model that it was made for. A prediction needs linear regression with all devices active
+        and examples not clipped.
+
+    Returns
+    -------
+    Plan
+        A copy with ``prediction`` and ``warnings``; what is decided does not change.
+    """
     heat, needed = decided.temperature, decided.rounds_needed
-    if heat is None:
+    if heat is None:  # without a slope nothing is known of the law
         return replace(
             decided, warnings=("the link has no slope: temperature and rounds needed are unknown",)
         )
@@ -29,6 +43,7 @@ def with_forecast(decided: Plan, model: Model) -> Plan:
         warnings.append(
             "whether the burn-in is long enough cannot be judged without the convexity of the model"
         )
+    # What is needed is a rough estimate: 5 % short is not worth a warning.
     elif needed > 1.05 * decided.num_burn_in:
         cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
         if (model.smoothness or 0.0) > 100.0 * (model.convexity or math.inf):
@@ -67,6 +82,8 @@ def with_forecast(decided: Plan, model: Model) -> Plan:
         )
     elif isinstance(model, LinearGaussian) and decided.uplink.example_clip is not None:
         warnings.append(_shift_in_words(model, decided.uplink.example_clip))
+        # The prediction knows nothing of clipped examples: it is made without them, and judged
+        # roughly.
         unclipped = replace(decided.uplink, example_clip=None, example_shrink=1.0)
         warnings += _judge_roughly(predict(model, unclipped, decided.step_size, _noise_of(decided)))
     elif isinstance(model, LinearGaussian):
@@ -76,7 +93,8 @@ def with_forecast(decided: Plan, model: Model) -> Plan:
 
 
 def _forgotten_shrink(uplink: Uplink, linear: bool) -> list[str]:
-    """Clipping examples shrinks gradients, which the temperature must know."""
+    """Warnings where examples are clipped but ``example_shrink`` is 1, which makes samples too
+    wide."""
     if uplink.example_clip is None or uplink.example_shrink != 1.0:
         return []
     if not linear:
@@ -95,12 +113,12 @@ def _forgotten_shrink(uplink: Uplink, linear: bool) -> list[str]:
 
 
 def _noise_of(decided: Plan) -> Array:
-    """Mean variance of the received sum's noise, in units of the gain, by entry."""
+    """Mean variance N_0/A^2 of the channel's noise at the server, (dim)."""
     return np.asarray(decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0))
 
 
 def _over_budget(decided: Plan) -> list[str]:
-    """What a gain that was given spends too much."""
+    """Warnings where a gain that was given spends more than the privacy budget."""
     limits = decided.limits
     if decided.binding != "given" or limits.epsilon is None or limits.privacy == "off":
         return []
@@ -121,7 +139,7 @@ def _over_budget(decided: Plan) -> list[str]:
 
 
 def _judge_roughly(prediction: Prediction | None) -> list[str]:
-    """Warnings where examples are clipped too, which the prediction does not know of."""
+    """Warnings of a prediction that does not know that examples are clipped as well."""
     share = 1.0 if prediction is None else prediction.clipped_fraction
     if prediction is None or share <= 0.02:
         return []
@@ -134,8 +152,9 @@ def _judge_roughly(prediction: Prediction | None) -> list[str]:
 
 
 def _shift_in_words(model: LinearGaussian, example_clip: float) -> str:
-    """How far clipping examples moves the mean: the point where the clipped gradients cancel, from
-    the data."""
+    """Warning that says how far clipping examples moves the mean, from the first data set."""
+    # The point where the clipped gradients cancel, by steps with the posterior's covariance, which
+    # stands in for the inverse curvature of the clipped cost.
     theta = model.posterior.mean[:1, None].copy()
     for _ in range(100):
         pull = model.clipped_gradient(theta, example_clip, slice(0, 1)).sum(axis=2)
@@ -151,7 +170,8 @@ def _shift_in_words(model: LinearGaussian, example_clip: float) -> str:
 
 
 def _judge(prediction: Prediction | None, heat: float) -> list[str]:
-    """Warnings where the prediction says more than the temperature does."""
+    """Warnings where the prediction differs from the temperature, or many gradients will be
+    clipped."""
     if prediction is None:
         return [
             "no prediction of the spread: the step or the problem is too large, or nearly every"
@@ -163,8 +183,8 @@ def _judge(prediction: Prediction | None, heat: float) -> list[str]:
     ):
         warnings.append(
             f"predicted variance ratio {prediction.variance_ratio:.3g}, unlike the temperature"
-            f" {heat:.3g}: the step is too large, or local gradients are for this link; use a"
-            " smaller step or slope parameter, or a larger clip"
+            f" {heat:.3g}: the step is too large, or local gradients are too large for this link;"
+            " use a smaller step or slope parameter, or a larger clip"
         )
     if prediction.clipped_fraction > 0.02:
         share = 100 * prediction.clipped_fraction

@@ -1,5 +1,5 @@
-r"""Where to spend a run's privacy: later rounds matter more, because early errors contract
-geometrically.
+r"""Allocation of a run's privacy budget over rounds: later rounds matter more, because early errors
+contract geometrically.
 
 The channel adds :math:`\eta_t^2 N_0/A_t^2` to the chain's variance in round t, of which
 :math:`\rho^{2(s-t)}` is left in round s. Averaged over kept rounds it weighs :math:`w_t`. Privacy
@@ -22,21 +22,43 @@ from flmc.privacy.transmissions import count_gains
 from flmc.uplink.uplink import Uplink
 
 _LEVELS = 6
-"""Distinct gains that are used: few, so that their exact composition is quick."""
+"""Number of distinct gains that are used: few, so that their exact composition is quick."""
 _ROUNDS_OF_CORRECTION = 2
+"""Times that the gains are found anew, with a budget corrected by what they exactly cost."""
 _MOST_TRIALS = 100
+"""Trials of smaller and smaller gains, after which a budget counts as impossible to keep."""
 
 _SMALLEST_WEIGHT = 1e-3
-"""Early rounds keep at least this weight, so that their gain is not below a sixth of the largest:
-wild chains would be clipped, and contract no longer as the weights assume."""
+"""Smallest weight of a round, relative to the largest. So an early round's gain is not below a
+sixth of the largest: in wild chains gradients would be clipped, and errors would not contract as
+the weights assume."""
 
 
 def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Array:
-    """How much the noise of each round weighs in the mean variance of kept rounds; ``contraction``
-    is rho of every round."""
+    r"""Weight of each round's noise in the mean variance of kept rounds, relative to the largest.
+
+    It is :math:`w_t \propto \eta_t^2 \sum_s \prod_{r=t+1}^{s} \rho_r^2` over the kept rounds
+    :math:`s \ge t`, and at least 0.001.
+
+    Parameters
+    ----------
+    step_sizes
+        Step :math:`\eta_t` of every round, (round).
+    contraction
+        Factor :math:`\rho_t` by which round t multiplies an error, (round).
+    num_burn_in
+        Number of rounds at the beginning that are not kept.
+
+    Returns
+    -------
+    Array
+        Weights, (round), the largest of which is 1.
+    """
     num_rounds = len(step_sizes)
     weights = np.zeros(num_rounds)
     left = 0.0  # of a unit of noise after this round, summed over kept rounds from here on
+    # Backwards, because what is left of a round's noise follows from what is left of the next
+    # one's.
     for t in range(num_rounds - 1, -1, -1):
         after = contraction[t + 1] ** 2 * left if t + 1 < num_rounds else 0.0
         left = (1.0 if t >= num_burn_in else 0.0) + after
@@ -45,12 +67,29 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
 
 
 def water_fill(weights: Array, caps: Array, budget: float) -> Array:
-    """Gains that minimise the sum of weights/A^2 with the sum of A^2 at most ``budget`` and A at
-    most ``caps``."""
+    r"""Gains that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and :math:`A_t`
+    within caps.
+
+    Parameters
+    ----------
+    weights
+        :math:`w_t`, (round), positive.
+    caps
+        Largest gain of every round, (round); may be infinite.
+    budget
+        B, the largest sum of squared gains.
+
+    Returns
+    -------
+    Array
+        Gains, (round).
+    """
+    # Squares of larger numbers would overflow.
     finite = np.minimum(caps, 1e150)
     if np.square(finite).sum() <= budget:
         return finite
     shape = weights**0.25
+    # At this level every cap binds, and the sum of squares is above the budget: a bracket.
     low, high = 0.0, float((finite / shape).max())
     for _ in range(200):
         level = (low + high) / 2
@@ -64,24 +103,43 @@ def water_fill(weights: Array, caps: Array, budget: float) -> Array:
 def allocate(
     weights: Array, caps: Array, static_gain: float, allowed_scale: Callable[[Array], float]
 ) -> Array:
-    """Gains of all rounds within the exact budget. ``static_gain`` spends it when all rounds are
-    alike; ``allowed_scale`` says by how much given gains may be multiplied."""
+    """Gains of all rounds that keep the exact privacy budget and are better than a constant gain.
+
+    Parameters
+    ----------
+    weights
+        Weight of every round's noise, (round).
+    caps
+        Largest gain of every round, (round).
+    static_gain
+        Constant gain that spends the budget.
+    allowed_scale
+        Says by which factor given gains (round) may be multiplied within the exact budget.
+
+    Returns
+    -------
+    Array
+        Gains, (round); the constant gain within the caps, where nothing better is found.
+    """
     budget = len(weights) * static_gain**2
     gains = np.minimum(caps, static_gain)
     for _ in range(_ROUNDS_OF_CORRECTION):
         filled = _on_levels(water_fill(weights, caps, budget))
         scale = allowed_scale(filled)
+        # Never scaled up: the gains may be at their caps.
         safe = filled * min(scale, 1.0)
         if (weights / safe**2).sum() < (weights / gains**2).sum():
             gains = safe
         if abs(scale - 1.0) < 0.01:
             break
+        # The sum of squares stands for the privacy cost, but is exact for analog only: try again
+        # with the sum that the exact cost suggests.
         budget *= min(max(scale, 0.25), 4.0) ** 2
     return gains
 
 
 def _on_levels(gains: Array) -> Array:
-    """Rounded down to a few values."""
+    """Gains rounded down to a few values, so that they cost no more privacy."""
     levels = np.geomspace(gains.min(), gains.max(), _LEVELS)
     return np.asarray(
         levels[np.clip(np.searchsorted(levels, gains * (1 + 1e-12), side="right") - 1, 0, None)]
@@ -90,30 +148,71 @@ def _on_levels(gains: Array) -> Array:
 
 @dataclass(frozen=True)
 class RunBudget:
-    """A run's privacy budget, and what gains of all rounds spend of it."""
+    """A run's privacy budget, and what gains of all rounds spend of it.
+
+    Attributes
+    ----------
+    uplink
+        Says which privacy event gains imply.
+    limits
+        Holds epsilon, run_delta and what is replaced in neighbouring data.
+    dim
+        Number of entries that a round sends.
+    """
 
     uplink: Uplink
     limits: Limits
     dim: int
 
     def spent(self, gains: Array, scale: float) -> float:
-        """Epsilon of the run if the gains (round) are multiplied by ``scale``."""
+        """Epsilon of the run if all gains are multiplied by one factor.
+
+        Parameters
+        ----------
+        gains
+            Gain of every round, (round).
+        scale
+            The factor.
+
+        Returns
+        -------
+        float
+            Upper bound of epsilon at run_delta.
+        """
         sent = [(scale * value, count * self.dim) for value, count in count_gains(gains)]
         return self.uplink.privacy_event(sent, self.limits.neighbouring).epsilon(
             self.limits.run_delta
         )
 
     def allowed_scale(self, gains: Array) -> float:
-        """By how much the gains may be multiplied: within the budget, and within 1 % of it, in few
-        trials."""
+        """Factor by which all gains may be multiplied within the budget.
+
+        Parameters
+        ----------
+        gains
+            Gain of every round, (round).
+
+        Returns
+        -------
+        float
+            A factor that keeps the budget, and spends 99 % of it if few trials suffice to find one.
+
+        Raises
+        ------
+        InvalidSetting
+            If no factor is found that keeps the budget.
+        """
         budget = self.limits.epsilon or 0.0
         scale, safe = 1.0, 0.0
         for _ in range(8):
+            # Every trial composes all rounds exactly, which is costly: so few of them.
             epsilon = self.spent(gains, scale)
             if epsilon <= budget:
                 safe = max(safe, scale)
                 if epsilon > 0.99 * budget:
                     break
+            # Aims at 0.997 of the budget, in the middle of what ends the search; at most fourfold
+            # at a time.
             scale *= min(4.0, (0.997 * budget / epsilon) ** 0.9) if epsilon > 0 else 4.0
         for _ in range(_MOST_TRIALS):  # not yet within the budget: down until it is
             if safe:

@@ -1,5 +1,6 @@
-"""Other plans than the one that was asked for: what relaxing a constraint would bring, and settings
-from public knowledge alone (how many examples, devices and entries, the scale of the features)."""
+"""Other plans than the one that was asked for: what-if plans with one constraint relaxed, and a
+suggestion of settings from public knowledge alone (number of examples, devices and entries, scale
+of the features)."""
 
 from __future__ import annotations
 
@@ -20,12 +21,30 @@ from flmc.uplink.schemes import Digital
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Plans with one constraint relaxed, by what was relaxed, with the plan itself first."""
+    """Plans with one constraint relaxed each.
+
+    Attributes
+    ----------
+    plans
+        The plans by what was relaxed, in words; the first is the plan as it is.
+    """
 
     plans: dict[str, Plan]
 
     def grid(self, *, with_run: bool = True) -> Grid:
-        """A row for each plan: gain, what binds, step, temperature, burn-in needed, epsilon."""
+        """Grid with a row for each plan: gain, what binds, step, temperature, burn-in needed,
+        epsilon.
+
+        Parameters
+        ----------
+        with_run
+            Whether to state the privacy of the whole run, which may take a second to compute.
+
+        Returns
+        -------
+        Grid
+            Cells in words and numbers.
+        """
         header = [
             "if",
             "gain",
@@ -43,11 +62,11 @@ class WhatIf:
             numbers = [each.temperature, each.rounds_needed, *epsilons]
             gain, step = format_short(each.typical_gain), format_short(each.step_size)
             rows.append((name, gain, each.binding, step, *map(format_short, numbers)))
-        return Grid(tuple(header), tuple(rows), "what relaxing would bring")
+        return Grid(tuple(header), tuple(rows), "what relaxing would bring, one thing at a time")
 
 
 def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
-    """Plan again with one constraint relaxed at a time: 3 dB more power, twice the budget, half and
+    """Plans with one constraint relaxed at a time: 3 dB more power, twice the budget, half and
     twice the step.
 
     Parameters
@@ -55,9 +74,15 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
     planned
         The plan as it is.
     model
-        The model it was made for.
+        The model that it was made for.
     settings
         The keyword arguments of :func:`flmc.plan` that it was made with.
+
+    Returns
+    -------
+    WhatIf
+        The plan as it is, and the relaxed ones. Power is not relaxed for the ideal uplink, nor a
+        budget that was not given.
     """
     uplink, limits = planned.uplink, planned.limits
     found = {"as planned": planned}
@@ -75,24 +100,38 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
 
 
 RELATIVE_STEP = 0.05
-"""eta_eff L: the discretisation error is about half of it."""
+"""Effective step times L that is suggested: the relative error of the variance is about half
+of it."""
 _EXAMPLE_CLIP = 4.0
+"""Example clip that is suggested, in units of a standard normal feature times residual."""
 _HOPELESS = 1.5
-"""Temperature above which settings are of no use."""
+"""Temperature above which suggested settings are of no use."""
 _KEPT = 60
+"""Number of kept rounds that is suggested."""
 _FAST_FACTOR = 8.0
+"""Largest factor of the first steps that is suggested."""
 _FEWEST_BURN_IN = 100
+"""Smallest number of rounds of burn-in that is suggested."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings, and a line of reason for each."""
+    """Suggested settings, and a line of reason for each.
+
+    Attributes
+    ----------
+    settings
+        Values by the names that settings have in files and on the command line.
+    reasons
+        Pairs of a setting, in words, and the reason for its value.
+    """
 
     settings: dict[str, Any]
     reasons: list[tuple[str, str]]
 
     def listing(self) -> Listing:
-        """The settings in rows, each with its reason."""
+        """Rows of the suggested settings, each with its reason, and the options of the command
+        line."""
         rows = tuple(Row(name, reason) for name, reason in self.reasons)
         options = Row("options", self.options)
         return Listing(
@@ -104,7 +143,19 @@ class Suggestion:
         return str(self.listing())
 
     def misfit(self, plan: Plan) -> str | None:
-        """What to do if the settings are of no use under the budget that they were planned with."""
+        """Sentence that says what to do if the settings are of no use under a budget; None if they
+        fit.
+
+        Parameters
+        ----------
+        plan
+            A plan that was made with the settings and the budget.
+
+        Returns
+        -------
+        str or None
+            The sentence, where the plan's temperature is above 1.5.
+        """
         heat = plan.temperature
         if heat is None or heat <= _HOPELESS:
             return None
@@ -114,7 +165,7 @@ class Suggestion:
 
     @property
     def options(self) -> str:
-        """As options of the command line."""
+        """The settings as options of the command line."""
         return " ".join(
             f"--{name.replace('_', '-')} {value:.6g}"
             if isinstance(value, float)
@@ -131,8 +182,8 @@ def suggest(
     Parameters
     ----------
     num_samples, num_devices, dim
-        Examples in all, devices and entries; features and residuals are taken to be standard
-        normal.
+        Number of examples in all, of devices and of entries; features and residuals are taken to be
+        standard normal.
     scope, neighbouring
         What the privacy budget is for, as in :class:`flmc.Limits`.
 
@@ -140,9 +191,19 @@ def suggest(
     -------
     Suggestion
         Settings by their names on the command line, each with a line of reason.
+
+    Examples
+    --------
+    >>> from flmc.planning.alternatives import suggest
+    >>> suggest(1200, 20, 5, scope="round", neighbouring="device").settings["start"]
+    'zero'
     """
+    # Share of the Langevin noise that quantisation makes. What the channel has to add limits the
+    # gain, and a smaller gain is more private.
     share = 0.3 if scope == "run" else 0.6
     spread = math.sqrt(num_samples / num_devices)  # of a device's gradient entry near the mode
+    # Quantisation makes eta K/(2 kappa) of the noise, and eta kappa N = RELATIVE_STEP with
+    # curvature N = num_samples: solved for kappa.
     slope = math.sqrt(RELATIVE_STEP / (2 * share)) / spread
     by_example = neighbouring == "example"
     clip = (14.0 if by_example else 3.5) * spread
@@ -194,8 +255,8 @@ def suggest(
         ),
         (
             "burn-in",
-            f"{burn_in} rounds, the first half with {fast:g} times the step: free for privacy but"
-            " for its rounds",
+            f"{burn_in} rounds, the first half with {fast:g} times the step: larger steps cost no"
+            " privacy, more rounds do",
         ),
         ("kept rounds", f"{_KEPT}: each costs as much privacy as a round of burn-in"),
     ]

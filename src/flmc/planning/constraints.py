@@ -1,5 +1,4 @@
-"""What each constraint answers for a model and an uplink: the gain by power, by Langevin noise and
-by privacy, the step, and the burn-in."""
+"""Answers of each constraint: gain by power, by Langevin noise, by privacy; step; burn-in."""
 
 from __future__ import annotations
 
@@ -30,12 +29,19 @@ from flmc.uplink.scheduling import Scheduler
 from flmc.uplink.uplink import Uplink
 
 PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
-"""The paper's step sizes, section IV; the ideal sampler takes the analog one."""
+"""The paper's step sizes, section IV, by scheme; the ideal sampler takes the analog one."""
 
 
 def check_examples(model: Model) -> None:
-    """Refuse a model that cannot clip its examples, or does not: with a tiny clip hardly anything
-    may be left."""
+    """Refuse a model that cannot clip its examples, or does not: a tiny clip must leave hardly
+    anything.
+
+    Parameters
+    ----------
+    model
+        What is tried, at the prior's mean and for the first data set.
+    """
+    # At the prior's mean, where the prior's share, which is not clipped, vanishes.
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
     left = np.nan_to_num(model.clipped_gradient(theta, 1e-15, slice(0, 1)))
     whole = np.nan_to_num(model.gradient(theta, slice(0, 1)))
@@ -48,8 +54,16 @@ def check_examples(model: Model) -> None:
 
 
 def distance_to_travel(model: Model, start: str) -> float:
-    """How far a start may be from the posterior in an entry: two standard deviations, when both the
-    start and the truth come from the prior, or the start is zero."""
+    """Distance in one entry that a chain may have to travel from its start to the posterior.
+
+    It is two standard deviations of start minus truth, when the truth is a draw from the prior and
+    the start another draw, or zero; the largest over entries.
+
+    Parameters
+    ----------
+    model, start
+        The model, for its prior, and ``prior`` or ``zero``.
+    """
     sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
     variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
     return float(2 * np.sqrt(np.max(variance)))
@@ -57,7 +71,8 @@ def distance_to_travel(model: Model, start: str) -> float:
 
 @dataclass(frozen=True)
 class Curvature:
-    """What is known of the negative log posterior, and whether it is public."""
+    """Largest and smallest curvature of the negative log posterior, None where it is not known, and
+    whether they are public knowledge."""
 
     smoothness: float | None
     convexity: float | None
@@ -68,7 +83,15 @@ class Curvature:
         cls, model: Model, public_smoothness: float | None, public_convexity: float | None
     ) -> Curvature:
         """The model's curvature, or the public values in its place; public only if every value used
-        is."""
+        is.
+
+        Parameters
+        ----------
+        model
+            Gives its own curvature, used where no public value is given.
+        public_smoothness, public_convexity
+            Values from public knowledge; a convexity needs a smoothness that is not below it.
+        """
         if public_smoothness is None and public_convexity is None:
             return cls(model.smoothness, model.convexity, model.public)
         if public_smoothness is None:
@@ -89,7 +112,7 @@ class Curvature:
 
 @dataclass(frozen=True)
 class Constraints:
-    """What is given; each method answers one question about it."""
+    """Model, uplink and limits of a plan; each method answers one question about them."""
 
     model: Model
     uplink: Uplink
@@ -100,27 +123,32 @@ class Constraints:
 
     @cached_property
     def active(self) -> Array | None:
-        """Who is expected to transmit, (round, device); None: all, always."""
+        """Who is expected to transmit, (round, device) with 1 or 0; None: everybody, always."""
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
 
     def power_limit(self) -> float:
-        """The gain that power allows."""
+        """Gain that power allows, in nine rounds of ten."""
         return planned_power_limit(self.uplink, self.model.num_devices, self.model.dim, self.active)
 
     def privacy_limit(self) -> float:
-        """The gain that the privacy budget allows."""
+        """Constant gain that the privacy budget allows; infinite without a budget."""
         often = self.scheduler.most_rounds(self.num_rounds)
         return privacy_limited_gain(
             self.uplink, self.limits, self.model.num_devices, self.model.dim, often
         )
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
-        """The step, and whether it was computed from the curvature."""
+        """Step of the sampler, and whether it was computed from the curvature.
+
+        ``given`` is a step, or ``"auto"`` for the automatic one (the paper's if the Langevin limit
+        is the paper's); ``largest_gain`` is what power and privacy allow."""
         if given != "auto":
             return checks.positive("step_size", given), False
         if self.limits.langevin == "paper":
             return PAPER_STEP_SIZES[self.uplink.scheme], False
         num_devices = self.model.num_devices
+        # One step for all rounds: the round with the fewest devices, which has the most noise,
+        # decides.
         fewest = num_devices if self.active is None else int(self.active.sum(axis=1).min())
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         return auto_step_size(
@@ -130,8 +158,9 @@ class Constraints:
     def burn_in_factor(
         self, given: float | str, auto_step: float | None, num_fast: int, distance: float
     ) -> float:
-        """How much larger the first steps are; 1 unless asked for, or step and factor are both
-        automatic."""
+        """Factor by which the first ``num_fast`` steps are larger.
+
+        It is 1 unless it is ``given`` as a number, or step and factor are both automatic."""
         if given != "auto":
             return checks.positive("burn_in_step_factor", given)
         if auto_step is None or self.curvature.smoothness is None:
@@ -142,11 +171,11 @@ class Constraints:
         )
 
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
-        """Largest gain (1 or round, 1) that leaves enough noise; the same for all rounds unless
-        devices come and go.
+        """Largest gain (1 or round, 1) that leaves enough noise for the sampler; one for all rounds
+        unless devices come and go.
 
         Only the ideal uplink, whose noise is exact by definition, follows the larger steps of
-        burn-in and cannot be switched off."""
+        burn-in (``factor`` times ``step`` in ``num_fast`` rounds) and cannot be switched off."""
         ideal = self.uplink.noise_is_exact
         if self.limits.langevin == "off" and not ideal:
             return np.full((1, 1), np.inf)
@@ -167,9 +196,15 @@ class Constraints:
     def cap(
         self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int
     ) -> Array:
-        """The cap of the gain, (1 or round, 1): what all constraints allow, as the allocation says.
+        """Cap of the gain, (1 or round, 1): what all constraints allow, as the allocation says.
 
-        Where the channel is random power is left out of the cap: it limits every round anew.
+        Parameters
+        ----------
+        langevin, power, privacy
+            Largest gain by each constraint; the first is (1 or round, 1). Where the channel is
+            random, power is left out of the cap: it limits every round anew.
+        steps, num_burn_in
+            Step of every round, (round), and number of rounds that are not kept.
         """
         if self.limits.allocation == "adaptive":
             cap = self.adaptive_gain(steps, num_burn_in, np.minimum(langevin, power), privacy)
@@ -185,7 +220,10 @@ class Constraints:
     def adaptive_gain(
         self, steps: Array, num_burn_in: int, caps: Array, static_gain: float
     ) -> Array:
-        """Gains (round, 1) that spend the run's budget where the noise matters most."""
+        """Gains (round, 1) that spend the run's budget where the noise matters most.
+
+        ``static_gain`` is the constant gain that spends it, ``caps`` (1 or round, 1) what the other
+        constraints allow, ``steps`` (round) the step of every round."""
         if not self.scheduler.everyone:
             raise InvalidSetting(
                 "allocation 'adaptive' needs all devices in all rounds; use 'static'"
@@ -204,8 +242,10 @@ class Constraints:
         return allocate(weights, limit, static_gain, budget.allowed_scale)[:, None]
 
     def burn_in_needed(self, decided: Plan, distance: float, automatic: bool) -> int | None:
-        """Burn-in that the sampler needs; with an automatic factor, at the factor that this very
-        burn-in would have."""
+        """Rounds of burn-in that the sampler needs; None where convexity or slope are not known.
+
+        With an ``automatic`` burn-in factor it is that of the burn-in needed, not of the one
+        planned."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         if decided.slope is None or convexity is None:
             return None
@@ -213,6 +253,7 @@ class Constraints:
         num_devices, uplink = self.model.num_devices, self.uplink
         needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
         if automatic and smoothness is not None and needed > decided.num_burn_in:
+            # The factor depends on the burn-in, and the burn-in on the factor: iterate.
             for _ in range(20):
                 num_fast = needed // 2
                 factor = auto_burn_in_factor(
@@ -224,8 +265,8 @@ class Constraints:
         return needed
 
     def check_gain(self, given: float | Sequence[float] | Array) -> Array:
-        """A gain in place of the planned one, (1 or round, 1 or dim), refused if power does not
-        allow it."""
+        """Gain that was given in place of the planned one, (1 or round, 1 or dim), if power allows
+        it."""
         cap = np.atleast_2d(checks.finite_array("gain", given))
         dim, uplink = self.model.dim, self.uplink
         if uplink.noise_is_exact:

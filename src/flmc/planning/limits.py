@@ -1,4 +1,4 @@
-"""What limits the gain: what a user asks for, and what each constraint answers."""
+"""What limits the gain: what a user asks for, and the largest gain by each constraint."""
 
 from __future__ import annotations
 
@@ -11,19 +11,41 @@ from flmc.base.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class Limits:
-    """What limits the gain besides power.
+    """What limits the gain besides power: a privacy budget, and the noise that the sampler needs.
 
-    * ``epsilon``: the privacy budget; None for no privacy limit (the cost is stated all the same).
-    * ``delta``: of statements about one round; ``run_delta``: of statements about the whole run.
-    * ``scope``: whether the budget is for a ``round`` (with ``delta``) or for the ``run`` (with
-    ``run_delta``).
-    * ``privacy``: ``tight``, ``tail``, ``paper`` or ``off``, see :mod:`flmc.privacy.accounting`.
-    * ``neighbouring``: what is replaced, all data of a ``device`` or one ``example`` (needs the
-    uplink's
-      ``example_clip``).
-    * ``allocation``: one gain for all rounds (``static``), or a run's budget spent where it matters
-    (``adaptive``).
-    * ``langevin``: ``calibrated`` (temperature 1), ``paper`` (the limit as printed) or ``off``.
+    Attributes
+    ----------
+    epsilon
+        Privacy budget; None for no privacy limit (the cost is stated all the same).
+    delta
+        Delta of statements about one round.
+    privacy
+        Criterion of a round: ``tight``, ``tail`` or ``paper``, described in
+        :mod:`flmc.privacy.event`; ``off``: the budget does not limit the gain, and the cost is
+        stated by ``tight``.
+    scope
+        Whether the budget is for a ``round`` (at ``delta``) or for the ``run`` (at ``run_delta``).
+    run_delta
+        Delta of statements about the whole run.
+    langevin
+        How much noise the sampler needs: ``calibrated`` (temperature 1), ``paper`` (the limit as
+        printed) or ``off`` (no limit).
+    neighbouring
+        What neighbouring data replace: all data of a ``device``, or one ``example`` (which needs
+        the uplink's ``example_clip``).
+    allocation
+        ``static``: one gain for all rounds. ``adaptive``: a budget of the run is spent where noise
+        matters most.
+
+    Raises
+    ------
+    InvalidSetting
+        If a value is out of its bounds, or two settings contradict each other.
+
+    Examples
+    --------
+    >>> flmc.Limits(epsilon=2.0, scope="run", run_delta=1e-6).criterion
+    'tight'
     """
 
     epsilon: float | None = None
@@ -51,6 +73,7 @@ class Limits:
                 "allocation 'adaptive' needs a budget of the run: give epsilon and scope 'run'"
             )
         checks.one_of("langevin", self.langevin, ("calibrated", "paper", "off"))
+        # Only `tight` composes, so only `tight` can be a budget of several rounds.
         if self.scope == "run" and self.privacy in ("tail", "paper"):
             raise InvalidSetting(
                 f"scope 'run' needs privacy 'tight', got {self.privacy!r}: a bound on the"
@@ -60,14 +83,20 @@ class Limits:
 
     @property
     def criterion(self) -> str:
-        """The criterion by which the cost of a round is stated."""
+        """Criterion by which the cost of a round is stated: ``tight``, ``tail`` or ``paper``."""
         return "tight" if self.privacy == "off" else self.privacy
 
 
 @dataclass(frozen=True)
 class GainLimits:
-    """The largest gain each constraint allows in a kept round; infinite where it does not bind at
-    all."""
+    """Largest gain that each constraint allows in a kept round; infinite where it does not bind at
+    all.
+
+    Attributes
+    ----------
+    power, langevin, privacy
+        Gain by transmit power, by the noise that the sampler needs, and by the privacy budget.
+    """
 
     power: float
     langevin: float
@@ -75,14 +104,17 @@ class GainLimits:
 
     @property
     def smallest(self) -> float:
-        """What all of them allow."""
+        """Largest gain that all constraints allow."""
         return min(self.power, self.langevin, self.privacy)
 
     @property
     def binding(self) -> str:
-        """The constraint that decides; `power` where the step was chosen so that power and Langevin
-        noise meet."""
+        """Name of the constraint that decides; ``none`` where no constraint binds.
+
+        Where the step was chosen so that power and Langevin noise meet, it is ``power``."""
         limits = {"power": self.power, "privacy": self.privacy, "langevin": self.langevin}
+        # Limits that are meant to be equal differ by rounding; the first name in the order above
+        # wins.
         near = self.smallest * (1 + 1e-9)
         return next(
             (name for name, gain in limits.items() if gain <= near and math.isfinite(gain)), "none"

@@ -1,4 +1,4 @@
-"""From a model, an uplink and limits to a plan."""
+"""The planner: from a model, an uplink and limits to a plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def plan(
     public_convexity: float | None = None,
     forecast: bool = True,
 ) -> Plan:
-    """Decide gain and step before round 1, under the limits of power, Langevin noise and privacy.
+    """Plan of a run: gain and step, decided before round 1 under the limits of power, noise and
+    privacy.
 
     Parameters
     ----------
@@ -51,11 +52,11 @@ def plan(
     num_rounds, num_burn_in
         Rounds in all, and the rounds among them that are not kept.
     step_size
-        Step of the sampler. ``"auto"`` takes
-        :func:`~flmc.planning.temperature.auto_step_size`, with ``langevin="paper"`` the paper's.
+        Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.temperature.auto_step_size`,
+        with ``langevin="paper"`` the paper's.
     gain
-        Overrides the limits of Langevin noise and privacy, never the power limit; it broadcasts to
-        (round, dim).
+        Gain at the receiver, which broadcasts to (round, dim). It overrides the limits of Langevin
+        noise and privacy, never the power limit. None: the largest that all limits allow.
     start
         Where chains start: ``prior`` (a draw from it) or ``zero``.
     burn_in_step_factor, num_fast
@@ -76,12 +77,27 @@ def plan(
     Plan
         Everything that is fixed before round 1, with the privacy event that it implies.
 
+    Raises
+    ------
+    InvalidSetting
+        If a setting is out of its bounds, two of them contradict each other, or no gain is known to
+        keep the budget.
+
     Examples
     --------
     >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     >>> plan = flmc.plan(model, flmc.Digital(), flmc.Limits(epsilon=5))
     >>> plan.binding, round(plan.typical_gain, 5)
     ('langevin', 0.27386)
+
+    A budget for the whole run, and curvature from public knowledge:
+
+    >>> limits = flmc.Limits(epsilon=10, scope="run")
+    >>> plan = flmc.plan(
+    ...     model, flmc.Digital(), limits, public_smoothness=1500, public_convexity=900
+    ... )
+    >>> plan.binding, plan.data_dependent, plan.run_cost.epsilon <= 10
+    ('privacy', False, True)
     """
     limits = limits or Limits()
     _check_kinds(model, uplink, limits)
@@ -95,16 +111,19 @@ def plan(
     distance = distance_to_travel(model, start)
     power, privacy = task.power_limit(), task.privacy_limit()
     given = None if gain is None else task.check_gain(gain)
+    # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
     most = min(power, privacy) if given is None else float(given.max())
     step, computed = task.step_size(step_size, most)
     auto_step = step if computed else None
     factor = task.burn_in_factor(burn_in_step_factor, auto_step, rounds.fast, distance)
     langevin = task.langevin_limit(step, factor, rounds.fast)
+    # The Langevin limit of a kept round; the median, where devices come and go.
     gain_limits = GainLimits(power, float(np.median(langevin[-rounds.kept :])), privacy)
     cap = given
     if cap is None:
         steps = step * np.where(np.arange(rounds.total) < rounds.fast, factor, 1.0)
         cap = task.cap(langevin, power, privacy, steps, rounds.burn_in)
+    # A step that was given, or the paper's, reveals nothing; adaptive gains use the curvature too.
     from_data = computed or (gain is None and limits.allocation == "adaptive")
     decided = Plan(
         uplink=uplink,
@@ -130,6 +149,7 @@ def plan(
 
 
 def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
+    """Refuse a model, an uplink or limits of another class."""
     kinds = {"model": (model, Model), "uplink": (uplink, Uplink), "limits": (limits, Limits)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
@@ -139,7 +159,7 @@ def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
 
 
 class _Rounds(NamedTuple):
-    """Rounds in all, those that are not kept, and those with a larger step."""
+    """Number of rounds in all, of those that are not kept, and of those with a larger step."""
 
     total: int
     burn_in: int
@@ -165,8 +185,8 @@ class _Rounds(NamedTuple):
 def _scheduler_of(
     scheduler: Scheduler | None, active: Array | None, num_rounds: int, num_devices: int
 ) -> Scheduler:
-    """The policy that was asked for, checked; an array in which everybody transmits is no policy of
-    its own."""
+    """The policy that was asked for, checked; an array in which everybody transmits becomes
+    AllDevices."""
     if scheduler is not None and active is not None:
         raise InvalidSetting(
             "give scheduler or active, not both: active is short for GivenDevices(active)"

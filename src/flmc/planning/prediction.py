@@ -1,17 +1,17 @@
-r"""What the chain will really sample, for quadratic local costs: a refined prediction.
+r"""Refined prediction of what the chain will sample, for quadratic local costs.
 
-The temperature takes the slope at 0 and the largest quantisation variance. Here both are averaged
-over the local gradients that occur. Let :math:`\theta \sim N(\bar\theta, C)` be stationary. Device
-k's gradient entries are normal with mean :math:`(H_k\bar\theta - b_k)_i` and variance
+The temperature takes the slope at 0 and the largest quantisation variance. The prediction averages
+both over the local gradients that occur. Let :math:`\theta \sim N(\bar\theta, C)` be stationary.
+Device k's gradient entries are normal with mean :math:`(H_k\bar\theta - b_k)_i` and variance
 :math:`s_{ki}^2 = (H_k C H_k)_{ii}`. With the mean symbol :math:`\psi`, Stein's identity gives the
 averaged slope :math:`E[\psi'] = E[\psi(g)(g - E g)]/s^2`, and
 
-.. math:: \sum_k E[\psi(g_k)] = 0, \qquad C = (I - \eta J) C (I - \eta J)^\top + \eta^2 (N_0/A^2 +
-E[V_q]), \qquad
+.. math:: \sum_k E[\psi(g_k)] = 0, \qquad
+          C = (I - \eta J) C (I - \eta J)^\top + \eta^2 (N_0/A^2 + E[V_q]), \qquad
           J = \sum_k \operatorname{diag}(E[\psi'(g_k)]) H_k .
 
-Both are solved together by iteration. ``docs/sampling.md`` derives this and says what is neglected.
-"""
+Both equations are solved together by iteration. ``docs/sampling.md`` derives this and says what is
+neglected."""
 
 from __future__ import annotations
 
@@ -25,41 +25,65 @@ from flmc.models.linear import LinearGaussian
 from flmc.uplink.uplink import Uplink
 
 EXPERIMENTS_PREDICTED = 8
-"""A prediction averages over at most this many data sets."""
+"""Largest number of data sets that a prediction averages over."""
 
 # Trapezoidal rule for the standard normal: exact to rounding for smooth functions, 1e-3 of the jump
 # in slope at a kink (the clip).
 _NODES = np.linspace(-8.0, 8.0, 161)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 _MOST_ITERATIONS = 200
+"""Iterations after which the search for the stationary law gives up."""
 _MOST_WORK = 5e8
 """Multiplications of an iteration beyond which no prediction is made."""
 _TOLERANCE = 1e-9
+"""Change of covariance and squared mean at which the iteration ends, over the trace."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Stationary values; ratios are to the exact posterior, averaged over data sets."""
+    """Stationary values of the chain; ratios are to the exact posterior, and all are means over
+    data sets."""
 
     variance_ratio: float
+    """Trace of the chain's covariance over that of the posterior's."""
     variance_ratio_smallest: float
+    """Smallest ratio of the variances along the posterior's principal axes."""
     variance_ratio_largest: float
+    """Largest ratio of the variances along the posterior's principal axes."""
     mean_error_squared: float
     """Squared distance of the chain's mean from the posterior mean."""
     relative_mean_error: float
-    """The same over trace(Sigma)."""
+    """Squared distance of the chain's mean from the posterior mean, over the posterior's trace."""
     clipped_fraction: float
+    """Expected fraction of the devices' gradient entries beyond the clip."""
 
 
 def predict(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Prediction | None:
-    """Prediction for all devices active. ``noise_variance`` is N_0/A^2, a number or one per entry.
-    None where there is none to be found: the linearised chain is unstable, or nearly every gradient
-    is clipped."""
+    """Prediction of what the chain will sample when all devices are active in every round.
+
+    Parameters
+    ----------
+    model
+        The regression; at most 8 of its data sets are used.
+    uplink
+        Gives the mean and the variance of a symbol, and the clip.
+    step_size
+        Step of the sampler.
+    noise_variance
+        :math:`N_0/A^2`: a number, or (dim).
+
+    Returns
+    -------
+    Prediction or None
+        None where none is found: the linearised chain is unstable, nearly every gradient is
+        clipped, or the problem is too large.
+    """
     work = model.num_devices * model.dim**3
     if work > _MOST_WORK:
         return None
+    # The mean over data sets is a refinement: large problems have to do with one of them.
     experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
     mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)
@@ -67,6 +91,7 @@ def predict(
     if solved is None:
         return None
     chain_mean, chain_covariance = solved
+    # Variance of the chain along the posterior's principal axes, over the posterior's own.
     values, directions = np.linalg.eigh(covariance)
     along = np.einsum("edj,edf,efj->ej", directions, chain_covariance, directions) / values
     trace = np.trace(covariance, axis1=1, axis2=2)
@@ -83,7 +108,7 @@ def predict(
 
 @dataclass(frozen=True)
 class _Stationary:
-    """The two equations above; leading axis: data sets."""
+    """The two equations of the stationary law, for several data sets (the leading axis) at once."""
 
     hessian: Array
     offset: Array
@@ -98,13 +123,18 @@ class _Stationary:
         variance = np.einsum(
             "ekij,ejl,ekil->eki", self.hessian, covariance, self.hessian, optimize=True
         )
+        # The spread is divided by: a variance that vanishes, or is rounded below 0, must not fail.
         return centre, np.sqrt(np.maximum(variance, np.finfo(float).tiny))
 
     def averages(self, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
-        """Drift (experiment, dim), its Jacobian, and the noise variance per entry."""
+        """Drift (experiment, dim), its Jacobian (experiment, dim, dim), and noise variance
+        (experiment, dim)."""
         centre, spread = self.gradient_law(mean, covariance)
         gradient = centre[..., None] + spread[..., None] * _NODES
         symbol = self.uplink.mean_symbol(gradient)
+        # Gradient = centre + spread x node, so that means over the nodes are expectations; the mean
+        # of symbol x node over the spread is the averaged slope, by Stein's identity, and needs no
+        # derivative of the link.
         drift = (symbol @ _WEIGHTS).sum(axis=1)
         slope = symbol @ (_WEIGHTS * _NODES) / spread
         jacobian = np.einsum("eki,ekij->eij", slope, self.hessian)
@@ -114,12 +144,16 @@ class _Stationary:
         return drift, jacobian, variance
 
     def solve(self, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
-        """Fixed-point iteration from the posterior: Newton for the mean, doubling for the
-        covariance."""
+        """Stationary mean and covariance by iteration from the posterior's; None where there is
+        none.
+
+        The mean takes a Newton step, the covariance solves its equation for the slopes at hand."""
         identity = np.eye(mean.shape[-1])
         for _ in range(_MOST_ITERATIONS):
             drift, jacobian, variance = self.averages(mean, covariance)
             try:
+                # Newton's step: the drift's Jacobian in the mean is J, because gradients are linear
+                # in theta.
                 shift = np.linalg.solve(jacobian, drift[..., None])[..., 0]
             except np.linalg.LinAlgError:  # every gradient is clipped: no slope at all
                 return None
@@ -130,6 +164,7 @@ class _Stationary:
             if new is None:
                 return None
             scale = np.trace(new, axis1=1, axis2=2)
+            # A shift of the mean counts by its square, which has the unit of a covariance.
             change = np.abs(new - covariance).max(axis=(1, 2)) + np.square(shift).max(axis=1)
             mean, covariance = mean - shift, new
             if (change < _TOLERANCE * scale).all():
@@ -137,7 +172,8 @@ class _Stationary:
         return None
 
     def clipped_fraction(self, mean: Array, covariance: Array) -> float:
-        """Expected fraction of gradient entries beyond the clip."""
+        """Expected fraction of gradient entries beyond the clip, over devices, entries and data
+        sets."""
         centre, spread = self.gradient_law(mean, covariance)
         inside = ndtr((self.uplink.clip - centre) / spread) - ndtr(
             (-self.uplink.clip - centre) / spread
@@ -146,10 +182,27 @@ class _Stationary:
 
 
 def solve_stationary(transition: Array, noise: Array) -> Array | None:
-    r"""The covariance :math:`C = M C M^\top + Q` by doubling: :math:`C_{2n} = C_n + M^n C_n
-    (M^n)^\top`. None if M is not stable."""
+    r"""Stationary covariance, the solution of :math:`C = M C M^\top + Q`, by doubling.
+
+    It iterates :math:`C_{2n} = C_n + M^n C_n (M^n)^\top` from :math:`C_1 = Q`.
+
+    Parameters
+    ----------
+    transition
+        M, (experiment, dim, dim).
+    noise
+        Q, (experiment, dim, dim).
+
+    Returns
+    -------
+    Array or None
+        C, (experiment, dim, dim); None if M is not stable for some data set.
+    """
     covariance, power = noise, transition
+    # Powers of M double in exponent, so 64 rounds reach every M whose spectral radius can be told
+    # from 1. What is left of the sum is of the order of the square of the power: nothing at 1e-20.
     for _ in range(64):
+        # Powers that have grown so far are taken for those of an unstable chain.
         if not np.isfinite(power).all() or np.abs(power).max() > 1e6:
             return None
         if np.abs(power).max() < 1e-20:

@@ -1,5 +1,4 @@
-"""What a plan's gains cost in privacy, in a round and in a run, and the gain that a budget
-allows."""
+"""Privacy cost of a plan's gains, in a round and in a run, and the gain that a budget allows."""
 
 from __future__ import annotations
 
@@ -20,31 +19,35 @@ NEIGHBOURING = {
     "device": "device (all data of one device are replaced)",
     "example": "example (one example of one device is replaced)",
 }
+"""What neighbouring data replace, in words."""
 _MOST_SORTED = 50_000_000
-"""Gains (round, entry, device) up to which devices that transmit in some rounds only are compared
-one by one."""
+"""Number of gains (round, entry, device) up to which devices that transmit in some rounds only are
+compared one by one."""
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """What the most exposed device transmits, at the caps of the gain: the worst round, and the
-    whole run."""
+    """What the most exposed device transmits at the caps of the gain, as privacy events."""
 
     round: Event
+    """Event of the worst round."""
     run: Event
+    """Event of the whole run."""
     num_rounds: int
-    """Rounds in which that device transmits at most."""
+    """Number of rounds that the event of the run counts for the device."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """An (epsilon, delta) statement; epsilon is an upper bound, infinite where there is none."""
+    """An (epsilon, delta) statement."""
 
     epsilon: float
+    """Upper bound of epsilon; infinite where there is none."""
     delta: float
+    """Delta that the statement is made at."""
     coarse: bool = False
-    """Whether so much was composed that the accountant's grid is coarser than usual: an upper bound
-    all the same."""
+    """Whether so much was composed that the accountant's grid is coarser than usual; epsilon is an
+    upper bound all the same."""
 
     def __str__(self) -> str:
         said = " (on a coarsened grid: an upper bound, looser than usual)" if self.coarse else ""
@@ -59,7 +62,7 @@ def exposure_of(
     dim: int,
     neighbouring: str = "device",
 ) -> Exposure:
-    """The privacy events of a plan.
+    """Privacy events of a plan's gains, for one round and for the run.
 
     In a round the largest cap of every entry counts. Over the run, if devices transmit in some
     rounds only, the device that transmits most often counts; with gains that change over rounds, an
@@ -68,10 +71,21 @@ def exposure_of(
 
     Parameters
     ----------
+    uplink
+        Says which event gains imply.
     gain
-        The cap of the gain, (1 or round, 1 or dim).
+        Cap of the gain, (1 or round, 1 or dim).
     scheduler
         Who transmits. Where it is random, its declared worst case counts.
+    num_rounds, dim
+        Number of rounds, and of entries that a round sends.
+    neighbouring
+        What is replaced in neighbouring data: ``device`` or ``example``.
+
+    Returns
+    -------
+    Exposure
+        The event of the worst round, the event of the run, and the rounds that it counts.
 
     Raises
     ------
@@ -80,11 +94,15 @@ def exposure_of(
     """
     caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
     often = scheduler.most_rounds(num_rounds)
+    # Entry by entry: no round is worse than one with the largest cap of each entry.
     worst_round = uplink.privacy_event(count_gains(caps.max(axis=0)), neighbouring)
     if len(caps) == 1:
+        # One cap for all rounds: what counts is how often a device transmits, not when.
         sent = [(value, count * often) for value, count in count_gains(caps)]
         return Exposure(worst_round, uplink.privacy_event(sent, neighbouring), often)
     if (
+        # Who transmits when is unknown, or takes too long to compare: a device is charged every
+        # round.
         not isinstance(scheduler, GivenDevices)
         or caps.size * scheduler.active.shape[1] > _MOST_SORTED
     ):
@@ -96,12 +114,13 @@ def exposure_of(
 
 
 def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
-    """The largest gain of each rank over all devices, where a device's gains are sorted from loud
-    to soft.
+    """Largest gain of each rank over all devices, where a device's gains are sorted from loud to
+    soft.
 
     No device's sorted gains exceed these anywhere, and a louder transmission reveals more: so they
     cost at least as much as any device's own."""
     found = np.zeros(caps.size)
+    # Devices that transmit in the same rounds have the same gains.
     for talks in np.unique(active.T > 0, axis=0):
         sent = np.sort(caps[talks].ravel())[::-1]
         np.maximum(found[: len(sent)], sent, out=found[: len(sent)])
@@ -109,16 +128,50 @@ def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
 
 
 def has_budget(uplink: Uplink, limits: Limits) -> bool:
-    """Whether a privacy budget limits the gain."""
+    """Whether a privacy budget limits the gain.
+
+    Parameters
+    ----------
+    uplink
+        The ideal uplink has no privacy, so no budget.
+    limits
+        Holds epsilon and the criterion.
+
+    Returns
+    -------
+    bool
+        True if epsilon is given and privacy is not switched off.
+    """
     return limits.epsilon is not None and limits.privacy != "off" and not uplink.noise_is_exact
 
 
 def privacy_limited_gain(
     uplink: Uplink, limits: Limits, num_devices: int, dim: int, num_transmitting: int
 ) -> float:
-    """Largest constant gain within the budget; infinite without a budget.
+    """Largest constant gain within the privacy budget; infinite without a budget.
 
-    ``num_transmitting`` is the largest number of rounds in which one device transmits.
+    Parameters
+    ----------
+    uplink
+        Says which event gains imply.
+    limits
+        The budget, and whether it is for a round or for the run.
+    num_devices
+        Devices in all; only the criterion ``paper`` needs it.
+    dim
+        Number of entries that a round sends.
+    num_transmitting
+        Largest number of rounds in which one device transmits.
+
+    Returns
+    -------
+    float
+        The gain, a lower bound of what the budget allows.
+
+    Raises
+    ------
+    InvalidSetting
+        If the criterion is not proven for the uplink, or no gain is known to keep the budget.
     """
     if not has_budget(uplink, limits):
         return float("inf")
@@ -134,8 +187,28 @@ def privacy_limited_gain(
 def affordable_rounds(
     uplink: Uplink, limits: Limits, gain: Array, scheduler: Scheduler, num_rounds: int, dim: int
 ) -> int:
-    """How many rounds stay within a budget of the run; all of them without one. A plan that chose
-    its gain affords all its rounds; one whose gain was given may not."""
+    """Number of rounds, from the first, that stay within a budget of the run; all without one.
+
+    A plan that chose its gain affords all its rounds; one whose gain was given may not.
+
+    Parameters
+    ----------
+    uplink
+        Says which event gains imply.
+    limits
+        The budget.
+    gain
+        Cap of the gain, (1 or round, 1 or dim).
+    scheduler
+        Who transmits.
+    num_rounds, dim
+        Number of rounds, and of entries that a round sends.
+
+    Returns
+    -------
+    int
+        A number between 0 and ``num_rounds``.
+    """
     if limits.scope != "run" or not has_budget(uplink, limits):
         return num_rounds
 
@@ -148,6 +221,7 @@ def affordable_rounds(
 
     if within(num_rounds):
         return num_rounds
+    # Bisection: the cost never falls as rounds are added.
     low, high = 0, num_rounds
     while high - low > 1:
         middle = (low + high) // 2
@@ -156,11 +230,39 @@ def affordable_rounds(
 
 
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
-    """Cost of the worst round, by the criterion that was asked for."""
+    """Privacy cost of the worst round, by the criterion that was asked for.
+
+    Parameters
+    ----------
+    exposure
+        The privacy events.
+    limits
+        Holds delta and the criterion.
+    num_devices
+        Devices in all; only the criterion ``paper`` needs it.
+
+    Returns
+    -------
+    Cost
+        Epsilon at ``limits.delta``.
+    """
     return Cost(exposure.round.epsilon(limits.delta, limits.criterion, num_devices), limits.delta)
 
 
 def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
-    """Cost of the run, always by the criterion `tight`: the others do not compose."""
+    """Privacy cost of the run, always by the criterion ``tight``: the others do not compose.
+
+    Parameters
+    ----------
+    exposure
+        The privacy events.
+    limits
+        Holds the delta of the run.
+
+    Returns
+    -------
+    Cost
+        Epsilon at ``limits.run_delta``.
+    """
     epsilon, coarse = exposure.run.tight_epsilon(limits.run_delta)
     return Cost(epsilon, limits.run_delta, coarse)

@@ -1,4 +1,5 @@
-"""Bits whose probability is known in the worst case: all data of a device are replaced.
+"""Privacy event of bits whose probabilities are known in the worst case: all data of a device are
+replaced.
 
 The loss of one entry is that of :class:`~flmc.privacy.bit_pair.BitPair`; losses of many entries are
 composed on a grid (``tight``) or bounded by their tails (``tail``, ``paper``)."""
@@ -24,12 +25,22 @@ from flmc.privacy.tails import LossLaw, exceedance
 from flmc.privacy.transmissions import Transmissions
 
 SYMMETRY_TOLERANCE = 1e-12
+"""Distance of high + low from 1 up to which a pair counts as symmetric: rounding of the link."""
 
 
 @dataclass(frozen=True)
 class BitEvent(Event):
-    r"""Bits that are +1 with probability ``high`` under one data set and ``low`` under the other,
-    :math:`\Phi(\pm\ell)`."""
+    r"""Privacy event of bits that are +1 with one of two probabilities, :math:`\Phi(\pm\ell)`.
+
+    Attributes
+    ----------
+    high, low
+        Probability of +1 under one data set and under the other, :math:`\Phi(\ell) > \Phi(-\ell)`.
+    noise_power
+        Variance N_0 of the noise in an entry.
+    transmissions
+        Gains, each with the number of entries that were sent with it.
+    """
 
     high: float
     low: float
@@ -38,8 +49,8 @@ class BitEvent(Event):
 
     @property
     def symmetric(self) -> bool:
-        """Whether high + low = 1: then both orders of the pair cost the same, and so does any
-        mixture over entries."""
+        """Whether high + low = 1: then both orders of the pair, and every mixture of them over
+        entries, cost the same."""
         return abs(self.high + self.low - 1.0) <= SYMMETRY_TOLERANCE
 
     @property
@@ -50,25 +61,30 @@ class BitEvent(Event):
 
     @property
     def probability(self) -> float:
-        """The symmetric pair's p; of two values that differ by rounding the more revealing one."""
+        """Probability p of the symmetric pair (p, 1 - p); of two values that differ by rounding the
+        more revealing one."""
         return max(self.high, 1.0 - self.low)
 
     @property
     def largest_loss(self) -> float:
-        r"""Bound of the privacy loss at any signal-to-noise ratio:
-        :math:`\ln(\Phi(\ell)/\Phi(-\ell))` per entry if symmetric."""
+        r"""Upper bound of the privacy loss at any signal-to-noise ratio.
+
+        It is :math:`\ln(\Phi(\ell)/\Phi(-\ell))` for each entry if the pair is symmetric, else the
+        larger of both orders."""
         with np.errstate(divide="ignore"):
             ratios = np.log1p((self.high - self.low) / np.array([self.low, 1.0 - self.high]))
         return float(np.max(ratios)) * self.num_transmissions
 
     @property
     def mu(self) -> float:
-        """As a Gaussian mechanism, for deterministic bits: they move by 2 A."""
+        """Distance of the means in standard deviations if bits are deterministic: they move
+        by 2 A."""
         return mu_of(2.0, self.noise_power, self.transmissions)
 
     @property
     def pairs(self) -> list[tuple[BitPair, int]]:
-        """The worst-case pair of every distinct gain, and how many entries were sent with it."""
+        """Worst-case pair of every distinct gain, and the number of entries that were sent
+        with it."""
         scale = math.sqrt(self.noise_power)
         high, low = (
             (self.probability, 1.0 - self.probability) if self.symmetric else (self.high, self.low)
@@ -80,8 +96,14 @@ class BitEvent(Event):
         ]
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """``tail`` and ``paper`` are proven for symmetric links, ``paper`` for two devices or
-        more."""
+        """Refuse ``tail`` and ``paper`` for links that are not symmetric, and ``paper`` for one
+        device.
+
+        Parameters
+        ----------
+        criterion, num_devices
+            One of ``CRITERIA``, and the number of devices in all.
+        """
         if criterion == "tight":
             return
         if criterion == "paper" and (num_devices is None or num_devices < 2):
@@ -98,8 +120,16 @@ class BitEvent(Event):
             )
 
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """By composition, by tails, or in closed form where only the channel's noise hides a
-        bit."""
+        """Upper bound of delta: composed on a grid, by tails, or in closed form for deterministic
+        bits.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon below the largest loss.
+        criterion, num_devices
+            One of ``CRITERIA``, and the number of devices in all.
+        """
         if criterion == "paper":
             return self._paper_delta(epsilon, num_devices or 2)
         if self.deterministic:
@@ -111,7 +141,13 @@ class BitEvent(Event):
         return self.composed_loss().delta(epsilon)
 
     def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """By composition, never above the largest loss."""
+        """Upper bound of epsilon, never above the largest loss, and whether the grid was coarsened.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger.
+        """
         if self.deterministic:
             return gaussian.epsilon(delta, self.mu), False
         composed = self.composed_loss()
@@ -136,12 +172,14 @@ class BitEvent(Event):
 
     @property
     def losses(self) -> list[tuple[LossLaw, int]]:
-        """Laws of the loss of one entry, of the worst-case pair as it is, and their counts."""
+        """Laws of the loss of one entry under the first data set, and their counts."""
         return [(LossLaw.under_first(pair), count) for pair, count in self.pairs]
 
     def _paper_delta(self, epsilon: float, num_devices: int) -> float:
-        """Pr(X > epsilon or Y < -epsilon) <= 2 Pr(X > epsilon) with w = z + A (K - 1) in X; Y
-        mirrors it."""
+        """Delta of the paper's bound, twice the probability that X exceeds epsilon.
+
+        The event is {X > epsilon or Y < -epsilon} with w = z + A (K - 1) in X and its mirror image
+        in Y."""
         if self.deterministic:  # the loss is linear in the noise
             mean = (num_devices - 1) * self.mu**2 / 2
             return min(1.0, 2 * math.exp(log_ndtr((mean - epsilon) / self.mu)))
@@ -149,11 +187,21 @@ class BitEvent(Event):
         return min(1.0, 2 * exceedance(laws, epsilon))
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Every bit is received as it was sent."""
+        """Delta when every bit is received as it was sent.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon below the largest loss.
+        criterion, num_devices
+            One of ``CRITERIA``, and the number of devices in all.
+        """
+        # Certain bits reveal everything; the paper's bound tends to the largest loss.
         if self.deterministic or criterion == "paper":
             return 1.0
         if self.symmetric:
             return self._delta_of_counts(epsilon, criterion)
+        # No closed form for two orders: a gain so large that the noise changes no bit serves.
         loud = 1e6 * math.sqrt(self.noise_power) / self.softest
         return self.scaled(loud).delta(epsilon, criterion, num_devices)
 
@@ -161,6 +209,7 @@ class BitEvent(Event):
         """Delta of symmetric bits that are received without error: of n losses of plus or minus the
         same size, k are positive."""
         n, p = self.num_transmissions, self.probability
+        # ln(p/(1 - p)), with the digits that the quotient loses for p near 1/2.
         each = math.log1p((2.0 * p - 1.0) / (1.0 - p))
         k = np.arange(n + 1)
         ways = math.lgamma(n + 1) - np.array(
@@ -177,8 +226,18 @@ class BitEvent(Event):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """The largest gain; by ``tail`` one below which no gain breaks the budget either."""
+        """Factor of all gains within the budget; by ``tail`` one below which no gain breaks it
+        either.
+
+        Parameters
+        ----------
+        epsilon, delta
+            The budget.
+        criterion, num_devices
+            One of ``CRITERIA``, and the number of devices in all.
+        """
         found = super().solve_gain(epsilon, delta, criterion, num_devices)
+        # Only `tail` may fail at a smaller gain than one at which it holds.
         if criterion != "tail" or self.deterministic or found == 0 or epsilon >= self.largest_loss:
             return found
         return self._below_first_violation(
@@ -188,9 +247,11 @@ class BitEvent(Event):
     def _below_first_violation(
         self, spent: Callable[[float], float], epsilon: float, delta: float, found: float
     ) -> float:
-        """`tail` may fall again as the gain grows, where bits are received nearly without error: so
-        every gain below the one that is returned is tried too, on a ladder of 10 % steps; by a
-        quick bound first."""
+        """Factor of all gains below which ``tail`` holds throughout.
+
+        This criterion may hold again as the gain grows, where bits are received nearly without
+        error: so every gain below the one that was found is tried too, on a ladder of 10 % steps;
+        by a quick bound first."""
 
         def breaks(gain: float) -> bool:
             quick = exceedance(self.scaled(gain).losses, epsilon, both=True, quick=True)
@@ -217,8 +278,10 @@ def _aligned(step: float, pair: BitPair) -> float:
 
 
 def _dominating_grid(pair: BitPair, step: float) -> LossGrid:
-    """One pair that dominates an asymmetric pair in both orders: neighbours may mix the orders over
-    entries, so the larger profile is taken entry by entry, before composition."""
+    """Grid of one pair that dominates an asymmetric pair in both orders.
+
+    Neighbours may mix the orders over entries, so the larger profile is taken entry by entry,
+    before composition."""
     other = pair.reversed
 
     def profile(epsilon: Array) -> Array:

@@ -22,17 +22,25 @@ from flmc.base.special import log_ndtr, ndtr
 REACH = 10.0
 """Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
 _LARGE = 1e9
+"""Largest amplitude that is computed with: the noise changes no bit long before."""
 _SMALL = 1e-4
-"""Losses that the difference of two logarithms would round too much."""
+"""Size of losses below which the difference of two logarithms would be rounded too much."""
 _LARGEST_LOSS = 700.0
-"""Of a pair that is certain on one side: beyond, exponentials overflow. A grid ends before and
-counts what is beyond as infinite."""
+"""Largest loss of a pair that is certain on one side: beyond it exponentials overflow. A grid ends
+before it, and counts what is beyond as infinite."""
 
 
 @dataclass(frozen=True)
 class BitPair:
-    """One entry: probabilities of +1 under the two data sets, ``high`` > ``low``, and
-    A/sqrt(N_0)."""
+    """Worst-case pair of one entry: a bit in noise of variance 1, under two data sets.
+
+    Attributes
+    ----------
+    high, low
+        Probability of +1 under the first and the second data set, ``high`` > ``low``.
+    amplitude
+        A/sqrt(N_0), the amplitude of the bit in standard deviations of the noise.
+    """
 
     high: float
     low: float
@@ -43,17 +51,30 @@ class BitPair:
 
     @property
     def reversed(self) -> BitPair:
-        """The pair (Q, P), seen in a mirror: w becomes -w, so that the loss increases with w
+        """The pair (Q, P) seen in a mirror: w becomes -w, so that the loss increases with w
         again."""
         return BitPair(1.0 - self.low, 1.0 - self.high, self.amplitude)
 
     def loss(self, w: Array) -> Array:
-        """Privacy loss at the received value w, in units of the noise's standard deviation."""
+        """Privacy loss at received values.
+
+        Parameters
+        ----------
+        w
+            Received values, in standard deviations of the noise, in any shape.
+
+        Returns
+        -------
+        Array
+            Losses, in the shape of ``w``.
+        """
         u = 2.0 * self.amplitude * np.asarray(w)
         fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
         above, below = (p * plus + (1.0 - p) * minus for p in (self.high, self.low))
         with np.errstate(divide="ignore"):
+            # The difference of logarithms loses digits where both are nearly equal: there the
+            # logarithm of 1 plus the relative excess is accurate, unless the excess is near -1.
             values = np.log(above) - np.log(below)
             if min(2.0 * self.amplitude, 1.0) * (self.high - self.low) < _SMALL:
                 excess = np.copysign((self.high - self.low) * -np.expm1(-np.abs(u)), u) / below
@@ -61,8 +82,22 @@ class BitPair:
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:
-        """The w at which the loss is ``loss``; infinite at and beyond the loss's bounds."""
+        """Received value at which the loss has a given value.
+
+        Parameters
+        ----------
+        loss
+            Losses, in any shape.
+
+        Returns
+        -------
+        Array
+            Values w in standard deviations of the noise; infinite at and beyond the bounds of the
+            loss.
+        """
         loss = np.minimum(loss, _LARGEST_LOSS)
+        # The loss l is attained where exp(2 A w) = above/below; both are written with the distance
+        # of l from its bounds, so that nothing cancels near them.
         above = (
             (1.0 - self.high) * np.expm1(loss - self.lower_bound)
             if self.high < 1
@@ -83,20 +118,56 @@ class BitPair:
         return np.where(above <= 0, -np.inf, np.where(below <= 0, np.inf, w))
 
     def survival(self, w: Array) -> tuple[Array, Array]:
-        """P(W > w) and Q(W > w)."""
+        """Probabilities P(W > w) and Q(W > w).
+
+        Parameters
+        ----------
+        w
+            Thresholds, in standard deviations of the noise, in any shape.
+
+        Returns
+        -------
+        tuple of Array
+            The probability under the first and under the second data set.
+        """
         plus, minus = ndtr(self.amplitude - w), ndtr(-self.amplitude - w)
         return self.high * plus + (1.0 - self.high) * minus, self.low * plus + (
             1.0 - self.low
         ) * minus
 
     def delta(self, epsilon: Array) -> Array:
-        """Hockey-stick divergence of one entry, exact."""
+        """Hockey-stick divergence of one entry, exact.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilons, in any shape.
+
+        Returns
+        -------
+        Array
+            The smallest delta of each epsilon, for this order of the pair.
+        """
         p, q = self.survival(self.threshold(epsilon))
         return np.asarray(np.maximum(p - np.exp(epsilon) * q, 0.0))
 
     def log_moment_beyond(self, start: float, s: float) -> float:
-        """Upper bound of ln E[exp(s (loss - loss at start)); W > start] under P, for s > 0: beyond
-        any point the loss rises by at most 2 A for each unit of w, and W is at most A + z."""
+        """Upper bound of ln E[exp(s (loss - loss at start)); W > start] under P.
+
+        Beyond any point the loss rises by at most 2 A for each unit of w, and W is at most A + z.
+
+        Parameters
+        ----------
+        start
+            Received value from which the moment is taken.
+        s
+            Exponent, positive.
+
+        Returns
+        -------
+        float
+            The bound.
+        """
         slope = 2.0 * self.amplitude * s
         margin = start - self.amplitude
         return slope * (slope / 2 - margin) + log_ndtr(slope - margin)
@@ -115,7 +186,7 @@ class BitPair:
 
     @property
     def loss_range(self) -> tuple[float, float]:
-        """Losses within reach of the noise."""
+        """Smallest and largest loss within reach of the noise."""
         low, high = self.loss(np.array([-self.amplitude - REACH, self.amplitude + REACH]))
         return float(low), float(high)
 
@@ -132,6 +203,7 @@ class BitPair:
         """Nodes of w and their weights under P."""
         z = np.linspace(-REACH, REACH, 801)
         density = np.exp(-0.5 * z * z)
+        # The sum in place of the integral's constant: weights add up to 1.
         density /= density.sum()
         nodes = np.concatenate([self.amplitude + z, -self.amplitude + z])
         return nodes, np.concatenate([self.high * density, (1.0 - self.high) * density])

@@ -11,8 +11,7 @@ which gain keeps within both. Three criteria are known:
 * ``tail``: the paper's criterion, Pr(abs(loss) <= epsilon) >= 1 - delta, at that pair and gain. It
   implies the guarantee, and is stricter.
 * ``paper``: the paper's bound of the loss, as if the other devices' known symbols did not cancel.
-  Valid for two or more devices, very loose.
-"""
+  Valid for two or more devices, very loose."""
 
 from __future__ import annotations
 
@@ -29,25 +28,28 @@ from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions
 
 CRITERIA = ("tight", "tail", "paper")
+"""Names of the privacy criteria that are known."""
 _SMALLEST_TAIL = 1e-13
-"""Tail probabilities near 1e-15 are not resolved."""
+"""Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
 _ROUNDED = 1 - 1e-14
-"""The largest loss is itself rounded."""
+"""Factor of the largest loss above which an epsilon counts as having reached it: both are
+rounded."""
 
 
 class Event(ABC):
-    """What one device transmitted; every epsilon and delta is an upper bound, every gain a lower
+    """Privacy event of one device; every epsilon and delta is an upper bound, every gain a lower
     one.
 
-    A subclass is a frozen dataclass with the fields ``noise_power`` (variance of the channel's
-    noise in an entry) and ``transmissions`` (gains with their counts)."""
+    A subclass is a frozen dataclass with the fields ``noise_power`` and ``transmissions``."""
 
     noise_power: float
+    """Variance N_0 of the channel's noise in an entry."""
     transmissions: Transmissions
+    """Gains, each with the number of entries that were sent with it."""
 
     @property
     def num_transmissions(self) -> int:
-        """Entries sent in all."""
+        """Number of entries that were sent in all."""
         return sum(count for _, count in self.transmissions)
 
     @property
@@ -63,29 +65,37 @@ class Event(ABC):
     @property
     @abstractmethod
     def largest_loss(self) -> float:
-        """Bound of the privacy loss at any signal-to-noise ratio; infinite where there is none."""
+        """Upper bound of the privacy loss at any signal-to-noise ratio; infinite where there is
+        none."""
 
     @property
     @abstractmethod
     def mu(self) -> float:
-        """Distance of the two means in standard deviations, were this a Gaussian mechanism: exact
-        for one, else the size of a search's first step."""
+        """Distance of the two means in standard deviations of the noise, were this a Gaussian
+        mechanism.
+
+        It is exact for a Gaussian mechanism; else it only gives the size of a search's first step.
+        """
 
     @abstractmethod
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Refuse a criterion that is not proven for this event, with the reason."""
+        """Refuse a criterion that is not proven for this event, with the reason.
+
+        ``num_devices`` is the number of devices in all, which only ``paper`` needs."""
 
     @abstractmethod
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta for an epsilon below the largest loss, where something was sent."""
+        """Upper bound of delta for an epsilon below the largest loss, where something was sent."""
 
     @abstractmethod
     def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """See :meth:`tight_epsilon`; called where something was sent."""
+        """Upper bound of epsilon by ``tight``, and whether a grid was coarsened, where something
+        was sent."""
 
     @abstractmethod
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta in the limit of an infinite gain, for an epsilon below the largest loss."""
+        """Upper bound of delta in the limit of an infinite gain, for an epsilon below the largest
+        loss."""
 
     def delta(
         self, epsilon: float, criterion: str = "tight", num_devices: int | None = None
@@ -96,10 +106,18 @@ class Event(ABC):
         ----------
         epsilon
             The loss that may be exceeded with probability delta only.
-        criterion
-            One of ``CRITERIA``.
-        num_devices
-            Devices in all; only the criterion ``paper`` needs it.
+        criterion, num_devices
+            One of ``CRITERIA``; devices in all, which only the criterion ``paper`` needs.
+
+        Returns
+        -------
+        float
+            A number between 0 and 1.
+
+        Raises
+        ------
+        InvalidSetting
+            If the criterion is not known, or not proven for this event.
         """
         self._check(criterion, num_devices)
         if epsilon >= self.largest_loss * _ROUNDED or self.silent:
@@ -115,10 +133,13 @@ class Event(ABC):
         ----------
         delta
             Probability with which the loss may be larger.
-        criterion
-            One of ``CRITERIA``.
-        num_devices
-            Devices in all; only the criterion ``paper`` needs it.
+        criterion, num_devices
+            One of ``CRITERIA``; devices in all, which only the criterion ``paper`` needs.
+
+        Raises
+        ------
+        InvalidSetting
+            If the criterion is not known, or not proven for this event.
         """
         self._check(criterion, num_devices)
         if self.silent:
@@ -128,29 +149,45 @@ class Event(ABC):
         return self.tail_epsilon(delta, criterion, num_devices)
 
     def tight_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon by the criterion ``tight``, and whether it is looser than usual
-        because the grid of the composition had to be coarsened."""
+        """Upper bound of epsilon by ``tight``, and whether it is looser than usual.
+
+        It is looser where the grid of the composition had to be coarsened.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger.
+        """
         return (0.0, False) if self.silent else self.tight_epsilon_if_sent(delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of epsilon by one of the criteria about tails, by bisection on delta."""
+        """Upper bound of epsilon by ``tail`` or ``paper``, from a search on delta."""
 
         def excess(minus: float) -> float:
             return self.delta(-minus, criterion, num_devices) - delta
 
         highest = self.largest_loss
         if math.isinf(highest):
+            # No largest loss: double until delta is kept.
             highest = 1.0
             while excess(-highest) > 0:
                 highest *= 2
+        # In minus epsilon the excess increases, so the search ends on the side where delta is kept.
         return -largest_argument(excess, -highest, 0.0, tolerance=1e-8)
 
     def allowed_gain(
         self, epsilon: float, delta: float, criterion: str = "tight", num_devices: int | None = None
     ) -> float:
-        """Largest factor by which all gains may be multiplied within (epsilon, delta), from below.
+        """Lower bound of the factor by which all gains may be multiplied within (epsilon, delta).
 
         For an event at gain 1 it is the largest gain. It is infinite if every gain is allowed.
+
+        Parameters
+        ----------
+        epsilon, delta
+            The budget.
+        criterion, num_devices
+            One of ``CRITERIA``; devices in all, which only the criterion ``paper`` needs.
 
         Raises
         ------
@@ -162,17 +199,18 @@ class Event(ABC):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """The search behind :meth:`allowed_gain`; 0 where nothing is found."""
+        """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0 where it finds
+        none."""
         # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
         scale = min(1.0, epsilon) / self.mu
         return largest_gain(self.spender(epsilon, criterion, num_devices), delta, scale)
 
     def spender(self, epsilon: float, criterion: str, num_devices: int | None) -> _Spender:
-        """Delta at this epsilon as a function of the factor of all gains."""
+        """Function that gives delta at one epsilon for a factor of all gains."""
         return _Spender(self, epsilon, criterion, num_devices)
 
     def scaled(self, gain: float) -> Self:
-        """The same event with every gain multiplied."""
+        """Event with every gain multiplied by ``gain``, and else the same settings."""
         sent = tuple((gain * value, count) for value, count in self.transmissions)
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
@@ -186,7 +224,7 @@ class Event(ABC):
 
 @dataclasses.dataclass(frozen=True)
 class _Spender:
-    """Delta of an event at one epsilon, as a function of the gain."""
+    """Delta of an event at one epsilon, as a function of the factor of all gains."""
 
     unit: Event
     epsilon: float
@@ -219,7 +257,13 @@ def _allowed_gain(
 
 
 def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
-    """The error for a budget that not even the smallest gain is known to keep."""
+    """Error for a budget that not even the smallest gain is known to keep.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget.
+    """
     return InvalidSetting(
         f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
         " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
@@ -228,8 +272,17 @@ def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
 
 
 def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
-    r""":math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` for values that move by the sensitivity
-    :math:`\Delta` before the gain :math:`A`."""
+    r"""Distance :math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` of the means of a Gaussian mechanism.
+
+    Parameters
+    ----------
+    sensitivity
+        Largest move :math:`\Delta` of a value, before the gain A.
+    noise_power
+        :math:`N_0`, the variance of the noise in an entry.
+    transmissions
+        Gains, each with the number of entries that were sent with it.
+    """
     return float(
         np.sqrt(
             sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power
@@ -238,6 +291,6 @@ def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) 
 
 
 def refuse_tails(what: str, criterion: str, why: str) -> Any:
-    """Raise if a criterion is not ``tight``."""
+    """Refuse every criterion but ``tight``; ``what`` and ``why`` are for the message."""
     if criterion != "tight":
         raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")

@@ -1,8 +1,8 @@
 r"""The Gaussian mechanism in closed form: two normal distributions whose means are :math:`\mu`
 standard deviations apart.
 
-The privacy loss is :math:`N(x, 2x)` with :math:`x = \mu^2/2`. Composition adds :math:`\mu^2`.
-Analog: :math:`\mu^2 = 4 m \ell^2 A^2/N_0` a round."""
+The privacy loss is :math:`N(x, 2x)` with :math:`x = \mu^2/2`. Composition adds :math:`\mu^2`. One
+round of the analog uplink has :math:`\mu^2 = 4 m \ell^2 A^2/N_0`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,26 @@ from flmc.privacy.transmissions import Transmissions
 
 
 def delta(epsilon: float, mu: float) -> float:
-    r"""Exact curve: :math:`\delta = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 -
-    \epsilon/\mu)`."""
+    r"""Exact delta of an epsilon: :math:`\Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 -
+    \epsilon/\mu)`.
+
+    Parameters
+    ----------
+    epsilon
+        Epsilon, not negative.
+    mu
+        Distance of the means in standard deviations; may be infinite.
+
+    Returns
+    -------
+    float
+        Delta, rounded up.
+    """
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):
         return 1.0
+    # By logarithms: for large epsilon the factor exp(epsilon) overflows and its partner underflows.
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     rounding = 4e-16 * (
@@ -33,7 +47,20 @@ def delta(epsilon: float, mu: float) -> float:
 
 
 def epsilon(target: float, mu: float) -> float:
-    """Smallest epsilon >= 0 whose delta is at most ``target``, from above."""
+    """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up.
+
+    Parameters
+    ----------
+    target
+        Delta that is allowed.
+    mu
+        Distance of the means in standard deviations; infinite makes epsilon infinite.
+
+    Returns
+    -------
+    float
+        Epsilon.
+    """
     if delta(0.0, mu) <= target:
         return 0.0
     if math.isinf(mu):
@@ -43,20 +70,52 @@ def epsilon(target: float, mu: float) -> float:
 
 
 def tail_delta(epsilon: float, mu: float) -> float:
-    r"""The paper's criterion: the probability that the loss exceeds epsilon in magnitude, :math:`1
-    - T(x)` with the half that makes :math:`T` a probability: :math:`T(x) =
-    \frac12[\operatorname{erf}(\frac{\epsilon-x}{2\sqrt x}) -
-    \operatorname{erf}(\frac{-\epsilon-x}{2\sqrt x})]`."""
+    r"""Probability :math:`1 - T(x)` that the loss exceeds epsilon in magnitude: the paper's
+    criterion.
+
+    It is :math:`T(x) = \frac12[\operatorname{erf}(\frac{\epsilon-x}{2\sqrt x}) -
+    \operatorname{erf}(\frac{-\epsilon-x}{2\sqrt x})]` with :math:`x = \mu^2/2`; the paper leaves
+    out the half that makes T a probability.
+
+    Parameters
+    ----------
+    epsilon
+        Epsilon, not negative.
+    mu
+        Distance of the means in standard deviations; may be infinite.
+
+    Returns
+    -------
+    float
+        The probability.
+    """
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):
         return 1.0
+    # The loss is N(x, 2 x), and 2 x is mu^2: both tails are values of the normal distribution
+    # function.
     x = mu * mu / 2
     return float(ndtr(np.array([(x - epsilon) / mu, (-epsilon - x) / mu])).sum())
 
 
 def tail_epsilon(target: float, mu: float) -> float:
-    """Smallest epsilon whose tail probability is at most ``target``, from above."""
+    """Smallest epsilon >= 0 that the loss's magnitude exceeds at most with probability ``target``.
+
+    It is rounded up.
+
+    Parameters
+    ----------
+    target
+        Probability that is allowed.
+    mu
+        Distance of the means in standard deviations; infinite makes epsilon infinite.
+
+    Returns
+    -------
+    float
+        Epsilon.
+    """
     if math.isinf(mu):
         return math.inf
     if tail_delta(0.0, mu) <= target:
@@ -67,7 +126,18 @@ def tail_epsilon(target: float, mu: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """Values that move by at most ``sensitivity`` times the gain, under Gaussian noise."""
+    """Privacy event of values that move by at most ``sensitivity`` times the gain, under Gaussian
+    noise.
+
+    Attributes
+    ----------
+    sensitivity
+        Largest move of a value before the gain.
+    noise_power
+        Variance N_0 of the noise in an entry.
+    transmissions
+        Gains, each with the number of entries that were sent with it.
+    """
 
     sensitivity: float
     noise_power: float
@@ -75,29 +145,64 @@ class GaussianEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Unbounded: without noise there is no privacy."""
+        """Infinity: without noise there is no privacy."""
         return math.inf
 
     @property
     def mu(self) -> float:
-        r""":math:`\mu^2 = \sum (\Delta A)^2/N_0`; squares add over rounds."""
+        r"""Distance of the means, :math:`\mu^2 = \sum (\Delta A)^2/N_0`; squares add over entries
+        and rounds."""
         return mu_of(self.sensitivity, self.noise_power, self.transmissions)
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Every criterion is proven: ``paper`` is ``tail`` here."""
+        """Accept every criterion; ``paper`` is the same as ``tail`` for this event.
+
+        Parameters
+        ----------
+        criterion, num_devices
+            Not used.
+        """
 
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """In closed form."""
+        """Delta of an epsilon, in closed form.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon, not negative.
+        criterion, num_devices
+            ``tight``, or a criterion about tails; the number of devices is not used.
+        """
         return (delta if criterion == "tight" else tail_delta)(epsilon, self.mu)
 
     def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """In closed form, so never coarse."""
+        """Epsilon of a delta, in closed form, and False because no grid can be coarse.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger.
+        """
         return epsilon(delta, self.mu), False
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """In closed form."""
+        """Epsilon by the criteria about tails, in closed form.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger in magnitude.
+        criterion, num_devices
+            Not used: both criteria about tails are the same for this event.
+        """
         return tail_epsilon(delta, self.mu)
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Everything is revealed."""
+        """1, because everything is revealed without noise.
+
+        Parameters
+        ----------
+        epsilon, criterion, num_devices
+            Not used.
+        """
         return 1.0

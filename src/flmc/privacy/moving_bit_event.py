@@ -1,4 +1,4 @@
-"""Bits of a gradient entry that one example moves, from an unknown place.
+"""Privacy event of bits of a gradient entry that one example moves, from an unknown place.
 
 The worst place differs with epsilon, so the profile of one entry is the supremum over places
 (:mod:`flmc.privacy.worst_centre`)."""
@@ -22,8 +22,22 @@ from flmc.privacy.worst_centre import ProbabilityCurve, worst_profile
 
 @dataclass(frozen=True)
 class MovingBitEvent(Event):
-    """Bits of a gradient entry that moves by at most ``shift``, from an unknown place: one example
-    is replaced."""
+    """Privacy event of bits of a gradient entry that moves by at most ``shift`` when one example is
+    replaced.
+
+    Attributes
+    ----------
+    link
+        Probability of +1 given the clipped gradient.
+    clip
+        Bound of the gradient entry, which lies anywhere in [-clip, clip].
+    shift
+        Largest move of the gradient entry, twice the example clip.
+    noise_power
+        Variance N_0 of the noise in an entry.
+    transmissions
+        Gains, each with the number of entries that were sent with it.
+    """
 
     link: ProbabilityCurve
     clip: float
@@ -33,9 +47,10 @@ class MovingBitEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Bound at any signal-to-noise ratio, over a fine grid of places and rounded up. For an odd
-        link bits of +1 say it all: those of -1 are the same at the opposite place, where
-        probabilities near 1 are not rounded."""
+        """Upper bound of the privacy loss at any signal-to-noise ratio, over a fine grid of
+        places."""
+        # The probability is taken a step further than the shift, so that the loss between two
+        # places of the grid is covered too.
         step = self.shift / 64
         x = np.linspace(-self.clip, self.clip - self.shift, 4096)
         step = max(step, x[1] - x[0])
@@ -43,6 +58,8 @@ class MovingBitEvent(Event):
         low = self.link.probability(x)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.log(high) - np.log(low)
+            # For an odd link bits of +1 say it all: those of -1 are the same at the opposite place,
+            # where probabilities near 1 are not rounded.
             if np.max(np.abs(low + self.link.probability(-x) - 1.0)) > SYMMETRY_TOLERANCE:
                 ratios = np.maximum(ratios, np.log1p(-low) - np.log1p(-high))
         return (
@@ -51,35 +68,72 @@ class MovingBitEvent(Event):
 
     @property
     def mu(self) -> float:
-        """As a Gaussian mechanism, were the bits' means sent: the size of a search's first step."""
+        """Distance of the means if the bits' expectations were sent: the size of a search's first
+        step."""
         x = np.linspace(-self.clip, self.clip - self.shift, 1001)
         moved = float(np.max(self.link.probability(x + self.shift) - self.link.probability(x)))
         return mu_of(2.0 * moved, self.noise_power, self.transmissions)
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Only ``tight`` is proven."""
+        """Refuse every criterion but ``tight``, which alone is proven.
+
+        Parameters
+        ----------
+        criterion, num_devices
+            One of ``CRITERIA``; the number of devices is not used.
+        """
         refuse_tails("neighbouring 'example'", criterion, "the worst case is not one pair")
 
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """By composition."""
+        """Upper bound of delta, from the composed loss of all entries.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon below the largest loss.
+        criterion, num_devices
+            Not used: only ``tight`` is accepted.
+        """
         return self.composed_loss().delta(epsilon)
 
     def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """By composition, never above the largest loss."""
+        """Upper bound of epsilon, never above the largest loss, and whether the grid was coarsened.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger.
+        """
         composed = self.composed_loss()
         return min(composed.epsilon(delta), self.largest_loss), composed.coarsened
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """At a gain so large that the noise changes no bit."""
+        """Upper bound of delta at a gain so large that the noise changes no bit.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon below the largest loss.
+        criterion, num_devices
+            Passed on; only ``tight`` is accepted.
+        """
         loud = 1e6 * math.sqrt(self.noise_power) / self.softest
         return self.scaled(loud).delta(epsilon, criterion, num_devices)
 
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Every trial is costly: begin near the answer, at what a pair in the middle would allow,
-        and stop early."""
+        """Factor of all gains within the budget, by few trials, because every trial is costly.
+
+        Parameters
+        ----------
+        epsilon, delta
+            The budget.
+        criterion, num_devices
+            Only ``tight`` is accepted; the number of devices is not used.
+        """
         spent = self.spender(epsilon, criterion, num_devices)
+        # The pair in the middle is quick to account and allows about as much: begin near its gain.
         x = np.array([self.shift / 2, -self.shift / 2])
         high, low = (float(value) for value in self.link.probability(x))
         near = BitEvent(high, low, self.noise_power, self.transmissions)
@@ -91,14 +145,15 @@ class MovingBitEvent(Event):
         return largest_gain(spent, delta, guess * 0.98, bracket=0.02, tolerance=1e-4)
 
     def composed_loss(self) -> ComposedLoss:
-        """Distribution of the loss of all entries: the profile of one is that of the worst place,
-        for every epsilon."""
+        """Distribution of the loss of all entries; the profile of one entry is that of the worst
+        place, for every epsilon."""
         (high, low), step, coarsened = self._grid()
         scale = math.sqrt(self.noise_power)
         sent = [(gain / scale, count) for gain, count in self.transmissions if count and gain > 0]
         bound = self.largest_loss / self.num_transmissions
 
         def part(amplitude: float, step: float) -> LossGrid:
+            # A little further than at the places that were tried, which are a grid.
             reach = min(bound, _loss_within_reach(high, low, amplitude)) * 1.05 + step
 
             def profile(epsilon: Array) -> Array:
@@ -111,8 +166,10 @@ class MovingBitEvent(Event):
         )
 
     def _grid(self) -> tuple[tuple[Array, Array], float, bool]:
-        """Probabilities at some places, with and without the example; and the step of the grid, and
-        whether it is coarse, by the place where they differ most."""
+        """Probabilities at some places with and without the example, the step of the loss grid, and
+        whether it is coarse.
+
+        The step is chosen by the place where the two probabilities differ most."""
         x = np.linspace(-self.clip, self.clip - self.shift, 201)
         high, low = (
             self.link.probability(np.minimum(x + self.shift, self.clip)),
@@ -122,10 +179,11 @@ class MovingBitEvent(Event):
         at_worst = BitEvent(
             float(high[widest]), float(low[widest]), self.noise_power, self.transmissions
         )
+        # Every point of the grid costs a supremum over places: fewer points than for a known pair.
         return (high, low), *choose_step(at_worst.pairs, per_spread=12, typical=True)
 
 
 def _loss_within_reach(high: Array, low: Array, amplitude: float) -> float:
-    """Largest loss within reach of the noise, over some places and both orders."""
+    """Largest magnitude of the loss within reach of the noise, over some places."""
     pairs = [BitPair(float(p), float(q), amplitude) for p, q in zip(high, low, strict=True)]
     return max(max(abs(end) for end in pair.loss_range) for pair in pairs)

@@ -1,4 +1,4 @@
-"""Root finding that ends on the safe side."""
+"""Root finding that ends on the safe side of the root."""
 
 from __future__ import annotations
 
@@ -7,24 +7,43 @@ from collections.abc import Callable
 from functools import cache
 
 _MOST_STEPS = 200
+"""Steps after which a search ends with what it has, which is safe."""
 _BRACKET = 0.4
-"""Steps of the search for a bracket, in logarithms: small, because far above the answer delta is
+"""Step of the search for a bracket, in logarithms: small, because far above the answer delta is
 costly to compute."""
 
 
 _LOWEST, _HIGHEST = 25.0, 60.0
-"""How far below and above the first guess a gain is looked for, in logarithms."""
+"""Distances below and above the first guess within which a gain is looked for, in logarithms."""
 
 
 def largest_argument(
     excess: Callable[[float], float], low: float, high: float, tolerance: float = 1e-12
 ) -> float:
-    """Largest x in [low, high] with excess(x) <= 0 for an increasing function, from below:
-    excess(result) <= 0 always.
+    """Largest x in [low, high] at which an increasing function is not positive, rounded down.
 
-    ``excess(low) <= 0`` is required. Chandrupatla's rule: inverse quadratic interpolation where the
-    last three points promise that it works, else the middle; never closer to an end than half the
-    tolerance, so that the last step lands on the other side and closes the bracket."""
+    It follows Chandrupatla's rule: inverse quadratic interpolation where the last three points
+    promise that it works, else the middle.
+
+    Parameters
+    ----------
+    excess
+        The increasing function, with excess(low) <= 0.
+    low, high
+        Ends of the interval.
+    tolerance
+        Relative width at which the search ends.
+
+    Returns
+    -------
+    float
+        An x with excess(x) <= 0, always; ``high`` if that satisfies it.
+
+    Raises
+    ------
+    ValueError
+        If excess(low) is positive.
+    """
     f_low, f_high = excess(low), excess(high)
     if f_high <= 0:
         return high
@@ -43,14 +62,18 @@ def largest_argument(
         width, wanted = abs(end - new), tolerance * max(abs(new), abs(end))
         if width <= wanted:
             break
+        # Never closer to an end than half the tolerance, so that the last step lands on the other
+        # side of the root and closes the bracket.
         nearest = 0.5 * wanted / width
         x = new + min(max(share, nearest), 1 - nearest) * (end - new)
+        # The new point replaces the end of the bracket that lies on its side of the root.
         value = excess(x)
         old, f_old = new, f_new
         if (value <= 0) != (f_new <= 0):
             old, f_old, end, f_end = end, f_end, new, f_new
         new, f_new = x, value
         share = _interpolated((new, f_new), (end, f_end), (old, f_old))
+    # The two ends of the bracket; the function increases, so the lower one satisfies the bound.
     return min(new, end)
 
 
@@ -76,14 +99,29 @@ def largest_gain(
     bracket: float = _BRACKET,
     tolerance: float = 1e-9,
 ) -> float:
-    """Largest gain whose delta is at most ``target``, from below; infinite if every gain is
-    allowed, 0 if none is found.
+    """Largest gain whose delta is at most ``target``, rounded down.
 
-    ``delta_of`` increases with the gain; ``scale`` is a gain of about the right size; ``bracket``
-    and ``tolerance`` are in logarithms. The search is on logarithms, where delta is nearly a
-    straight line."""
+    The search is on logarithms, where delta is nearly a straight line.
+
+    Parameters
+    ----------
+    delta_of
+        Delta as a function of the gain, increasing; it is asked for an infinite gain too.
+    target
+        Delta that is allowed.
+    scale
+        A gain of about the right size, to begin with.
+    bracket, tolerance
+        First step of the search, and the relative width at which it ends, in logarithms.
+
+    Returns
+    -------
+    float
+        The gain; infinite if every gain is allowed, 0 if none is found.
+    """
     if delta_of(math.inf) <= target:
         return math.inf
+    # A delta of 0 has no logarithm.
     floor = 1e-320
     spent = cache(delta_of)  # ends of a bracket are asked for again
 
@@ -102,8 +140,9 @@ def largest_gain(
 def _bracketed(
     excess: Callable[[float], float], start: float, step: float
 ) -> tuple[float, float] | None:
-    """Ends on both sides of the root, or the highest two; None where there is nothing below it. The
-    steps grow to where a straight line would vanish, but not more than fourfold."""
+    """Ends on both sides of the root, or the highest two; None where there is nothing below it.
+
+    The steps grow to where a straight line would vanish, but not more than fourfold."""
     x, value = start, excess(start)
     down = not value <= 0  # what is not a number is no less than the bound
     width = step
@@ -112,6 +151,7 @@ def _bracketed(
         value_there = excess(further)
         if (not value_there <= 0) != down:
             return (further, x) if down else (x, further)
+        # A secant step, and 2 % further, so as to land beyond the root.
         slope = (value_there - value) / (further - x)
         width = min(max(step, abs(value_there) / slope * 1.02), 4 * step) if slope > 0 else step
         x, value = further, value_there

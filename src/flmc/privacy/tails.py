@@ -33,10 +33,9 @@ _FASTEST = 5e3
 """Most radians per noise deviation that the quadrature of the moment generating function
 follows."""
 _FLOOR = 1e-15
-"""Probabilities below this are not resolved; it is added."""
+"""Smallest probability that is resolved; it is added."""
 _DISTINCT = 2.0
-"""Amplitude over noise at which bits are received nearly without error, so that losses are nearly
-discrete."""
+"""Amplitude over noise from which losses are nearly discrete: bits are received without error."""
 _LOUDEST = 40.0
 _STEEPEST = 3e3
 _CHUNK = 32
@@ -46,8 +45,8 @@ _GRID_POINTS = (1 << 16) - 64
 
 @dataclass(frozen=True)
 class LossLaw:
-    """The loss of a pair when the received value is normal about ``centres`` with ``weights``
-    (noise variance 1)."""
+    """Law of a pair's loss when the received value is normal with variance 1 about one of
+    ``centres``, which have ``weights``."""
 
     pair: BitPair
     centres: tuple[float, ...]
@@ -55,13 +54,13 @@ class LossLaw:
 
     @classmethod
     def under_first(cls, pair: BitPair) -> LossLaw:
-        """As it is: the value comes from P."""
+        """Law of the loss when the received value comes from P, the first data set."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude, -pair.amplitude), (pair.high, 1.0 - pair.high))
 
     @classmethod
     def of_paper(cls, pair: BitPair, num_devices: int) -> LossLaw:
-        """The paper's bound: the value is noise plus A (K - 1)."""
+        """Law of the paper's bound of the loss: the received value is noise plus A (K - 1)."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
 
@@ -73,15 +72,15 @@ class LossLaw:
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
 
     def node_width(self, fastest: float) -> float:
-        """A step that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the loss's
-        singularities, which lie at a distance of pi/(2 A) from the real line; a power of the root
-        of two, so that it changes rarely."""
+        """Width of nodes that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the
+        loss's singularities, at a distance of pi/(2 A) from the real line."""
         wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
+        # A power of the root of two, so that the width changes rarely.
         return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
 
     def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
-        """ln E[exp(s loss)] and its slope; by few nodes, which large s may ask too much of, or
-        ``exactly``."""
+        """Values of ln E[exp(s loss)] and its slope, by few nodes (which may not do for large s),
+        or ``exactly``."""
         loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
         exponent = s * loss
         peak = float(exponent.max())
@@ -96,7 +95,7 @@ class LossLaw:
         return self.nodes(self.node_width(0.0))
 
     def log_magnitude(self, c: float, t: float) -> float:
-        """ln |E[exp((c + i t) loss)]|."""
+        """Logarithm of the magnitude of E[exp((c + i t) loss)]."""
         loss, weights = self.nodes(self.node_width(t))
         peak = float((c * loss).max())
         value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
@@ -115,11 +114,11 @@ class LossLaw:
 
     @property
     def largest(self) -> float:
-        """Largest loss within reach."""
+        """Largest loss within reach of the noise."""
         return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
 
     def grid(self, step: float) -> LossGrid:
-        """Losses rounded up to multiples of ``step``."""
+        """Grid of the law with losses rounded up to multiples of ``step``."""
         low, high = self.pair.loss(np.array([min(self.centres) - REACH, max(self.centres) + REACH]))
         first, last = math.floor(low / step), math.ceil(high / step)
         edges = self.pair.threshold(step * np.arange(first, last + 1))
@@ -129,20 +128,33 @@ class LossLaw:
 
 
 def _audible(pair: BitPair) -> BitPair:
-    """Louder than this nothing changes: within reach of the noise a bit is received without error,
-    and its loss is the largest there is, but for exp(-2 * 40 * 30). But the quadrature would have
-    to follow every step."""
+    """The pair with an amplitude of at most 40, beyond which the quadrature would have to follow
+    every step.
+
+    Nothing changes: bits are received without error, and the loss is the largest but for exp(-2 *
+    40 * 30)."""
     return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
 
 
 Sum = Sequence[tuple[LossLaw, int]]
+"""Laws of independent losses, each with the number of times that it is added."""
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
-    r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``, Pr(|X| > epsilon) for
-    the loss under P of symmetric pairs. There X under Q has the law of -X under P, so that
-    :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`. With ``quick`` a looser bound, which takes
-    little time and is never below the other."""
+    r"""Upper bound of Pr(X > epsilon) for a sum X of losses, but for a relative 1e-9.
+
+    Parameters
+    ----------
+    parts
+        Laws of independent losses, each with the number of times that it is added.
+    epsilon
+        Value that the sum exceeds.
+    both
+        Whether to bound Pr(|X| > epsilon) instead, for the loss under P of symmetric pairs. There X
+        under Q has the law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`.
+    quick
+        Whether to return a looser bound, which takes little time and is never below the other.
+    """
     highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
@@ -163,8 +175,8 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
 
 
 def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
-    r""":math:`e^{K(s) - s\epsilon}` for one s > 0; for both sides :math:`1 + e^{-\epsilon}` times
-    that. What is beyond the noise's reach is not in K, and is added."""
+    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` for one s > 0, times :math:`1 + e^{-\epsilon}`
+    for both sides; what is beyond the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
     s = min(
@@ -178,7 +190,7 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
 def _by_contour(
     parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float
 ) -> float | None:
-    """The integral; None where it does not converge."""
+    """Value of the contour integral; None where it does not converge."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
     # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both`
     # stays right of them.
@@ -223,8 +235,8 @@ def _by_contour(
 
 
 class _Line:
-    """The moment generating function of a law at c, c + i dt, c + 2 i dt, ...: a chunk at a time as
-    one matrix product."""
+    """Moment generating function of a law at c, c + i dt, c + 2 i dt, ..., a chunk of points at a
+    time."""
 
     def __init__(self, law: LossLaw, c: float, spacing: float) -> None:
         self._law, self._c, self._spacing = law, c, spacing
@@ -256,8 +268,8 @@ def _powers(base: ComplexArray, count: int) -> ComplexArray:
 
 
 def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
-    """About where K(s) - s epsilon is least: the integrand is largest at the real line and falls
-    off fast."""
+    """About where K(s) - s epsilon is least: there the integrand falls off fast away from the real
+    line."""
 
     def slope(s: float) -> float:
         return sum(count * law.cumulant(s)[1] for law, count in parts) - epsilon
@@ -275,7 +287,7 @@ def _bracketed(slope: Callable[[float], float], spread: float) -> float:
 
 
 def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
-    """Upper bound: every loss rounded up."""
+    """Upper bound of the exceedance, with every loss rounded up to a grid."""
     lowest = [float(law.pair.loss(np.array([min(law.centres) - REACH]))[0]) for law, _ in parts]
     width = sum(
         count * (law.largest - low) for (law, count), low in zip(parts, lowest, strict=True)

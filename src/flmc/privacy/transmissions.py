@@ -1,4 +1,5 @@
-"""How often which gain was used: all that the cost of a device's transmissions depends on."""
+"""Transmissions: how often which gain was used, which is all that a device's privacy cost depends
+on."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ Transmissions = tuple[tuple[float, int], ...]
 """Pairs of a gain and the number of entries that were sent with it."""
 
 MOST_GAINS = 32
-"""Distinct gains that are accounted one by one; more are rounded up to this many."""
+"""Largest number of distinct gains that are accounted one by one; more are rounded up to this
+many."""
 
 
 def count_gains(gains: Array) -> Transmissions:
@@ -35,7 +37,10 @@ def count_gains(gains: Array) -> Transmissions:
     values, counts = np.unique(flat, return_counts=True)
     if len(values) > MOST_GAINS:
         edges = np.geomspace(values[0], values[-1], MOST_GAINS)
+        # The last edge may be rounded below the largest gain, which must not be rounded down.
         edges[-1] = values[-1]
+        # The first edge that is not below the gain; a gain that exceeds an edge by rounding alone
+        # keeps it.
         level = np.searchsorted(edges, values * (1 - 1e-12))
         counts = np.bincount(level, weights=counts, minlength=MOST_GAINS).astype(np.int64)
         values, counts = np.maximum(edges[counts > 0], 0.0), counts[counts > 0]

@@ -1,4 +1,4 @@
-r"""The shared radio channel: channel inversion, superposition, noise, and the server's
+"""The shared radio channel: channel inversion, superposition, noise, and the server's
 normalisation.
 
 Conventions: one real symbol per entry; :math:`N_0` is the noise power per real entry; the received
@@ -13,26 +13,66 @@ from flmc.base.arrays import Array
 
 
 def power_from_snr(snr_db: float, noise_power: float) -> float:
-    r"""Power limit :math:`P_0 = N_0 10^{\text{SNR}/10}` per symbol: the only place where decibels
-    appear."""
+    r"""Power limit :math:`P_0 = N_0 10^{\text{SNR}/10}` per symbol; the only place where decibels
+    appear.
+
+    Parameters
+    ----------
+    snr_db
+        Transmit power limit over noise power, in dB.
+    noise_power
+        :math:`N_0`, the variance of the noise in a real entry.
+
+    Returns
+    -------
+    float
+        :math:`P_0`, in the unit of ``noise_power``.
+    """
     return float(noise_power * 10.0 ** (snr_db / 10.0))
 
 
 def invert_channel(gain: Array, fading: Array, active: Array | None = None) -> Array:
-    r"""Transmit amplitudes :math:`P_{k,i} = A_i/h_{k,i}` (..., device, dim); 0 for a silent device.
+    """Transmit amplitudes :math:`P_{k,i} = A_i/h_{k,i}`, so that every device arrives with the
+    gain.
 
-    ``gain`` is (..., dim), ``fading`` (..., device, dim), ``active`` (..., device) with 1 or 0.
+    Parameters
+    ----------
+    gain
+        Gain :math:`A_i` at the receiver, (..., dim).
+    fading
+        Path gains :math:`h_{k,i}`, (..., device, dim).
+    active
+        Who transmits, (..., device) with 1 or 0; None: all devices.
+
+    Returns
+    -------
+    Array
+        Amplitudes, (..., device, dim); 0 for a silent device.
     """
     amplitude = gain[..., None, :] / fading
     return amplitude if active is None else amplitude * active[..., None]
 
 
 def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) -> Array:
-    r""":math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: the symbols (..., device, dim) of all
-    devices add up.
+    r"""Received entries :math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: all devices' symbols
+    add up.
 
-    ``received_amplitude`` is :math:`h_{k,i} P_{k,i}`, which is small and shared by many chains.
+    Parameters
+    ----------
+    symbols
+        Symbols :math:`s_{k,i}`, (..., device, dim).
+    received_amplitude
+        :math:`h_{k,i} P_{k,i}`, (..., device, dim). It is passed as a product because it may have
+        fewer leading entries than the symbols: many chains share it.
+    noise
+        :math:`z_i`, (..., dim).
+
+    Returns
+    -------
+    Array
+        Received entries, (..., dim).
     """
+    # One pass without an array of the products, which would be as large as the symbols.
     received: Array = np.einsum("...km,...km->...m", symbols, received_amplitude)
     received += noise
     return received
@@ -41,5 +81,23 @@ def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) 
 def estimate_gradient(
     received: Array, gain: Array, num_devices: int, num_active: Array | float
 ) -> Array:
-    r"""The server's estimate :math:`\frac{K}{K_a} y_i / A_i` of the sum of all devices' symbols."""
+    r"""Server's estimate :math:`\frac{K}{K_a} y_i / A_i` of the sum of all devices' symbols.
+
+    Parameters
+    ----------
+    received
+        Received entries :math:`y_i`, (..., dim).
+    gain
+        Gain :math:`A_i`, (..., dim).
+    num_devices
+        Number K of devices.
+    num_active
+        Number :math:`K_a` of devices that transmitted; a number, or an array that broadcasts with
+        ``gain``.
+
+    Returns
+    -------
+    Array
+        The estimate, (..., dim).
+    """
     return received * (num_devices / (num_active * gain))

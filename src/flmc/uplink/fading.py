@@ -17,13 +17,23 @@ from flmc.base.errors import InvalidSetting
 
 
 class Fading(ABC):
-    """A law of the channel gains. Your own is a class with one method, ``draw``."""
+    """Law of the path gains. Your own is a class with one method, ``draw``.
+
+    Examples
+    --------
+    >>> class Shadowing(flmc.Fading):
+    ...     def draw(self, rng, rounds, num_devices, dim):
+    ...         return 0.04 * 10 ** (0.2 * rng.standard_normal((len(rounds), num_devices, 1)))
+    >>> flmc.Digital(fading=Shadowing()).fading.constant
+    False
+    """
 
     constant: bool = False
-    """Whether every draw gives the same values."""
+    """Whether every draw gives the same values: then the power limit is the same in every round."""
 
     def __init_subclass__(cls) -> None:
-        """Refuse the signature of earlier versions, which did not know which rounds are drawn."""
+        """Refuse a ``draw`` with the signature of earlier versions, which were not told which
+        rounds are drawn."""
         drawn = vars(cls).get("draw")
         if drawn is not None and "num_rounds" in inspect.signature(drawn).parameters:
             raise InvalidSetting(
@@ -49,13 +59,33 @@ class Fading(ABC):
         Returns
         -------
         Array
-            Positive numbers that broadcast to (round, device, entry).
+            Positive numbers that broadcast to (round, device, dim).
         """
 
     def draw_checked(
         self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int
     ) -> Array:
-        """A draw with its full shape, refused if a gain is not a positive number."""
+        """Path gains of some rounds in their full shape, refused unless all are positive numbers.
+
+        Parameters
+        ----------
+        rng
+            Source of randomness, passed to :meth:`draw`.
+        rounds
+            The rounds that are drawn, counted from 0.
+        num_devices, dim
+            Number of devices and of entries.
+
+        Returns
+        -------
+        Array
+            Path gains, (round, device, dim); a read-only view where the draw has fewer entries.
+
+        Raises
+        ------
+        InvalidSetting
+            If the draw has another shape, or a path gain is not finite and positive.
+        """
         gains = np.asarray(self.draw(rng, rounds, num_devices, dim), dtype=np.float64)
         shape = (len(rounds), num_devices, dim)
         try:
@@ -75,7 +105,13 @@ class Fading(ABC):
 
 @dataclass(frozen=True)
 class ConstantFading(Fading):
-    """The same gain for every round, device and entry."""
+    """The same path gain for every round, device and entry.
+
+    Attributes
+    ----------
+    gain
+        The path gain h, positive.
+    """
 
     gain: float = 0.04
     constant = True
@@ -84,13 +120,43 @@ class ConstantFading(Fading):
         checks.positive("fading", self.gain, extreme=1e30)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """One number."""
+        """The constant path gain, as an array of shape (1, 1, 1).
+
+        Parameters
+        ----------
+        rng
+            Not used: nothing is random.
+        rounds, num_devices, dim
+            Not used: one number stands for all rounds, devices and entries.
+
+        Returns
+        -------
+        Array
+            The path gain, (1, 1, 1).
+        """
         return np.full((1, 1, 1), self.gain)
 
 
 @dataclass(frozen=True)
 class FixedFading(Fading):
-    """A given array of gains (device, dim) or (device, 1), the same in every round."""
+    """Given path gains of each device, the same in every round.
+
+    Attributes
+    ----------
+    gains
+        Positive path gains, (device, dim), or (device, 1) for all entries alike.
+
+    Raises
+    ------
+    InvalidSetting
+        If the array has not two axes, or a number is not finite and positive.
+
+    Examples
+    --------
+    >>> near_and_far = flmc.FixedFading(np.array([[0.08], [0.02]]))
+    >>> near_and_far.draw_checked(np.random.default_rng(0), range(3), 2, 5).shape
+    (3, 2, 5)
+    """
 
     gains: Array
     constant = True
@@ -105,14 +171,35 @@ class FixedFading(Fading):
         object.__setattr__(self, "gains", gains)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """The given array."""
+        """The given path gains, with a leading axis of length 1 for the round.
+
+        Parameters
+        ----------
+        rng
+            Not used: nothing is random.
+        rounds, num_devices, dim
+            Not used: the array is the same in all rounds.
+
+        Returns
+        -------
+        Array
+            Path gains, (1, device, dim) or (1, device, 1).
+        """
         return self.gains[None]
 
 
 @dataclass(frozen=True)
 class RayleighFading(Fading):
-    r"""Magnitude of :math:`\text{scale} \cdot CN(0, 1)`, independent over rounds and devices, the
-    same for all entries of a round (a block): :math:`E[h^2] = \text{scale}^2`."""
+    r"""Rayleigh fading: the magnitude of :math:`\text{scale} \cdot CN(0, 1)`.
+
+    Path gains are independent over rounds and devices, and the same for all entries of a round:
+    :math:`E[h^2] = \text{scale}^2`.
+
+    Attributes
+    ----------
+    scale
+        Root mean square of the path gain, positive.
+    """
 
     scale: float = 0.04
 
@@ -120,5 +207,22 @@ class RayleighFading(Fading):
         checks.positive("fading scale", self.scale, extreme=1e30)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """The root of an exponential variable."""
+        r"""Path gains of some rounds, :math:`\text{scale}\sqrt{x}` with x exponential of mean 1.
+
+        Parameters
+        ----------
+        rng
+            Source of the random numbers.
+        rounds
+            The rounds that are drawn; only their number matters.
+        num_devices
+            Number of devices.
+        dim
+            Not used: all entries of a round share a path gain.
+
+        Returns
+        -------
+        Array
+            Path gains, (round, device, 1).
+        """
         return self.scale * np.sqrt(rng.standard_exponential((len(rounds), num_devices, 1)))

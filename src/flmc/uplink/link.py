@@ -17,32 +17,47 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 _CHECK_POINTS = 2001
+"""Gradients in [-clip, clip] at which a link is tried; an odd number, so that 0 is among them."""
 
 
 class Link(ABC):
-    """Probability of a +1 bit. Your own link is a class with one method, ``probability``."""
+    """Probability of a +1 bit, given a clipped gradient entry. Your own is a class with one method,
+    ``probability``.
+
+    Examples
+    --------
+    >>> class Cubic(flmc.Link):
+    ...     def probability(self, g):
+    ...         x = np.clip(g / 30, -1, 1)
+    ...         return 0.5 + 0.4 * (3 * x - x**3) / 2
+    >>> round(Cubic().slope(clip=30.0), 4)  # kappa = 2 * 0.4 * 1.5 / 30
+    0.04
+    """
 
     proven: ClassVar[bool] = False
-    """Whether the link is known to be monotone everywhere, not only on the grid of the check."""
+    """Whether the link is known to be monotone everywhere, not only at the points that
+    :meth:`check` tries."""
     jumps: ClassVar[bool] = False
     """Whether the probability jumps at 0: then any move of a gradient across 0 can turn a bit from
     certainly -1 to certainly +1."""
 
     def __init_subclass__(cls) -> None:
-        """A subclass with a probability of its own does not inherit what is known of its
-        parent's."""
+        """Reset ``proven`` and ``jumps`` for a subclass with its own ``probability``: the parent's
+        proof is not about it."""
         if "probability" in vars(cls):
             cls.proven, cls.jumps = vars(cls).get("proven", False), vars(cls).get("jumps", False)
 
     @property
     def name(self) -> str:
-        """How the link is called in messages."""
+        """Name of the link in messages."""
         return type(self).__name__
 
     @property
     def within_extremes(self) -> bool:
-        """Whether devices use no probability beyond those at the clip, because nobody has changed
-        how they are held."""
+        """Whether devices use no probability beyond those at the clip.
+
+        It is so as long as no subclass overrides how probabilities are held between the two
+        extremes."""
         kind = type(self)
         return (
             kind.bounded_probability is Link.bounded_probability
@@ -52,12 +67,39 @@ class Link(ABC):
 
     @abstractmethod
     def probability(self, g: Array) -> Array:
-        """Probability that an entry g becomes +1: values in [0, 1] that never decrease with g."""
+        r"""Probability :math:`\Phi(g)` that a gradient entry becomes a +1 bit.
+
+        Parameters
+        ----------
+        g
+            Clipped gradient entries, in any shape.
+
+        Returns
+        -------
+        Array
+            Values in [0, 1] that never decrease with g, in the shape of ``g``.
+        """
 
     def bounded_probability(self, g: Array, clip: float) -> Array:
-        """What devices use: for a link that is not proven to be monotone, held between Phi(-clip)
-        and Phi(clip), and 1/2 where it is not a number. So the worst case is at the clip whatever
-        the link does between the points of the check."""
+        r"""Probability of a +1 bit that devices use, held between :math:`\Phi(-\ell)` and
+        :math:`\Phi(\ell)`.
+
+        A link that is proven to be monotone is used as it is. Another one is held between its
+        values at the clip, and is 1/2 where it is not a number: so the worst case for privacy is at
+        the clip, whatever the link does between the points that :meth:`check` tries.
+
+        Parameters
+        ----------
+        g
+            Clipped gradient entries, in any shape.
+        clip
+            The clip :math:`\ell`.
+
+        Returns
+        -------
+        Array
+            Probabilities, in the shape of ``g``.
+        """
         values = self.probability(g)
         if self.proven:
             return values
@@ -65,16 +107,46 @@ class Link(ABC):
         return np.clip(np.nan_to_num(values, nan=0.5), low, high)
 
     def mean(self, g: Array, clip: float) -> Array:
-        """Expected bit, 2 Phi(g) - 1."""
+        r"""Expected bit :math:`\psi(g) = 2\Phi(g) - 1`.
+
+        Parameters
+        ----------
+        g
+            Clipped gradient entries, in any shape.
+        clip
+            The clip :math:`\ell`.
+
+        Returns
+        -------
+        Array
+            Values in [-1, 1], in the shape of ``g``.
+        """
         return 2.0 * self.bounded_probability(g, clip) - 1.0
 
     def slope(self, clip: float) -> float:
-        r"""Small-signal gain :math:`\kappa = 2\Phi'(0)`, from a central difference of width 2e-5 of
-        the clip.
+        r"""Factor :math:`\kappa = 2\Phi'(0)` by which the mean bit scales a small gradient.
 
-        Refused where it is not finite and positive: such a quantiser does not scale the gradient,
-        so there is no temperature to speak of."""
+        It is a difference quotient, :math:`(\Phi(w) - \Phi(-w))/w` at :math:`w = 10^{-5}\ell`.
+
+        Parameters
+        ----------
+        clip
+            The clip :math:`\ell`.
+
+        Returns
+        -------
+        float
+            The slope, positive.
+
+        Raises
+        ------
+        InvalidSetting
+            If the slope is not finite and positive: such a quantiser does not scale the gradient,
+            so there is no temperature to speak of.
+        """
         width = 1e-5 * clip
+        # The quotient of a smooth link hardly changes when its width shrinks tenfold; that of a
+        # jump grows tenfold, that of a root threefold.
         wide, narrow = (self._difference(w) / w for w in (width, width / 10))
         if narrow > 1.1 * wide:  # the difference quotient grows: a jump, or a slope without bound
             raise InvalidSetting(
@@ -95,19 +167,53 @@ class Link(ABC):
         return float(high - low)
 
     def extremes(self, clip: float) -> tuple[float, float]:
-        """Largest and smallest probability of a +1 bit that a device can use, (Phi(clip),
-        Phi(-clip)): the worst-case pair of the accountant."""
+        r"""Largest and smallest probability of a +1 bit that a device can use: the accountant's
+        worst-case pair.
+
+        Parameters
+        ----------
+        clip
+            The clip :math:`\ell`.
+
+        Returns
+        -------
+        tuple of float
+            :math:`\Phi(\ell)` and :math:`\Phi(-\ell)`.
+        """
         high, low = self.probability(np.array([clip, -clip]))
         return float(high), float(low)
 
     def bound_to(self, clip: float) -> Link:
         """This link for gradients clipped at ``clip``; only a link whose shape depends on the clip
-        differs."""
+        differs.
+
+        Parameters
+        ----------
+        clip
+            The uplink's clip.
+
+        Returns
+        -------
+        Link
+            The link itself, unless a subclass overrides this.
+        """
         return self
 
     def check(self, clip: float) -> None:
-        """Refuse a function that is not a probability or that decreases somewhere on [-clip,
-        clip]."""
+        r"""Refuse a link that is no probability, or that decreases somewhere on [-clip, clip].
+
+        Parameters
+        ----------
+        clip
+            The clip :math:`\ell`; the link is tried at 2001 points between :math:`-\ell` and
+            :math:`\ell`.
+
+        Raises
+        ------
+        InvalidSetting
+            If the link fails, returns another shape or values outside [0, 1], decreases, or does
+            not rise from below 1/2 to above it.
+        """
         grid = np.linspace(-clip, clip, _CHECK_POINTS)
         try:
             values = np.asarray(self.probability(grid), dtype=np.float64)
@@ -140,6 +246,19 @@ class Link(ABC):
 
 
 def quantise(probability: Array, uniform: Array) -> Array:
-    r"""Bits: :math:`+1` where ``uniform`` (drawn from [0, 1)) lies below the probability
-    :math:`\Phi(g)`, else :math:`-1`; never 0."""
+    r"""Random bits: :math:`+1` where the uniform number lies below the probability, else
+    :math:`-1`; never 0.
+
+    Parameters
+    ----------
+    probability
+        Probability :math:`\Phi(g)` of a +1 bit, in any shape.
+    uniform
+        Random numbers drawn uniformly from [0, 1), in a shape that broadcasts with ``probability``.
+
+    Returns
+    -------
+    Array
+        Bits, as -1.0 and 1.0.
+    """
     return np.where(uniform < probability, 1.0, -1.0)

@@ -17,7 +17,18 @@ from flmc.uplink.link import Link
 
 @dataclass(frozen=True)
 class Sigmoid(Link):
-    r""":math:`\Phi(g) = 1/(1 + e^{-a g})` with a = ``slope_parameter``; :math:`\kappa = a/2`."""
+    r"""Logistic link, :math:`\Phi(g) = 1/(1 + e^{-a g})`, with slope :math:`\kappa = a/2`.
+
+    Attributes
+    ----------
+    slope_parameter
+        a, positive, in units of one over a gradient.
+
+    Examples
+    --------
+    >>> float(flmc.Sigmoid(0.05).probability(np.array(0.0)))
+    0.5
+    """
 
     proven: ClassVar[bool] = True
 
@@ -27,18 +38,46 @@ class Sigmoid(Link):
         checks.positive("slope_parameter", self.slope_parameter)
 
     def probability(self, g: Array) -> Array:
-        """The logistic function."""
+        """Probability of a +1 bit, :math:`1/(1 + e^{-a g})`.
+
+        Parameters
+        ----------
+        g
+            Gradient entries, in any shape.
+
+        Returns
+        -------
+        Array
+            Probabilities, in the shape of ``g``.
+        """
         return np.asarray(expit(self.slope_parameter * g))
 
     def slope(self, clip: float) -> float:
-        """a/2."""
+        r"""Slope :math:`\kappa = a/2`.
+
+        Parameters
+        ----------
+        clip
+            Not used: the slope does not depend on it.
+
+        Returns
+        -------
+        float
+            The slope.
+        """
         return self.slope_parameter / 2
 
 
 @dataclass(frozen=True)
 class Probit(Link):
-    r""":math:`\Phi(g)` = the standard normal distribution function at :math:`a g`; :math:`\kappa =
-    2a/\sqrt{2\pi}`."""
+    r"""Normal link, :math:`\Phi(g) = \Pr(N(0, 1) \le a g)`, with slope :math:`\kappa =
+    2a/\sqrt{2\pi}`.
+
+    Attributes
+    ----------
+    slope_parameter
+        a, positive, in units of one over a gradient.
+    """
 
     proven: ClassVar[bool] = True
 
@@ -48,19 +87,57 @@ class Probit(Link):
         checks.positive("slope_parameter", self.slope_parameter)
 
     def probability(self, g: Array) -> Array:
-        """The normal distribution function."""
+        """Probability of a +1 bit, the standard normal distribution function at :math:`a g`.
+
+        Parameters
+        ----------
+        g
+            Gradient entries, in any shape.
+
+        Returns
+        -------
+        Array
+            Probabilities, in the shape of ``g``.
+        """
         return np.asarray(ndtr(self.slope_parameter * g))
 
     def slope(self, clip: float) -> float:
-        """2 a / sqrt(2 pi)."""
+        r"""Slope :math:`\kappa = 2a/\sqrt{2\pi}`.
+
+        Parameters
+        ----------
+        clip
+            Not used: the slope does not depend on it.
+
+        Returns
+        -------
+        float
+            The slope.
+        """
         return self.slope_parameter * math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True)
 class Linear(Link):
-    r""":math:`\Phi(g) = (1 + r g/\ell)/2`, 0 < r <= 1: the mean bit is proportional to the clipped
-    gradient, so the quantiser is unbiased up to the scale :math:`\kappa = r/\ell`. The clip
-    :math:`\ell` is the uplink's."""
+    r"""Straight link, :math:`\Phi(g) = (1 + r g/\ell)/2`, with slope :math:`\kappa = r/\ell`.
+
+    The mean bit is proportional to the clipped gradient, so the quantiser is unbiased up to the
+    scale :math:`\kappa`.
+
+    Attributes
+    ----------
+    ratio
+        r, in (0, 1]. With r = 1 the bit is certain at the clip, so that only the channel's noise
+        hides it.
+    clip
+        :math:`\ell`; None until the uplink sets it to its own clip.
+
+    Examples
+    --------
+    >>> uplink = flmc.Digital(link=flmc.Linear(0.9), clip=20.0)
+    >>> uplink.link.clip, uplink.slope
+    (20.0, 0.045)
+    """
 
     proven: ClassVar[bool] = True
 
@@ -72,11 +149,38 @@ class Linear(Link):
             raise InvalidSetting(f"ratio must lie in (0, 1], got {self.ratio!r}")
 
     def bound_to(self, clip: float) -> Linear:
-        """The same ratio at this clip."""
+        """Link of the same ratio for gradients clipped at ``clip``.
+
+        Parameters
+        ----------
+        clip
+            The uplink's clip.
+
+        Returns
+        -------
+        Linear
+            A new link that knows the clip.
+        """
         return replace(self, clip=clip)
 
     def probability(self, g: Array) -> Array:
-        """A straight line through 1/2."""
+        r"""Probability of a +1 bit, the straight line :math:`(1 + r g/\ell)/2`.
+
+        Parameters
+        ----------
+        g
+            Gradient entries in :math:`[-\ell, \ell]`, in any shape.
+
+        Returns
+        -------
+        Array
+            Probabilities, in the shape of ``g``.
+
+        Raises
+        ------
+        InvalidSetting
+            If no uplink has set the clip yet.
+        """
         if self.clip is None:
             raise InvalidSetting(
                 "a Linear link takes its clip from the uplink: use Digital(link=Linear(...),"
@@ -85,17 +189,42 @@ class Linear(Link):
         return 0.5 + (0.5 * self.ratio / self.clip) * g
 
     def slope(self, clip: float) -> float:
-        """r / clip."""
+        r"""Slope :math:`\kappa = r/\ell`.
+
+        Parameters
+        ----------
+        clip
+            The clip :math:`\ell`.
+
+        Returns
+        -------
+        float
+            The slope.
+        """
         return self.ratio / clip
 
 
 @dataclass(frozen=True)
 class Sign(Link):
-    """The sign of the gradient, without randomness; a fair bit at exactly 0. It has no slope."""
+    """Sign of the gradient, without randomness; a fair bit at exactly 0.
+
+    It has no slope, so that the temperature is unknown, and only the channel's noise hides it."""
 
     proven: ClassVar[bool] = True
     jumps: ClassVar[bool] = True
 
     def probability(self, g: Array) -> Array:
-        """0, 1/2 or 1."""
+        """Probability of a +1 bit: 0 for a negative gradient, 1 for a positive one, 1/2 at 0.
+
+        Parameters
+        ----------
+        g
+            Gradient entries, in any shape.
+
+        Returns
+        -------
+        Array
+            Probabilities, in the shape of ``g``.
+        """
+        # np.sign is 0 at 0, which gives the fair bit; a bit itself is never 0.
         return 0.5 + 0.5 * np.sign(g)

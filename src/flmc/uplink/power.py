@@ -9,37 +9,108 @@ from flmc.base.randomness import Purpose, generator
 from flmc.uplink.uplink import Uplink
 
 _PLANNED_ROUNDS = 1024
+"""Rounds of a random channel that a plan averages over."""
 _LOUDEST = 1e9
-"""Standard deviations of the noise: stands for an infinite gain."""
+"""Gain that stands for an infinite one, in standard deviations of the noise."""
 
 
 def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None = None) -> Array:
-    r"""Largest factor c by which gains (..., dim) may be multiplied, for each leading index.
+    r"""Largest factor c by which gains may be multiplied within every active device's power limit.
 
     Channel inversion makes device k transmit :math:`c A_i s / h_{k,i}`, so :math:`\frac1m\sum_i (c
     A_i\,\text{peak}/h_{k,i})^2 \le P_0` for every active device gives :math:`c =
-    \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i (A_i/h_{k,i})^2\bigr)^{-1/2}`."""
+    \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i (A_i/h_{k,i})^2\bigr)^{-1/2}`.
+
+    Parameters
+    ----------
+    uplink
+        Gives the power limit :math:`P_0` and the peak of a symbol.
+    gain
+        Gains :math:`A_i`, (..., dim).
+    fading
+        Path gains :math:`h_{k,i}`, (..., device, dim).
+    active
+        Who transmits, (..., device) with 1 or 0; None: all devices.
+
+    Returns
+    -------
+    Array
+        One factor for each leading index.
+    """
+    # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols.
     affordable = np.mean(np.square(gain[..., None, :] / fading), axis=-1) ** -0.5
     if active is not None:
+        # A silent device spends no power, so that it limits nobody.
         affordable = np.where(active > 0, affordable, np.inf)
+    # The largest symbol counts, so that the limit holds whatever the gradients are; and the weakest
+    # device decides, because all must arrive with the same gain.
     return np.asarray(np.sqrt(uplink.power_limit) / uplink.peak * affordable.min(axis=-1))
 
 
 def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = None) -> Array:
-    r"""Largest common gain of all entries: :math:`A \le \frac{\sqrt{P_0}}{\text{peak}} \min_k
-    \bigl(\frac1m\sum_i h_{k,i}^{-2}\bigr)^{-1/2}`."""
+    r"""Largest gain, common to all entries, that every active device's power allows.
+
+    It is :math:`A = \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i
+    h_{k,i}^{-2}\bigr)^{-1/2}`.
+
+    Parameters
+    ----------
+    uplink
+        Gives the power limit :math:`P_0` and the peak of a symbol.
+    fading
+        Path gains :math:`h_{k,i}`, (..., device, dim).
+    active
+        Who transmits, (..., device) with 1 or 0; None: all devices.
+
+    Returns
+    -------
+    Array
+        One gain for each leading index.
+    """
     return power_scale(uplink, np.ones(fading.shape[-1]), fading, active)
 
 
 def finite_cap(uplink: Uplink, cap: Array) -> Array:
-    """The cap of a gain with a large number in place of infinity: what is transmitted, accounted
-    and recorded where nothing but power limits the gain."""
+    r"""Cap of the gain with a large finite number in place of infinity.
+
+    It is what is transmitted, accounted and recorded where nothing but power limits the gain.
+
+    Parameters
+    ----------
+    uplink
+        Gives the noise power.
+    cap
+        Cap of the gain, in any shape; infinite: no limit but power.
+
+    Returns
+    -------
+    Array
+        The cap, with :math:`10^9\sqrt{N_0}` for what is infinite, in the same shape.
+    """
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
 
 def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | None = None) -> Array:
-    """What a round really uses, (..., dim): the cap, scaled down as far as power demands; an
-    infinite cap means all that power allows."""
+    """Gain that a round really uses: the cap, scaled down as far as power demands.
+
+    Parameters
+    ----------
+    uplink
+        Gives the power limit, the peak of a symbol and the noise power.
+    cap
+        Cap of the gain, (..., dim); infinite: all that power allows.
+    fading
+        Path gains, (..., device, dim).
+    active
+        Who transmits, (..., device) with 1 or 0; None: all devices.
+
+    Returns
+    -------
+    Array
+        Gains, (..., dim).
+    """
+    # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
+    # is scaled down to the power limit.
     finite = finite_cap(uplink, cap)
     return np.asarray(
         finite * np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None]
@@ -47,9 +118,27 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
 
 
 def draw_planned_fading(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Array:
-    """Channel gains (round, device, dim) that a plan counts on: exact for a constant channel; else
-    drawn from the channel's law with a fixed seed. The law is public, so this reveals nothing of
-    the data."""
+    """Path gains that a plan counts on.
+
+    For a constant channel they are exact; else they are drawn from the channel's law with a fixed
+    seed. The law is public, so this reveals nothing of the data.
+
+    Parameters
+    ----------
+    uplink
+        Gives the fading.
+    num_rounds
+        Rounds that are asked for.
+    num_devices, dim
+        Number of devices and of entries.
+
+    Returns
+    -------
+    Array
+        Path gains, (round, device, dim): ``num_rounds`` rounds of a constant channel, at least 1024
+        of a random one.
+    """
+    # A fixed seed: two plans with the same settings are equal, whatever the seed of the run.
     rng = generator(0, Purpose.PLANNING)
     if uplink.fading.constant:
         return np.broadcast_to(
@@ -57,39 +146,68 @@ def draw_planned_fading(uplink: Uplink, num_rounds: int, num_devices: int, dim: 
             (num_rounds, num_devices, dim),
         )
     drawn = uplink.fading.draw_checked(rng, range(_PLANNED_ROUNDS), num_devices, dim)
+    # A longer plan uses the drawn rounds again: more of them would cost time and memory.
     return drawn[np.arange(max(num_rounds, _PLANNED_ROUNDS)) % _PLANNED_ROUNDS]
 
 
 def planned_power_limit(
     uplink: Uplink, num_devices: int, dim: int, active: Array | None = None
 ) -> float:
-    """The power limit that nine rounds in ten attain; with a constant channel and the same devices,
-    all do.
+    """Power-limited gain that nine rounds in ten attain.
 
-    Not the mean: with channel inversion the weakest device decides, and a few deep fades would
-    decide everything."""
+    With a constant channel and the same devices all rounds attain it. It is not the mean: with
+    channel inversion the weakest device decides, and a few deep fades would decide everything.
+
+    Parameters
+    ----------
+    uplink
+        Gives the fading, the power limit and the peak of a symbol.
+    num_devices, dim
+        Number of devices and of entries.
+    active
+        Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
+
+    Returns
+    -------
+    float
+        The gain.
+    """
     num_rounds = 1 if active is None else len(active)
     fading = draw_planned_fading(uplink, num_rounds, num_devices, dim)
     who = None if active is None else active[np.arange(len(fading)) % num_rounds]
+    # The drawn gain at or below the quantile: at least nine tenths of the drawn rounds attain it.
     return float(np.quantile(power_limited_gain(uplink, fading, who), 0.1, method="lower"))
 
 
 def planned_gain(
     uplink: Uplink, cap: Array, active: Array | None, kept: range, num_devices: int, dim: int
 ) -> Array:
-    """What kept rounds are expected to use of a cap, (1 or round, dim).
+    """Gains that kept rounds are expected to use, given the cap.
 
     Parameters
     ----------
+    uplink
+        Gives the fading, the power limit and the peak of a symbol.
     cap
         Cap of the gain, (1 or round, 1 or dim).
     active
-        Who is expected to transmit, (round, device); None: all, always.
+        Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
     kept
         The rounds that are kept.
+    num_devices, dim
+        Number of devices and of entries.
+
+    Returns
+    -------
+    Array
+        Gains, (1 or round, dim). Under random fading the rounds are at least 1024 drawn ones, which
+        go through the kept rounds again and again.
     """
+    # With one cap and all devices in every round, one round of a constant channel stands for all.
     varies = active is not None or len(cap) > 1
     fading = draw_planned_fading(uplink, len(kept) if varies else 1, num_devices, dim)
+    # There may be more drawn channels than kept rounds: then each kept round meets several
+    # channels.
     rounds = kept.start + np.arange(len(fading)) % len(kept)
     who = None if active is None else active[rounds]
     caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(fading), dim))

@@ -1,5 +1,5 @@
-"""The uplinks that flmc brings: digital (one random bit an entry), analog (scaled values), and
-ideal (a reference)."""
+"""The uplinks that flmc brings: digital (one random bit per entry), analog (scaled values), and
+ideal (a reference without channel)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,25 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Digital(Uplink):
-    """One stochastic bit per entry, sent as a BPSK symbol: clip, quantise, transmit -1 or +1."""
+    """Uplink with one random bit per entry, sent as a BPSK symbol: clip, quantise, transmit -1 or
+    +1.
+
+    Attributes
+    ----------
+    clip, fading, snr_db, noise_power, example_clip, example_shrink
+        Settings of every uplink, described in :class:`flmc.Uplink`.
+    link
+        Probability of a +1 bit given the clipped gradient; ``Sigmoid(0.05)`` by default. It must be
+        a probability that never decreases on [-clip, clip].
+
+    Examples
+    --------
+    >>> uplink = flmc.Digital(link=flmc.Sigmoid(0.1), clip=20.0, snr_db=30)
+    >>> uplink.slope, uplink.power_limit
+    (0.05, 1000.0)
+    >>> uplink.symbols(np.array([[-1.0, 1.0]]), uniform=np.array([[0.9, 0.1]])).tolist()
+    [[-1.0, 1.0]]
+    """
 
     scheme: ClassVar[str] = "digital"
     random_bits: ClassVar[bool] = True
@@ -38,21 +56,31 @@ class Digital(Uplink):
             raise InvalidSetting(
                 f"link must be a flmc.Link, for example Sigmoid(0.05); got {self.link!r}"
             )
+        # A link whose shape depends on the clip learns it here; the field is frozen, hence the
+        # detour.
         object.__setattr__(self, "link", self.link.bound_to(self.clip))
         self.link.check(self.clip)
 
     @property
     def peak(self) -> float:
-        """A bit has magnitude 1."""
+        """Largest magnitude of a symbol: 1, that of a bit."""
         return 1.0
 
     @property
     def slope(self) -> float:
-        """The link's slope at 0, times what clipping examples leaves of a gradient."""
+        """Slope of the link at 0, times the share of a gradient that clipping examples leaves."""
         return self.link.slope(self.clip) * self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Bits in {-1, +1}."""
+        """Bits in {-1, +1} for the clipped gradients, (..., device, dim).
+
+        Parameters
+        ----------
+        gradient
+            Local gradients, (..., device, dim).
+        uniform
+            Random numbers drawn uniformly from [0, 1), in the same shape; None is refused.
+        """
         if uniform is None:
             raise InvalidSetting(
                 "the digital uplink needs one uniform random number per entry, got none"
@@ -62,8 +90,28 @@ class Digital(Uplink):
     def privacy_event(
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
-        """Bits at the two extreme probabilities; if one example is replaced, bits of an entry that
-        moves by at most twice the example clip."""
+        """Privacy event of the bits that one device sends, in the worst case.
+
+        If all data of a device are replaced, a bit has one of the two extreme probabilities. If one
+        example is replaced, its gradient entry moves by at most twice the example clip, from an
+        unknown place.
+
+        Parameters
+        ----------
+        transmissions, neighbouring
+            Gains with the number of entries sent with each; what is replaced: ``device`` or
+            ``example``.
+
+        Returns
+        -------
+        Event
+            A ``BitEvent``, or a ``MovingBitEvent`` for one example.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If a subclass transmits in its own way, or its link goes beyond the extremes.
+        """
         sent = tuple(transmissions)
         whole_device = neighbouring == "device" or self.hides_like_a_device
         if not self.transmits_like(Digital) or not self.link.within_extremes:
@@ -78,58 +126,114 @@ class Digital(Uplink):
         )
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """Expected bit of the clipped gradient."""
+        r"""Expected bit :math:`\psi = 2\Phi(g) - 1` of the clipped gradient, in [-1, 1].
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
         return self.link.mean(clip(gradient, self.clip), self.clip)
 
     def symbol_variance(self, gradient: Array) -> Array:
-        """1 - mean^2."""
+        r"""Variance of a bit given the gradient, :math:`1 - \psi^2` with the mean :math:`\psi`.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
         return 1.0 - np.square(self.mean_symbol(gradient))
 
 
 @dataclass(frozen=True)
 class Analog(Uplink):
-    """The clipped gradient itself, scaled."""
+    """Uplink that sends the clipped gradient itself, scaled to the gain.
+
+    Attributes
+    ----------
+    clip, fading, snr_db, noise_power, example_clip, example_shrink
+        Settings of every uplink, described in :class:`flmc.Uplink`.
+
+    Examples
+    --------
+    >>> flmc.Analog(clip=2.0).symbols(np.array([[1.0, -3.0, np.nan]]), None).tolist()
+    [[1.0, -2.0, 0.0]]
+    """
 
     scheme: ClassVar[str] = "analog"
 
     @property
     def peak(self) -> float:
-        """The clip."""
+        """Largest magnitude of a symbol: the clip."""
         return self.clip
 
     @property
     def slope(self) -> float:
-        """The symbol is the gradient, or what clipping examples leaves of it."""
+        """Share of a gradient that clipping examples leaves; 1 without it, because the symbol is
+        the gradient."""
         return self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Clipped gradients."""
+        """Clipped gradients, (..., device, dim).
+
+        Parameters
+        ----------
+        gradient, uniform
+            Local gradients, (..., device, dim); random numbers are not used.
+        """
         return self.clipped(gradient)
 
     def privacy_event(
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
-        """Values that move by at most twice the clip, or twice the example clip if one example is
-        replaced."""
+        """Privacy event of the values that one device sends, in the worst case.
+
+        A value moves by at most twice the clip, or twice the example clip if one example is
+        replaced.
+
+        Parameters
+        ----------
+        transmissions, neighbouring
+            Gains with the number of entries sent with each; what is replaced: ``device`` or
+            ``example``.
+
+        Returns
+        -------
+        Event
+            A ``GaussianEvent``.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If a subclass transmits in its own way.
+        """
         sent = tuple(transmissions)
         whole_device = neighbouring == "device" or self.hides_like_a_device
         if not self.transmits_like(Analog):
             return super().privacy_event(sent, neighbouring)
+        # Replacing data can move an entry from one end of [-clip, clip] to the other.
         shift = 2.0 * (self.clip if whole_device else self.checked_example_clip)
         return GaussianEvent(shift, self.noise_power, sent)
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """Nothing is random: the symbol itself."""
+        """Clipped gradient: the symbol itself, because nothing is random.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
         return clip(gradient, self.clip)
 
 
 @dataclass(frozen=True)
 class Ideal(Uplink):
-    """No quantiser, no clip, no channel: the exact sum of gradients and exactly the noise that
-    Langevin asks for.
+    """Reference without quantiser, clip and channel: the exact sum of gradients with exactly the
+    noise that Langevin sampling asks for.
 
-    It is the analog uplink with unlimited power and clip; its gain is always the calibrated one.
-    """
+    It is the analog uplink with unlimited power and clip; its gain is always the calibrated one,
+    and none of its settings can be changed."""
 
     scheme: ClassVar[str] = "ideal"
     noise_is_exact: ClassVar[bool] = True
@@ -142,30 +246,49 @@ class Ideal(Uplink):
     example_shrink: float = field(default=1.0, init=False)
 
     def __post_init__(self) -> None:
-        """Nothing to check: nothing can be set."""
+        """Check nothing, because nothing can be set."""
 
     @property
     def peak(self) -> float:
-        """Of no consequence: the power limit is infinite."""
+        """1, which is of no consequence: the power limit is infinite."""
         return 1.0
 
     @property
     def slope(self) -> float:
-        """The symbol is the gradient."""
+        """1, because the symbol is the gradient."""
         return 1.0
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """The gradients themselves."""
+        """Gradients themselves, (..., device, dim).
+
+        Parameters
+        ----------
+        gradient, uniform
+            Local gradients, (..., device, dim); random numbers are not used.
+        """
         return gradient
 
     def privacy_event(
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
-        """Refused: exact gradients are transmitted."""
+        """Refuse to state a privacy event, by :class:`UnknownPrivacy`: exact gradients are
+        transmitted.
+
+        Parameters
+        ----------
+        transmissions, neighbouring
+            Not used.
+        """
         if not self.transmits_like(Ideal):
             return super().privacy_event(transmissions, neighbouring)
         raise UnknownPrivacy("the ideal uplink hides nothing: it transmits exact gradients")
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """The gradients themselves."""
+        """Gradients themselves.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
         return gradient

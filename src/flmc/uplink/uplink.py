@@ -28,15 +28,16 @@ AnyUplink = TypeVar("AnyUplink", bound="Uplink")
 
 @dataclass(frozen=True)
 class Uplink(ABC):
-    """What the schemes share. ``snr_db`` is the largest signal-to-noise ratio, transmit power limit
-    over noise power."""
+    """What all uplinks share: clipping, the radio, and what planner and accountant ask of an
+    uplink."""
 
     scheme: ClassVar[str]
+    """Name of the scheme in messages, documents and files."""
     random_bits: ClassVar[bool] = False
     """Whether a symbol needs a random number."""
     clips_norm: ClassVar[bool] = False
-    """Whether the norm of a device's gradient is clipped first, for comparisons with the
-    literature; limits and privacy take no notice of it."""
+    """Whether the norm of a device's gradient is clipped before its entries, for comparisons with
+    the literature. Limits, and the privacy of a whole device, take no notice of it."""
     bit_variance: ClassVar[float] = 0.0
     """Largest variance that the quantiser adds per device and entry."""
     noise_is_exact: ClassVar[bool] = False
@@ -44,14 +45,20 @@ class Uplink(ABC):
     can be given, and there is no privacy to speak of."""
 
     clip: float = 30.0
+    """Largest magnitude of an entry of a local gradient; larger ones are clipped."""
     fading: Fading = field(default_factory=ConstantFading)
+    """Law of the path gains h."""
     snr_db: float = 25.0
+    """Largest signal-to-noise ratio in dB: transmit power limit over noise power, without the path
+    gain."""
     noise_power: float = 1.0
+    """Variance N_0 of the receiver's noise in each real entry."""
     example_clip: float | None = None
-    """Bound c of the gradient entries of a single example, before they are summed; None: examples
-    are not clipped."""
+    """Largest magnitude c of an entry of a single example's gradient, before examples are summed;
+    None: examples are not clipped."""
     example_shrink: float = 1.0
-    """Factor rho by which that shrinks the gradient, from public knowledge."""
+    """Factor rho in (0, 1] by which clipping examples shrinks the gradient's response, from public
+    knowledge."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
@@ -69,7 +76,7 @@ class Uplink(ABC):
 
     @property
     def power_limit(self) -> float:
-        """Largest mean power of a device's symbols over the entries of a round, P_0."""
+        """Largest mean power P_0 of a device's symbols over the entries of a round."""
         return power_from_snr(self.snr_db, self.noise_power)
 
     @property
@@ -84,16 +91,41 @@ class Uplink(ABC):
 
     @abstractmethod
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """What the devices transmit, before the amplitude."""
+        """Symbols that the devices transmit, before the transmit amplitude.
+
+        Parameters
+        ----------
+        gradient
+            Local gradients, (..., device, dim).
+        uniform
+            Random numbers drawn uniformly from [0, 1), in the shape of ``gradient``; None for an
+            uplink without random bits.
+
+        Returns
+        -------
+        Array
+            Symbols, (..., device, dim).
+        """
 
     def clipped(self, gradient: Array) -> Array:
-        """Gradients (..., device, dim) as they are quantised or scaled."""
+        """Clipped gradients, as they are quantised or scaled.
+
+        Parameters
+        ----------
+        gradient
+            Local gradients, (..., device, dim).
+
+        Returns
+        -------
+        Array
+            Gradients with entries in [-clip, clip], in the same shape.
+        """
         return clip(clip_norm(gradient, self.clip) if self.clips_norm else gradient, self.clip)
 
     def privacy_event(
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
-        """What one device reveals in the worst case.
+        """Privacy event: what one device reveals in the worst case.
 
         Parameters
         ----------
@@ -118,13 +150,26 @@ class Uplink(ABC):
         )
 
     def transmits_like(self, kind: type[Uplink]) -> bool:
-        """Whether clipping and symbols are those of ``kind``, which a proof is about: a subclass
-        that clips, quantises or transmits in its own way has no proof, whatever it is called."""
+        """Whether clipping and symbols are those of an uplink for which a proof exists.
+
+        A subclass that clips, quantises or transmits in its own way has no proof, whatever it is
+        called.
+
+        Parameters
+        ----------
+        kind
+            The class that the proof is about.
+
+        Returns
+        -------
+        bool
+            True if this class overrides neither ``symbols`` of ``kind`` nor ``Uplink.clipped``.
+        """
         return type(self).symbols is kind.symbols and type(self).clipped is Uplink.clipped
 
     @property
     def checked_example_clip(self) -> float:
-        """The example clip, refused if there is none."""
+        """The example clip; an error if there is none."""
         if self.example_clip is None:
             raise InvalidSetting(
                 "neighbouring 'example' needs example_clip, the bound of one example's gradient"
@@ -134,22 +179,70 @@ class Uplink(ABC):
 
     @property
     def hides_like_a_device(self) -> bool:
-        """Whether one example can move a gradient as far as a whole device: its clip is not below
-        the device's, or the projection onto a ball moves single entries further than the examples
-        did."""
+        """Whether one example can move a gradient as far as a whole device can.
+
+        It can if the example clip is not below the device's clip, or if norms are clipped: the
+        projection onto a ball moves single entries further than the example did."""
         return self.checked_example_clip >= self.clip or self.clips_norm
 
     @abstractmethod
     def mean_symbol(self, gradient: Array) -> Array:
-        """Expected symbol, clipping included."""
+        """Expected symbol given the gradient, clipping included.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+
+        Returns
+        -------
+        Array
+            Expected symbols, in the same shape.
+        """
 
     def symbol_variance(self, gradient: Array) -> Array:
-        """Variance of the symbol given the gradient."""
+        """Variance of the symbol given the gradient; 0 for an uplink without random bits.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+
+        Returns
+        -------
+        Array
+            Variances, in the same shape.
+        """
         return np.zeros_like(gradient)
 
 
 def replace(uplink: AnyUplink, **changes: object) -> AnyUplink:
-    """A copy with some settings changed, checked anew."""
+    """Copy of an uplink with some settings changed, and all of them checked anew.
+
+    Parameters
+    ----------
+    uplink
+        The uplink to copy.
+    **changes
+        New values by the name of the setting, such as ``clip=20.0``.
+
+    Returns
+    -------
+    Uplink
+        An uplink of the same class.
+
+    Raises
+    ------
+    InvalidSetting
+        If there is no such setting, or a value is out of its bounds.
+
+    Examples
+    --------
+    >>> flmc.replace(flmc.Digital(), snr_db=30).snr_db
+    30
+    """
+    # Fields that cannot be set, as the ideal uplink's, are refused here, with the package's own
+    # error.
     known = {f.name for f in dataclasses.fields(uplink) if f.init}
     unknown = sorted(set(changes) - known)
     if unknown:

@@ -1,4 +1,4 @@
-"""A plan as a JSON document, and back: what travels to devices and firmware.
+"""JSON document of a plan, written and read: what travels to devices and firmware.
 
 A document consists of what is *decided*, which the digest covers, and of a *forecast* that follows
 from it and decides nothing. Infinite numbers are null, because JSON has none."""
@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     from flmc.planning.plans.value import Plan
 
 SCHEMA_VERSION = 1
+"""Version of the schema that is written, and the only one that is read."""
 
 
 def decided(plan: Plan) -> dict[str, Any]:
-    """What the plan decides."""
+    """Part of the document that the plan decides, in plain values.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    """
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
     given = isinstance(
         plan.scheduler, GivenDevices
@@ -59,7 +66,13 @@ def decided(plan: Plan) -> dict[str, Any]:
 
 
 def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
-    """What follows from the plan."""
+    """Part of the document that follows from the plan: privacy, prediction, warnings.
+
+    Parameters
+    ----------
+    plan, with_run
+        The plan, and whether to state the privacy of the whole run.
+    """
     return {
         "rounds_needed": plan.rounds_needed,
         "privacy": _privacy(plan, with_run),
@@ -70,8 +83,15 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
 
 
 def digested(plan: Plan) -> dict[str, Any]:
-    """What the digest covers. A scheduler that ``active`` describes is left out, as it was before
-    there were schedulers: so the digests of such plans have never changed."""
+    """Part of the document that the digest covers.
+
+    A scheduler that ``active`` describes is left out, so that digests older than it still hold.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    """
     document = decided(plan)
     if isinstance(plan.scheduler, AllDevices | GivenDevices):
         del document["scheduler"]
@@ -95,10 +115,20 @@ def _cost(cost: Cost | None) -> dict[str, Any]:
 
 
 def read(document: Mapping[str, Any], uplink: Uplink | None) -> dict[str, Any]:
-    """The fields of the plan in a document.
+    """Fields of the plan in a document, checked.
 
-    ``uplink`` stands in for one that is a user's own, in whole or in part, and must fit the
-    document."""
+    Parameters
+    ----------
+    document
+        What ``Plan.to_document`` wrote.
+    uplink
+        Stands in for one that is a user's own, in whole or in part; must fit the document.
+
+    Raises
+    ------
+    InvalidSetting
+        If the document is of another version or damaged, or the uplink does not fit it.
+    """
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(f"a plan must have schema_version {SCHEMA_VERSION}, got {version!r}")
@@ -148,6 +178,8 @@ def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
+    """Policy of the document; documents written before there were schedulers have ``active``
+    only."""
     if document["active"] is not None:
         return GivenDevices(np.array(document["active"], dtype=np.float64))
     scheduler: Scheduler = _object(document.get("scheduler") or {"type": "AllDevices"}, "scheduler")
@@ -255,7 +287,7 @@ _FIELDS: dict[str, tuple[Mapping[str, Any], str]] = {
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a plan's document."""
+    """JSON Schema of a plan's document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "flmc plan",

@@ -1,4 +1,4 @@
-"""A plan in rows: what limits the gain, step, temperature, what is predicted, privacy, warnings.
+"""Rows of a plan: what limits the gain, step, temperature, what is predicted, privacy, warnings.
 
 Everything that shows a plan (``print``, the command line, pages) draws these rows."""
 
@@ -17,22 +17,36 @@ ADVERSARY = (
     "an honest-but-curious server that sees every received signal and knows all other devices'"
     " symbols"
 )
+"""Whom the privacy statement is about."""
 CONSTRAINTS = {
     "power": "transmit power",
     "langevin": "noise that the sampler needs",
     "privacy": "privacy budget",
 }
-"""What limits the gain, in words."""
+"""Constraints of the gain, in words."""
 _CRITERIA = {
     "tight": "standard differential privacy",
     "tail": "probability of a larger loss at the worst pair",
     "paper": "the paper's bound",
 }
+"""Privacy criteria, in words."""
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
-    """The plan in rows: what limits the gain, the step, the temperature, what is predicted,
-    privacy, warnings."""
+    """Rows of a plan: what limits the gain, step, temperature, prediction, privacy, warnings.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    with_run
+        Whether to state the privacy of the whole run, which may take a second to compute.
+
+    Returns
+    -------
+    Listing
+        Facts and warnings under a title.
+    """
     radio = "" if math.isinf(plan.uplink.snr_db) else f", {plan.uplink.snr_db:g} dB"
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
     rows = [*_gain_rows(plan), *_sampling_rows(plan), *_privacy_rows(plan, with_run)]
@@ -40,6 +54,7 @@ def listing(plan: Plan, with_run: bool) -> Listing:
 
 
 def _gain_rows(plan: Plan) -> list[Row]:
+    """Rows of the limits of the gain, and of the gain itself."""
     rows = []
     for name, words in CONSTRAINTS.items():
         decides = " <- decides" if plan.binding == name else ""
@@ -51,6 +66,7 @@ def _gain_rows(plan: Plan) -> list[Row]:
 
 
 def _sampling_rows(plan: Plan) -> list[Row]:
+    """Rows of step, temperature, prediction, rounds and devices."""
     step = f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})"
     allowed = getattr(plan.gain_limits, plan.binding, math.inf)
     if plan.binding != "langevin" and math.isclose(
@@ -96,6 +112,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
 
 
 def _allocation_in_words(plan: Plan) -> str:
+    """Sentence about the gains of an adaptive allocation."""
     low, high = float(plan.gain.min()), float(plan.gain.max())
     if high <= low * (1 + 1e-9):
         return "adaptive, but all rounds have the same gain: other limits leave nothing to allot"
@@ -150,7 +167,21 @@ def _privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
 
 
 def temperature_row(temperature: float | None, *, sure: bool = True) -> Row:
-    """What a temperature means; ``sure`` if nothing else speaks against the plan."""
+    """Row of a temperature and its meaning.
+
+    Parameters
+    ----------
+    temperature
+        The temperature; None for a link without slope.
+    sure
+        Whether nothing else speaks against the plan; only then is a temperature near 1 called
+        right.
+
+    Returns
+    -------
+    Row
+        A fact; a warning if the temperature differs from 1 by more than 0.05 or is unknown.
+    """
     if temperature is None:
         return Row("temperature", "unknown: the link has no slope", severity="warning")
     if temperature > 1.05:

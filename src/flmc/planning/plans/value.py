@@ -1,5 +1,4 @@
-"""A plan is everything that is fixed before round 1; it carries the privacy event that it
-implies."""
+"""A plan: everything that is fixed before round 1, with the privacy event that it implies."""
 
 from __future__ import annotations
 
@@ -35,14 +34,15 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Rounds, step and gain, with what decided them. Made by :func:`flmc.plan`.
+    """Rounds, step and gain of a run, with what decided them. Made by :func:`flmc.plan`.
 
     Attributes
     ----------
     uplink, limits
         What was planned for.
     num_devices, dim, num_rounds, num_burn_in
-        Sizes: devices, entries of theta, rounds, and the rounds among them that are not kept.
+        Number of devices, of entries of theta, of rounds, and of the rounds among them that are not
+        kept.
     start
         Where chains start: ``prior`` or ``zero``.
     step_size
@@ -50,22 +50,30 @@ class Plan:
     burn_in_step_factor, num_fast
         The first ``num_fast`` rounds have a step that is larger by this factor.
     gain
-        The cap of the gain, (1 or round, 1 or dim); a round uses the smaller of it and its power
-        limit.
+        Cap of the gain, (1 or round, 1 or dim); a round uses the smaller of it and its power limit.
     scheduler
         Who transmits.
     gain_limits, binding
-        The largest gain by each constraint, and which one decides: power, langevin, privacy;
-        `given` for an override.
+        The largest gain by each constraint, and which one decides: ``power``, ``langevin``,
+        ``privacy`` or ``none``; ``given`` for a gain that was given.
     data_dependent
         Whether step or gain were computed from the devices' data: then there is no privacy
         statement for a deployment.
     rounds_needed
-        Burn-in that the sampler needs, as far as the curvature is known.
+        Burn-in that the sampler needs; None where the curvature is not known.
     prediction
-        What the chain will sample, for linear regression with all devices active.
+        What the chain will sample, for linear regression with all devices active; else None.
     warnings
-        What speaks against the plan, in words.
+        Sentences that speak against the plan.
+
+    Examples
+    --------
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    >>> plan = flmc.plan(model, flmc.Analog())
+    >>> bool(abs(plan.temperature - 1) < 1e-9)
+    True
+    >>> flmc.Plan.from_document(plan.to_document()) == plan
+    True
     """
 
     uplink: Uplink
@@ -89,7 +97,7 @@ class Plan:
 
     @cached_property
     def step_sizes(self) -> Array:
-        """Step of every round."""
+        """Step of every round, (round)."""
         return (
             np.where(np.arange(self.num_rounds) < self.num_fast, self.burn_in_step_factor, 1.0)
             * self.step_size
@@ -102,20 +110,21 @@ class Plan:
 
     @cached_property
     def planned_active(self) -> Array | None:
-        """Which devices the plan expects to transmit, (round, device); None: all, always."""
+        """Which devices the plan expects to transmit, (round, device) with 1 or 0; None: all,
+        always."""
         return self.scheduler.draw_planned(self.num_rounds, self.num_devices)
 
     @cached_property
     def num_active(self) -> Array:
-        """Active devices of every round, as planned."""
+        """Number of devices that are expected to transmit in every round, (round)."""
         if self.planned_active is None:
             return np.full(self.num_rounds, float(self.num_devices))
         return np.asarray(self.planned_active.sum(axis=1))
 
     @cached_property
     def planned_gain(self) -> Array:
-        """What kept rounds are expected to use, (1 or round, dim): the cap within the power limit,
-        over drawn channels if the channel is random."""
+        """Gains that kept rounds are expected to use, (1 or round, dim): the cap within the power
+        limit, over drawn channels if the channel is random."""
         kept = range(self.num_burn_in, self.num_rounds)
         return planned_gain(
             self.uplink, self.gain, self.planned_active, kept, self.num_devices, self.dim
@@ -123,13 +132,13 @@ class Plan:
 
     @property
     def typical_gain(self) -> float:
-        """The constant gain with the same noise as the planned gains: the root of their harmonic
-        mean square."""
+        r"""Constant gain with the same noise as the planned gains:
+        :math:`(\overline{A^{-2}})^{-1/2}`."""
         return float(np.mean(self.planned_gain**-2.0) ** -0.5)
 
     @cached_property
     def slope(self) -> float | None:
-        """The uplink's slope; None for a link without one."""
+        """Slope of the uplink; None for a link without one."""
         try:
             return self.uplink.slope
         except InvalidSetting:
@@ -137,27 +146,31 @@ class Plan:
 
     @property
     def effective_step_size(self) -> float | None:
-        """Step times slope: the step that the Langevin equation sees."""
+        """Step times slope, the step that the Langevin equation sees; None for a link without
+        slope."""
         return None if self.slope is None else self.step_size * self.slope
 
     @property
     def temperature(self) -> float | None:
-        """Over the entries of kept rounds, at the planned gain; None for a link without slope."""
+        """Temperature over the entries of kept rounds, at the planned gain; None for a link without
+        slope."""
         if self.slope is None:
             return None
         kept = self.num_active[self.num_burn_in :, None]
+        # Planned gains of a random channel go through the kept rounds again and again; so must
+        # these.
         active = kept[np.arange(len(self.planned_gain)) % len(kept)]
         return temperature(self.uplink, self.step_size, self.planned_gain, self.num_devices, active)
 
     @cached_property
     def exposure(self) -> Exposure | None:
-        """The privacy events that this plan implies, at its caps; None where nothing is known of
-        the uplink."""
+        """Privacy events that this plan implies, at its caps; None where nothing is known of the
+        uplink."""
         return None if self.unknown_privacy is not None else self._exposure()
 
     @cached_property
     def unknown_privacy(self) -> str | None:
-        """Why no privacy statement can be made; None if one can."""
+        """Reason why no privacy statement can be made; None if one can."""
         try:
             self.uplink.privacy_event([(1.0, 1)], self.limits.neighbouring)
         except UnknownPrivacy as reason:
@@ -172,8 +185,8 @@ class Plan:
 
     @cached_property
     def affordable_rounds(self) -> int:
-        """Rounds that stay within a budget of the run: fewer than all only if the gain was
-        given."""
+        """Number of rounds that stay within a budget of the run: fewer than all only if the gain
+        was given."""
         if self.binding != "given" or self.limits.scope != "run":
             return self.num_rounds
         return affordable_rounds(
@@ -192,11 +205,11 @@ class Plan:
 
     @cached_property
     def run_cost(self) -> Cost | None:
-        """Privacy of the whole run, always `tight`; None where it is unknown."""
+        """Privacy of the whole run, always by ``tight``; None where it is unknown."""
         return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
 
     def to_document(self, *, with_run: bool = True) -> dict[str, Any]:
-        """Everything in plain values, for JSON; what is unbounded is null.
+        """Plan in plain values, for JSON; what is unbounded is null.
 
         Parameters
         ----------
@@ -206,8 +219,8 @@ class Plan:
         Returns
         -------
         dict
-            As :func:`flmc.planning.plans.document.schema` describes it. :meth:`from_document` reads
-            it back.
+            As :func:`flmc.planning.plans.document.schema` describes it; :meth:`from_document` reads
+            it.
         """
         return {
             **document_of.decided(self),
@@ -217,7 +230,7 @@ class Plan:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], *, uplink: Uplink | None = None) -> Plan:
-        """The plan that :meth:`to_document` wrote, with the same digest.
+        """Plan that :meth:`to_document` wrote, with the same digest.
 
         Parameters
         ----------
@@ -227,10 +240,15 @@ class Plan:
             The uplink, if it or its link or fading is a user's own: code named in a document is
             never imported.
 
+        Returns
+        -------
+        Plan
+            The plan; equal to the one that was written.
+
         Raises
         ------
         InvalidSetting
-            If the document is of a newer version, is damaged, or was changed since its digest was
+            If the document is of another version, is damaged, or was changed since its digest was
             computed.
         """
         plan = cls(**document_of.read(document, uplink))
@@ -260,6 +278,16 @@ class Plan:
         return str(self.listing())
 
     def listing(self, *, with_run: bool = True) -> Listing:
-        """The plan in rows, for whoever shows it; without ``with_run`` the privacy of the run is
-        left out."""
+        """Rows of the plan, for whoever shows it.
+
+        Parameters
+        ----------
+        with_run
+            Whether to state the privacy of the whole run, which may take a second to compute.
+
+        Returns
+        -------
+        Listing
+            Facts and warnings under a title.
+        """
         return rows.listing(self, with_run)

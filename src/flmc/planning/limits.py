@@ -16,13 +16,12 @@ class Limits:
     * ``epsilon``: the privacy budget; None for no privacy limit (the cost is stated all the same).
     * ``delta``: of statements about one round; ``run_delta``: of statements about the whole run.
     * ``scope``: whether the budget is for a ``round`` (with ``delta``) or for the ``run`` (with
-    ``run_delta``).
-    * ``privacy``: ``tight``, ``tail``, ``paper`` or ``off``, see :mod:`flmc.privacy.accounting`.
+      ``run_delta``).
+    * ``privacy``: ``tight``, ``tail``, ``paper`` or ``off``, see :mod:`flmc.privacy.event`.
     * ``neighbouring``: what is replaced, all data of a ``device`` or one ``example`` (needs the
-    uplink's
-      ``example_clip``).
+      uplink's ``example_clip``).
     * ``allocation``: one gain for all rounds (``static``), or a run's budget spent where it matters
-    (``adaptive``).
+      (``adaptive``).
     * ``langevin``: ``calibrated`` (temperature 1), ``paper`` (the limit as printed) or ``off``.
     """
 

@@ -6,8 +6,8 @@ k's gradient entries are normal with mean :math:`(H_k\bar\theta - b_k)_i` and va
 :math:`s_{ki}^2 = (H_k C H_k)_{ii}`. With the mean symbol :math:`\psi`, Stein's identity gives the
 averaged slope :math:`E[\psi'] = E[\psi(g)(g - E g)]/s^2`, and
 
-.. math:: \sum_k E[\psi(g_k)] = 0, \qquad C = (I - \eta J) C (I - \eta J)^\top + \eta^2 (N_0/A^2 +
-E[V_q]), \qquad
+.. math:: \sum_k E[\psi(g_k)] = 0, \qquad
+          C = (I - \eta J) C (I - \eta J)^\top + \eta^2 (N_0/A^2 + E[V_q]), \qquad
           J = \sum_k \operatorname{diag}(E[\psi'(g_k)]) H_k .
 
 Both are solved together by iteration. ``docs/sampling.md`` derives this and says what is neglected.

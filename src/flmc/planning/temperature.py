@@ -81,8 +81,8 @@ def auto_step_size(
 
     * stability: :math:`0.2 \cdot \frac{2}{\mu + L}/\kappa`;
     * quantisation, at most 0.6 of the Langevin noise: :math:`0.6 \cdot 2\kappa K_a/K^2`;
-    * reach: T = 1 is attained by ``largest_gain``, :math:`2\kappa (K_a/K)^2/(V_q +
-    N_0/A_{\max}^2)`.
+    * reach: T = 1 is attained by ``largest_gain``,
+      :math:`2\kappa (K_a/K)^2/(V_q + N_0/A_{\max}^2)`.
 
     Without a known convexity the smoothness takes its place, which only makes the step smaller.
     """

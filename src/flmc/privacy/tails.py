@@ -96,7 +96,7 @@ class LossLaw:
         return self.nodes(self.node_width(0.0))
 
     def log_magnitude(self, c: float, t: float) -> float:
-        """ln |E[exp((c + i t) loss)]|."""
+        r""":math:`\ln |E[\exp((c + i t)\,\text{loss})]|`."""
         loss, weights = self.nodes(self.node_width(t))
         peak = float((c * loss).max())
         value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
@@ -139,8 +139,9 @@ Sum = Sequence[tuple[LossLaw, int]]
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
-    r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``, Pr(|X| > epsilon) for
-    the loss under P of symmetric pairs. There X under Q has the law of -X under P, so that
+    r"""Pr(X > epsilon), an upper bound up to a relative 1e-9; with ``both``,
+    ``Pr(|X| > epsilon)`` for the loss under P of symmetric pairs. There X under Q has the law of -X
+    under P, so that
     :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`. With ``quick`` a looser bound, which takes
     little time and is never below the other."""
     highest = sum(count * law.largest for law, count in parts)

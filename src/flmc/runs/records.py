@@ -1,15 +1,13 @@
 """A run on disk, readable without flmc: JSON, npz, and a ledger of text lines.
 
-====================
-==================================================================================================
-``run.json``          what was asked: settings, plan, seed, chains, engine, versions; written once
-``ledger.txt``        what was spent, round by round (:mod:`flmc.runs.ledger`); always ahead of the
-checkpoint ``checkpoint.npz``    where the chains stand; ``previous.npz`` is the one before
-``draws-A-B.npz``     kept draws number A to B - 1, until the run is finished ``progress.json``
-the round and the metrics so far ``draws.npz``         mean, covariance and all kept draws of a
-finished run ``result.json``       plan, metrics and everything else of a finished run
-====================
-==================================================================================================
+* ``run.json``: what was asked (settings, plan, seed, chains, engine, versions); written once.
+* ``ledger.txt``: what was spent, round by round (:mod:`flmc.runs.ledger`); always ahead of the
+  checkpoint.
+* ``checkpoint.npz``: where the chains stand; ``previous.npz`` is the one before.
+* ``draws-A-B.npz``: kept draws number A to B - 1, until the run is finished.
+* ``progress.json``: the round and the metrics so far.
+* ``draws.npz``: mean, covariance and all kept draws of a finished run.
+* ``result.json``: plan, metrics and everything else of a finished run.
 
 Version 1 had ``draws.npz`` and ``result.json`` only."""
 

@@ -296,7 +296,7 @@ class Layout(NamedTuple):
 
     ``x`` (wide) and what is ``received`` (dim); H_k of all devices (``local``: device, dim, wide)
     and their gradients at the centre (``gradient``: device, dim); the sums of both over devices
-    (``total``, ``total_gradient``); what :func:`_load_block` says of ``reach`` (device) and
+    (``total``, ``total_gradient``); what ``_load_block`` says of ``reach`` (device) and
     ``horizon`` (1); and by which ``factor`` (device) norms are clipped. ``wide`` is dim, rounded up
     with zeros; each number has a place for every lane."""
 

@@ -52,10 +52,8 @@ def _cells(entry: Entry) -> list[list[nodes.Node]]:
 
 def _parameter(parameter: Parameter) -> nodes.paragraph:
     """The name, the default or that there is none, and what the parameter means."""
-    if parameter.default is None:
-        default = "must be given"
-    else:
-        default = f"default {parameter.default:g}"
+    given = parameter.default is not None
+    default = f"default {parameter.default:g}" if given else "must be given"
     line = _code(parameter.name)
     line += nodes.Text(f" ({default}): {parameter.help}")
     return line

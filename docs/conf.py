@@ -46,6 +46,7 @@ suppress_warnings = [
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_execution_in_temp = True
 nb_merge_streams = True
 
 # The reference is made from docstrings.

@@ -64,17 +64,21 @@ def warning_rows(texts: Sequence[str]) -> tuple[Row, ...]:
 
 
 def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns under a header; the first column is left-aligned, the others
-    right-aligned."""
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    """Aligned columns under a header; the first column is left-aligned, the others right-aligned.
+    A cell of the header may have several lines."""
+    cells = [cell.split("\n") for cell in header]
+    height = max(len(cell) for cell in cells)
+    # Short cells stand at the bottom, just above their column.
+    heads = list(zip(*([""] * (height - len(cell)) + cell for cell in cells), strict=True))
+    widths = [max(len(row[i]) for row in [*heads, *rows]) for i in range(len(header))]
     lines = [
         "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        for row in [header, *rows]
+        for row in [*heads, *rows]
     ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return "\n".join([*lines[:height], "-" * len(lines[0]), *lines[height:]])
 
 
 def format_up(value: float) -> str:

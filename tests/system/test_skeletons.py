@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flmc
+from flmc.cli import main
 from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import simulate
 
@@ -119,3 +120,15 @@ def test_engine(tmp_path: Path, small: flmc.LinearGaussian) -> None:
     assert whole.num_clipped == definition.num_clipped
     limited = flmc.plan(small, flmc.Digital(example_clip=4.0), num_rounds=4, num_burn_in=2)
     assert engine.obstacle(limited, small) == "it does not clip single examples"
+
+
+def test_skeletons_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of the page, with few rounds."""
+    page = (SKELETONS.parent / "extending.md").read_text()
+    command = next(line for line in page.splitlines() if line.startswith("flmc run "))
+    for name in ("link", "fading", "scheduler"):
+        shutil.copy(SKELETONS / f"{name}.py", tmp_path / f"my_{name}.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    few = ["--rounds", "30", "--burn-in", "20", "--chains", "2", "--engine", "numpy", "--json"]
+    assert main([*command.split()[1:], *few]) == 0

@@ -6,7 +6,7 @@ EXTRAS := standard
 EXPERIMENTS ?= 1000
 OUT ?= out
 
-.PHONY: run test test-quick lint bench reproduction clean
+.PHONY: run test test-quick lint bench reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -34,6 +34,10 @@ reproduction: $(VENV)/.installed
 	cp out/reproduction/figure_*.png docs/reproduction/
 	sed 's#](figure_#](reproduction/figure_#' out/reproduction/report.md > docs/reproduction.md
 
+# The documentation as HTML; every warning is an error, and the tutorials are executed.
+docs: $(VENV)/.docs-installed
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --nitpicky --fresh-env --quiet docs $(OUT)/docs
+
 # Debian keeps venv in a package of its own: install it if it is missing.
 $(BIN)/uv:
 	$(PYTHON) -m venv $(VENV) || { apt-get update && apt-get install -y python3-venv && $(PYTHON) -m venv --clear $(VENV); }
@@ -45,6 +49,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
 
 $(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS),test]' --constraint constraints.txt
+	touch $@ $(VENV)/.installed
+
+$(VENV)/.docs-installed: pyproject.toml constraints.txt | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS),docs]' --constraint constraints.txt
 	touch $@ $(VENV)/.installed
 
 clean:

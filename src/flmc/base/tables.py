@@ -111,7 +111,7 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     Parameters
     ----------
     header
-        Titles of the columns. The first column is left-aligned, the others right-aligned.
+        Titles of the columns, of one or several lines. The first column is left-aligned, the others right-aligned.
     rows
         Cells of every row, as many as there are columns.
 
@@ -120,15 +120,19 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     str
         Lines without a newline at the end.
     """
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    cells = [cell.split("\n") for cell in header]
+    height = max(len(cell) for cell in cells)
+    # Short cells stand at the bottom, just above their column.
+    heads = list(zip(*([""] * (height - len(cell)) + cell for cell in cells), strict=True))
+    widths = [max(len(row[i]) for row in [*heads, *rows]) for i in range(len(header))]
     lines = [
         "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        for row in [header, *rows]
+        for row in [*heads, *rows]
     ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return "\n".join([*lines[:height], "-" * len(lines[0]), *lines[height:]])
 
 
 def format_up(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,37 @@ def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
             ]
             parts.append("\n".join(lines))
         else:
-            parts.append(content)
+            parts.append(wrap_prose(content))
     text = "\n\n".join(parts) + "\n"
     write_atomically(path, lambda stream: stream.write(text.encode()))
+
+
+_MARKER = re.compile(r"([-*+>#|=]|\d+[.)])(\s|$)")
+"""What would make a line of Markdown a list, a quote, a heading or a table."""
+
+
+def wrap_prose(text: str, width: int = 100) -> str:
+    """A paragraph of Markdown in lines of at most ``width`` characters, with the same words.
+
+    Parameters
+    ----------
+    text
+        One paragraph.
+    width
+        Characters of a line; a single longer word stays whole.
+
+    Returns
+    -------
+    str
+        The same words. No line but the first begins with what Markdown takes for a list, a quote, a
+        heading or a table: the paragraph is wrapped a little narrower where one would.
+    """
+    lines = [text]
+    for narrower in range(width, width // 2, -1):
+        lines = textwrap.wrap(text, narrower, break_long_words=False, break_on_hyphens=False)
+        if not any(_MARKER.match(line) for line in lines[1:]):
+            break
+    return "\n".join(lines)
 
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;

@@ -1,0 +1,134 @@
+"""Every skeleton of docs/extending.md, copied elsewhere as a reader would, is really used."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.cli import main
+from flmc.sampling.engine import Engine
+from flmc.sampling.simulation import simulate
+
+SKELETONS = Path(__file__).parents[2] / "docs" / "skeletons"
+ROUNDS, BURN_IN, CHAINS = 60, 40, 4
+
+
+def copied(name: str, directory: Path) -> ModuleType:
+    """The module that a copy of a skeleton makes."""
+    path = Path(shutil.copy(SKELETONS / f"{name}.py", directory / f"my_{name}.py"))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[path.stem]
+    return module
+
+
+def planned_and_run(
+    model: flmc.Model, uplink: flmc.Uplink, scheduler: flmc.Scheduler | None = None
+) -> flmc.Result:
+    limits = flmc.Limits(epsilon=5.0)
+    plan = flmc.plan(
+        model, uplink, limits, num_rounds=ROUNDS, num_burn_in=BURN_IN, scheduler=scheduler
+    )
+    assert plan.round_cost is not None  # a privacy statement is made for what a user adds
+    assert plan.round_cost.epsilon <= 5.0 * (1 + 1e-9)
+    result = flmc.run(plan, model, seed=7, chains=CHAINS)
+    assert np.isfinite(result.draws).all()
+    return result
+
+
+def test_every_skeleton_is_tested_and_shown() -> None:
+    names = {path.stem for path in SKELETONS.glob("*.py")}
+    assert names == {"link", "fading", "scheduler", "model", "engine"}
+    page = (SKELETONS.parent / "extending.md").read_text()
+    for name in names:
+        assert f"{{literalinclude}} skeletons/{name}.py" in page
+
+
+def test_link(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    uplink = copied("link", tmp_path).uplink
+    result = planned_and_run(small, uplink)
+    assert result.plan.temperature == pytest.approx(1.0, abs=0.05)
+    # The slope that the skeleton states is the one that flmc would derive.
+    assert uplink.link.slope(30.0) == pytest.approx(flmc.Link.slope(uplink.link, 30.0), rel=1e-6)
+
+
+def test_fading(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    uplink = copied("fading", tmp_path).uplink
+    planned_and_run(small, uplink)
+    gains = uplink.fading.draw_checked(np.random.default_rng(1), range(20_000), 2, 1)
+    # The relative standard error of the mean of 40 000 values of h^2, whose variance is 1/2 of the
+    # squared mean for shape 2, is 0.0035; five of them are allowed.
+    assert np.square(gains).mean() == pytest.approx(0.04**2, rel=0.018)
+
+
+def test_scheduler(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    module = copied("scheduler", tmp_path)
+    policy = module.StrongestDevices(2)
+    uplink = flmc.Digital(fading=flmc.RayleighFading(0.04))
+    result = planned_and_run(small, uplink, policy)
+    assert (result.plan.num_active == 2).all()
+    fading = np.array([[[0.1], [0.4], [0.2], [0.3]]])
+    active = policy.draw_checked(np.random.default_rng(1), range(1), fading)
+    assert active.tolist() == [[0.0, 1.0, 0.0, 1.0]]
+    with pytest.raises(flmc.errors.InvalidSetting, match="count must be 1 to 4, got 5"):
+        flmc.plan(small, uplink, scheduler=module.scheduler)
+
+
+def test_model(tmp_path: Path) -> None:
+    module = copied("model", tmp_path)
+    planned_and_run(module.model, flmc.Digital(link=flmc.Sigmoid(0.2), clip=15.0))
+    # The gradient is the derivative of the negative log likelihood, by central differences.
+    theta, width = np.array([0.2, -0.1]), 1e-5
+
+    def cost(at: np.ndarray) -> float:
+        exponent = module.features @ at
+        return float((np.exp(exponent) - module.counts * exponent).sum())
+
+    unit = np.eye(2) * width
+    slope = [(cost(theta + step) - cost(theta - step)) / (2 * width) for step in unit]
+    np.testing.assert_allclose(module.gradient(theta[None]).sum(axis=(0, 1)), slope, rtol=1e-6)
+
+
+def test_engine(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    engine: Engine = copied("engine", tmp_path).OneByOneEngine()
+    uplink = flmc.Digital(fading=flmc.RayleighFading(0.04))
+    plan = flmc.plan(small, uplink, num_rounds=ROUNDS, num_burn_in=BURN_IN)
+    assert engine.obstacle(plan, small) is None
+    whole = simulate(plan, small, 7, CHAINS, engine=engine, keep_draws=True)
+    cut = simulate(plan, small, 7, CHAINS, engine=engine, keep_draws=True, most_rounds=7)
+    definition = simulate(plan, small, 7, CHAINS, engine="numpy", keep_draws=True)
+    assert whole.round == ROUNDS
+    assert whole.draws is not None
+    assert definition.draws is not None
+    np.testing.assert_array_equal(whole.draws, cut.draws)
+    # It uses the same streams in the same order as the definition: only rounding may differ.
+    np.testing.assert_allclose(whole.draws, definition.draws, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(whole.moments.covariance, definition.moments.covariance)
+    assert whole.num_clipped == definition.num_clipped
+    limited = flmc.plan(small, flmc.Digital(example_clip=4.0), num_rounds=4, num_burn_in=2)
+    assert engine.obstacle(limited, small) == "it does not clip single examples"
+
+
+def test_skeletons_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of the page, with few rounds."""
+    page = (SKELETONS.parent / "extending.md").read_text()
+    command = next(line for line in page.splitlines() if line.startswith("flmc run "))
+    for name in ("link", "fading", "scheduler"):
+        shutil.copy(SKELETONS / f"{name}.py", tmp_path / f"my_{name}.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    few = ["--rounds", "30", "--burn-in", "20", "--chains", "2", "--engine", "numpy", "--json"]
+    assert main([*command.split()[1:], *few]) == 0

@@ -3,6 +3,10 @@ randomness, and the worst case that it declares."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -117,6 +121,58 @@ def test_experiments_have_active_devices_of_their_own_and_the_ledger_counts_them
     entries = Ledger(plan, 7, 1).entries(128, 130)
     silent = [k for k in range(20) if not one[0, k]]
     assert f'"silent":{str(silent).replace(" ", "")}' in entries[0]
+
+
+class RoundRobin(flmc.Scheduler):
+    """A policy of a user's own without randomness: every other device, in turn."""
+
+    random: ClassVar[bool] = False
+    declared: ClassVar[int] = 2
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """Even devices in even rounds, odd ones in odd rounds."""
+        turn = np.asarray(rounds)[:, None] + np.arange(fading.shape[1])
+        return np.asarray(turn % 2 == 0, dtype=np.float64)
+
+    def most_rounds(self, num_rounds: int) -> int:
+        """Half of them, rounded up."""
+        return -(-num_rounds // self.declared)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+def test_a_policy_without_randomness_is_asked_too(engine: str, tmp_path: Path) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_experiments=2))
+    limits = flmc.Limits(epsilon=30, scope="run")
+    plan = flmc.plan(
+        model, flmc.Digital(), limits, num_rounds=200, num_burn_in=50, scheduler=RoundRobin()
+    )
+    given = RoundRobin().draw(np.random.default_rng(0), range(200), np.ones((200, 20, 1)))
+    same = flmc.plan(model, flmc.Digital(), limits, num_rounds=200, num_burn_in=50, active=given)
+    assert plan.run_cost is not None
+    assert same.run_cost is not None
+    assert plan.run_cost.epsilon == pytest.approx(same.run_cost.epsilon, rel=1e-6)
+    first = flmc.run(plan, model, seed=3, chains=2, engine=engine, out=tmp_path / "record")
+    # The gains of both plans may differ in their last bits, so the draws agree to rounding only
+    # until a bit flips: compare the ledgers, and the number of clipped entries' denominator.
+    assert (
+        first.clipped_fraction
+        == flmc.run(same, model, seed=3, chains=2, engine=engine).clipped_fraction
+    )
+    entries = [json.loads(entry) for entry in flmc.load(tmp_path / "record").ledger]
+    assert entries[0]["silent"] == list(range(1, 20, 2))
+    assert entries[1]["silent"] == list(range(0, 20, 2))
+
+
+def test_a_policy_that_breaks_its_word_is_refused() -> None:
+    class Talkative(RoundRobin):
+        declared: ClassVar[int] = 10
+
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, flmc.Digital(), num_rounds=60, num_burn_in=10, scheduler=Talkative())
+    with pytest.raises(
+        flmc.errors.RunFailed, match=r"in 30 rounds, and its most_rounds declares 6"
+    ):
+        flmc.run(plan, model)
 
 
 def test_given_and_scheduler_exclude_each_other() -> None:

@@ -21,8 +21,8 @@ from flmc.privacy import loss_grid as lossgrid
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
-from flmc.privacy.moving_bit_event import MovingBitEvent
 from flmc.privacy.root_finding import largest_argument, largest_gain
+from flmc.privacy.shifted_bit_event import ShiftedBitEvent
 from flmc.runs.ledger import Ledger
 from flmc.runs.ledger_cost import spent_curve
 from support import full
@@ -88,7 +88,7 @@ def test_norm_clipping_moves_entries_further_than_examples_do() -> None:
     event = ByNorm(example_clip=1.0).privacy_event([(0.1, 5)], "example")
     assert isinstance(event, BitEvent)
     assert isinstance(
-        flmc.Digital(example_clip=1.0).privacy_event([(0.1, 5)], "example"), MovingBitEvent
+        flmc.Digital(example_clip=1.0).privacy_event([(0.1, 5)], "example"), ShiftedBitEvent
     )
 
 
@@ -308,7 +308,7 @@ def test_gains_far_from_one_are_the_same_events() -> None:
     """A unit event may be soft or loud: the gain that is allowed scales with it."""
     for make in (
         lambda gain: BitEvent(0.9, 0.2, 1.0, ((gain, 100),)),
-        lambda gain: MovingBitEvent(flmc.Sigmoid(0.05), 100.0, 20.0, 1.0, ((gain, 100),)),
+        lambda gain: ShiftedBitEvent(flmc.Sigmoid(0.05), 100.0, 20.0, 1.0, ((gain, 100),)),
     ):
         soft, usual = (gain * make(gain).allowed_gain(3.0, 1e-3) for gain in (1e-9, 1.0))
         assert soft == pytest.approx(usual, rel=1e-3)
@@ -317,7 +317,7 @@ def test_gains_far_from_one_are_the_same_events() -> None:
 
 def test_the_middle_allows_every_gain_but_the_edge_does_not() -> None:
     """The allowed gain is of the size of the noise, and keeps its budget."""
-    unit = MovingBitEvent(flmc.Sigmoid(0.05), 200.0, 40.0, 1.0, ((1.0, 10),))
+    unit = ShiftedBitEvent(flmc.Sigmoid(0.05), 200.0, 40.0, 1.0, ((1.0, 10),))
     gain = unit.allowed_gain(10.5, 1e-9)
     assert 0.1 < gain < 10
     assert replace(unit, transmissions=((gain, 10),)).delta(10.5) <= 1e-9
@@ -342,7 +342,7 @@ def test_huge_numbers_stay_bounds() -> None:
     [
         BitEvent(0.8, 0.2, 1.0, ((0.3, 200),)),
         BitEvent(0.9, 0.3, 1.0, ((0.3, 200),)),
-        MovingBitEvent(flmc.Sigmoid(0.05), 30.0, 8.0, 1.0, ((0.3, 200),)),
+        ShiftedBitEvent(flmc.Sigmoid(0.05), 30.0, 8.0, 1.0, ((0.3, 200),)),
     ],
     ids=["symmetric", "asymmetric", "moving"],
 )

@@ -111,7 +111,8 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     Parameters
     ----------
     header
-        Titles of the columns, of one or several lines. The first column is left-aligned, the others right-aligned.
+        Titles of the columns, of one or several lines. The first column is left-aligned, the
+        others right-aligned.
     rows
         Cells of every row, as many as there are columns.
 

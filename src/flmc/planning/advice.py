@@ -10,13 +10,14 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.constraints import Curvature
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction, predict
 from flmc.uplink.example_clipping import shrink_factor
 from flmc.uplink.uplink import Uplink
 
 
-def with_forecast(decided: Plan, model: Model) -> Plan:
+def with_forecast(decided: Plan, model: Model, curvature: Curvature) -> Plan:
     """The plan with a forecast of the run: predicted law and warnings.
 
     Parameters
@@ -26,55 +27,28 @@ def with_forecast(decided: Plan, model: Model) -> Plan:
     model
         The model that it was made for. A prediction needs linear regression with all devices active
         and examples not clipped.
+    curvature
+        What the plan was made with: the model's own curvature, or public values in its place.
 
     Returns
     -------
     Plan
         A copy with ``prediction`` and ``warnings``; what is decided does not change.
     """
-    heat, needed = decided.temperature, decided.rounds_needed
-    if heat is None:  # without a slope nothing is known of the law
-        return replace(
-            decided, warnings=("the link has no slope: temperature and rounds needed are unknown",)
-        )
     warnings = _over_budget(decided)
-    prediction = None
-    if needed is None:
-        warnings.append(
-            "whether the burn-in is long enough cannot be judged without the convexity of the model"
-        )
-    # What is needed is a rough estimate: 5 % short is not worth a warning.
-    elif needed > 1.05 * decided.num_burn_in:
-        cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
-        if (model.smoothness or 0.0) > 100.0 * (model.convexity or math.inf):
-            cure += ", or rescale theta: its scales differ much (condition number above 100)"
-        if decided.limits.scope == "run" and decided.binding == "privacy":
-            cure = (
-                "under a run budget more rounds shrink the steps: use more data, a larger"
-                " epsilon, a smaller clip"
-            )
-            if decided.limits.neighbouring == "device":
-                cure += " or neighbouring = 'example', if single examples are what is to be hidden"
-        warnings.append(
-            f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a"
-            f" chain that still travels can have any variance; {cure}"
-        )
+    heat = decided.temperature
+    if heat is None:  # without a slope nothing is known of the law
+        warnings.append("the link has no slope: temperature and rounds needed are unknown")
+        return replace(decided, warnings=tuple(warnings))
+    warnings += _burn_in_too_short(decided, curvature)
     warnings += _forgotten_shrink(decided.uplink, isinstance(model, LinearGaussian))
-    early = (
-        decided.burn_in_step_factor
-        * (decided.effective_step_size or 0.0)
-        * (model.smoothness or 0.0)
-    )
-    if decided.num_fast and early > 1.0:
-        warnings.append(
-            f"burn_in_step_factor {decided.burn_in_step_factor:.3g} makes the early steps unstable:"
-            f" the effective step times the smoothness is {early:.3g}, and should stay below 1"
-        )
+    warnings += _unstable_early_steps(decided, curvature)
     if abs(heat - 1.0) > 0.05:
         meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
         warnings.append(
             f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}"
         )
+    prediction = None
     if not decided.scheduler.everyone:
         warnings.append(
             "only some devices transmit in a round: the gradients of the others are missing from"
@@ -90,6 +64,44 @@ def with_forecast(decided: Plan, model: Model) -> Plan:
         prediction = predict(model, decided.uplink, decided.step_size, _noise_of(decided))
         warnings += _judge(prediction, heat)
     return replace(decided, prediction=prediction, warnings=tuple(warnings))
+
+
+def _burn_in_too_short(decided: Plan, curvature: Curvature) -> list[str]:
+    """Warning where the burn-in is shorter than what is needed, with a cure."""
+    needed = decided.rounds_needed
+    if needed is None:
+        return [
+            "whether the burn-in is long enough cannot be judged without the convexity of the model"
+        ]
+    # What is needed is a rough estimate: 5 % short is not worth a warning.
+    if needed <= 1.05 * decided.num_burn_in:
+        return []
+    cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
+    if (curvature.smoothness or 0.0) > 100.0 * (curvature.convexity or math.inf):
+        cure += ", or rescale theta: its scales differ much (condition number above 100)"
+    if decided.limits.scope == "run" and decided.binding == "privacy":
+        cure = (
+            "under a run budget more rounds shrink the steps: use more data, a larger epsilon, a"
+            " smaller clip"
+        )
+        if decided.limits.neighbouring == "device":
+            cure += " or neighbouring = 'example', if single examples are what is to be hidden"
+    return [
+        f"burn-in of {decided.num_burn_in} rounds is short: about {needed} are needed, and a chain"
+        f" that still travels can have any variance; {cure}"
+    ]
+
+
+def _unstable_early_steps(decided: Plan, curvature: Curvature) -> list[str]:
+    """Warning where the larger steps of the first rounds are near instability."""
+    step = decided.burn_in_step_factor * (decided.effective_step_size or 0.0)
+    early = step * (curvature.smoothness or 0.0)
+    if not decided.num_fast or early <= 1.0:
+        return []
+    return [
+        f"burn_in_step_factor {decided.burn_in_step_factor:.3g} makes the early steps unstable: the"
+        f" effective step times the smoothness is {early:.3g}, and should stay below 1"
+    ]
 
 
 def _forgotten_shrink(uplink: Uplink, linear: bool) -> list[str]:

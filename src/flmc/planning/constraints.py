@@ -25,7 +25,7 @@ from flmc.planning.temperature import (
     rounds_needed,
 )
 from flmc.uplink.power import planned_power_limit, power_scale
-from flmc.uplink.scheduling import Scheduler
+from flmc.uplink.scheduling import GivenDevices, Scheduler
 from flmc.uplink.uplink import Uplink
 
 PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
@@ -188,7 +188,7 @@ class Constraints:
             if self.active is None
             else self.active.sum(axis=1, keepdims=True)
         )
-        if self.scheduler.random and (num_active == num_active[0]).all():
+        if not isinstance(self.scheduler, GivenDevices) and (num_active == num_active[0]).all():
             num_active = num_active[:1]  # as many in every round: one gain for all
         limit = paper_gain if self.limits.langevin == "paper" else calibrated_gain
         return np.asarray(limit(self.uplink, steps, num_devices, num_active))

@@ -145,7 +145,7 @@ def plan(
     automatic = computed and burn_in_step_factor == "auto"
     needed = task.burn_in_needed(decided, distance, automatic=automatic)
     decided = replace(decided, rounds_needed=needed)
-    return with_forecast(decided, model) if forecast else decided
+    return with_forecast(decided, model, curvature) if forecast else decided
 
 
 def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:

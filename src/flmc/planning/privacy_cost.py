@@ -100,16 +100,15 @@ def exposure_of(
         # One cap for all rounds: what counts is how often a device transmits, not when.
         sent = [(value, count * often) for value, count in count_gains(caps)]
         return Exposure(worst_round, uplink.privacy_event(sent, neighbouring), often)
+    # Sorting every device's gains takes memory: beyond some size the bound below does.
     if (
-        # Who transmits when is unknown, or takes too long to compare: a device is charged every
-        # round.
-        not isinstance(scheduler, GivenDevices)
-        or caps.size * scheduler.active.shape[1] > _MOST_SORTED
+        isinstance(scheduler, GivenDevices)
+        and caps.size * scheduler.active.shape[1] <= _MOST_SORTED
     ):
-        return Exposure(
-            worst_round, uplink.privacy_event(count_gains(caps), neighbouring), num_rounds
-        )
-    loudest = _loudest_of_each_rank(caps, scheduler.active[:num_rounds])
+        loudest = _loudest_of_each_rank(caps, scheduler.active[:num_rounds])
+    else:
+        # At worst a device transmits in the loudest rounds of every entry.
+        loudest = np.sort(caps, axis=0)[::-1][:often]
     return Exposure(worst_round, uplink.privacy_event(count_gains(loudest), neighbouring), often)
 
 

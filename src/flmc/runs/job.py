@@ -25,7 +25,7 @@ from flmc.runs.recorder import Recorder
 from flmc.runs.results import Result, metrics_document
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
-from flmc.sampling.schedule import draw_num_active
+from flmc.sampling.schedule import Activity, draw_activity
 from flmc.sampling.simulation import simulate
 from flmc.uplink.schemes import Digital
 
@@ -100,6 +100,7 @@ class Job:
         """Run what is left of the plan, and return the result, which is recorded if there is a
         recorder."""
         began = time.process_time()
+        activity = self._activity()
         chains = simulate(
             self.plan,
             self.model,
@@ -128,7 +129,7 @@ class Job:
             raise Interrupted(
                 f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}"
             )
-        active = draw_num_active(self.plan, self.seed, self.model.num_experiments)
+        active = activity.num_active
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
         result = Result(
@@ -147,6 +148,19 @@ class Job:
         if recorder is not None:
             recorder.finish(result.to_document(), result.arrays)
         return result
+
+    def _activity(self) -> Activity:
+        """Who transmits how often. A policy that lets a device transmit more often than it declared
+        is refused: the plan's privacy was computed from what it declared."""
+        activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
+        declared = self.plan.scheduler.most_rounds(self.plan.num_rounds)
+        if activity.most_rounds > declared:
+            name = type(self.plan.scheduler).__name__
+            raise RunFailed(
+                f"{name} lets a device transmit in {activity.most_rounds} rounds, and its"
+                f" most_rounds declares {declared} at most: the plan's privacy would not hold"
+            )
+        return activity
 
     def _examine(self, chains: Chains) -> Evidence | None:
         """Stein's evidence from the kept draws, or from where the chains stand; None if the

@@ -4,6 +4,7 @@ gain."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,7 +76,12 @@ def is_shared(plan: Plan) -> bool:
     plan
         The plan of a run.
     """
-    return plan.uplink.fading.constant and not plan.scheduler.random
+    return plan.uplink.fading.constant and _is_known(plan)
+
+
+def _is_known(plan: Plan) -> bool:
+    """Whether the plan itself says who transmits, so that the policy need not be asked."""
+    return plan.scheduler.everyone or plan.active is not None
 
 
 def block_of(plan: Plan, block: int) -> range:
@@ -161,7 +167,7 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
     Array or None
         (round, device) with 1 or 0; None if all devices transmit in all rounds.
     """
-    if not plan.scheduler.random:
+    if _is_known(plan):
         return None if plan.active is None else plan.active[rounds.start : rounds.stop]
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
     experiments = range(num_experiments)
@@ -179,8 +185,17 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
     return np.concatenate(parts)[begin : begin + len(rounds)]
 
 
-def draw_num_active(plan: Plan, seed: int, num_experiments: int) -> Array:
-    """Devices that transmit in every round of a run.
+class Activity(NamedTuple):
+    """Who transmits how often in a run: ``num_active`` devices of every round, (experiment, round),
+    with a single experiment where all are alike; and the largest number of rounds in which one
+    device transmits, ``most_rounds``."""
+
+    num_active: Array
+    most_rounds: int
+
+
+def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
+    """Who transmits how often in a whole run.
 
     Parameters
     ----------
@@ -190,17 +205,14 @@ def draw_num_active(plan: Plan, seed: int, num_experiments: int) -> Array:
         Seed of the run, which decides who transmits where the policy is random.
     num_experiments
         Number of data sets.
-
-    Returns
-    -------
-    Array
-        (experiment, round), with a single experiment where all have the same devices active.
     """
-    if not plan.scheduler.random:
-        return plan.num_active[None]
+    if _is_known(plan):
+        return Activity(plan.num_active[None], plan.scheduler.most_rounds(plan.num_rounds))
     blocks = range(-(-plan.num_rounds // ROUNDS_PER_BLOCK))
-    parts = [draw_schedule(plan, seed, range(num_experiments), b).num_active for b in blocks]
-    return np.concatenate(parts, axis=1)
+    drawn = [draw_schedule(plan, seed, range(num_experiments), block) for block in blocks]
+    by_device = sum(each.active.sum(axis=1) for each in drawn if each.active is not None)
+    counts = np.concatenate([each.num_active for each in drawn], axis=1)
+    return Activity(counts, int(np.max(by_device)))
 
 
 def _constant_fading(plan: Plan, seed: int) -> Array:
@@ -229,8 +241,11 @@ def _draw_active(
 ) -> Array | None:
     """Who transmits, (experiment, round, device) with 1 or 0; None: all."""
     rounds = block_of(plan, block)
-    if not plan.scheduler.random:
+    if _is_known(plan):
         return None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
+    if not plan.scheduler.random:
+        experiments = experiments[:1]  # the policy says that all have the same devices active
+        fading = fading[:1]
     channels = np.broadcast_to(fading, (len(experiments), len(rounds), *fading.shape[2:]))
     return np.stack(
         [

@@ -15,7 +15,7 @@ from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
-from flmc.privacy.moving_bit_event import MovingBitEvent
+from flmc.privacy.shifted_bit_event import ShiftedBitEvent
 from flmc.uplink.fading import ConstantFading, Fading
 from flmc.uplink.link import Link, quantise
 from flmc.uplink.links import Sigmoid
@@ -105,7 +105,7 @@ class Digital(Uplink):
         Returns
         -------
         Event
-            A ``BitEvent``, or a ``MovingBitEvent`` for one example.
+            A ``BitEvent``, or a ``ShiftedBitEvent`` for one example.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class Digital(Uplink):
         if whole_device or not self.link.proven or self.link.jumps:
             high, low = self.link.extremes(self.clip)
             return BitEvent(high, low, self.noise_power, sent)
-        return MovingBitEvent(
+        return ShiftedBitEvent(
             self.link, self.clip, 2.0 * self.checked_example_clip, self.noise_power, sent
         )
 

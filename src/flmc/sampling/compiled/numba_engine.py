@@ -439,7 +439,11 @@ class _Group:
         where symbols are gradients in units of it) and noise :math:`n = \eta (K/K_a)
         \sqrt{N_0}/A`."""
         factor = schedule.step_sizes * self.plan.num_devices / schedule.num_active[0]
-        noise = factor[:, None] * np.sqrt(self.plan.uplink.noise_power) / schedule.gain[rows]
+        noise = (
+            factor[:, None]
+            * np.sqrt(self.plan.uplink.noise_power)
+            / schedule.gain[np.minimum(rows, len(schedule.gain) - 1)]
+        )
         active = (
             np.ones((len(factor), self.plan.num_devices))
             if schedule.active is None

@@ -1,103 +1,18 @@
-"""Other plans than the one that was asked for: what-if plans with one constraint relaxed, and a
-suggestion of settings from public knowledge alone (number of examples, devices and entries, scale
-of the features)."""
+"""Settings from public knowledge alone: how many examples, devices and entries there are, and the
+scale of the features."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from flmc.base.tables import Grid, Listing, Row, format_short
-from flmc.models.model import Model
-from flmc.planning.planner import plan
+from flmc.base.tables import Listing, Row
 from flmc.planning.plans import Plan
 from flmc.planning.temperature import rounds_needed
 from flmc.uplink.example_clipping import shrink_factor
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Digital
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """Plans with one constraint relaxed each.
-
-    Attributes
-    ----------
-    plans
-        The plans by what was relaxed, in words; the first is the plan as it is.
-    """
-
-    plans: dict[str, Plan]
-
-    def grid(self, *, with_run: bool = True) -> Grid:
-        """Grid with a row for each plan: gain, what binds, step, temperature, burn-in needed,
-        epsilon.
-
-        Parameters
-        ----------
-        with_run
-            Whether to state the privacy of the whole run, which may take a second to compute.
-
-        Returns
-        -------
-        Grid
-            Cells in words and numbers.
-        """
-        header = [
-            "if",
-            "gain",
-            "binds",
-            "step",
-            "temper-\nature",
-            "burn-in\nneeded",
-            "epsilon\nround",
-        ]
-        header += ["epsilon\nrun"] if with_run else []
-        rows = []
-        for name, each in self.plans.items():
-            costs = [each.round_cost, *([each.run_cost] if with_run else [])]
-            epsilons = [None if cost is None else cost.epsilon for cost in costs]
-            numbers = [each.temperature, each.rounds_needed, *epsilons]
-            gain, step = format_short(each.typical_gain), format_short(each.step_size)
-            rows.append((name, gain, each.binding, step, *map(format_short, numbers)))
-        return Grid(tuple(header), tuple(rows), "what relaxing would bring, one thing at a time")
-
-
-def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
-    """Plans with one constraint relaxed at a time: 3 dB more power, twice the budget, half and
-    twice the step.
-
-    Parameters
-    ----------
-    planned
-        The plan as it is.
-    model
-        The model that it was made for.
-    settings
-        The keyword arguments of :func:`flmc.plan` that it was made with.
-
-    Returns
-    -------
-    WhatIf
-        The plan as it is, and the relaxed ones. Power is not relaxed for the ideal uplink, nor a
-        budget that was not given.
-    """
-    uplink, limits = planned.uplink, planned.limits
-    found = {"as planned": planned}
-
-    def relax(name: str, uplink: Any = uplink, limits: Any = limits, **changes: Any) -> None:
-        found[name] = plan(model, uplink, limits, **{**settings, **changes, "forecast": False})
-
-    if not uplink.noise_is_exact:
-        relax("power + 3 dB", uplink=replace(uplink, snr_db=uplink.snr_db + 3))
-        if limits.privacy != "off" and limits.epsilon is not None:
-            relax("epsilon x 2", limits=replace(limits, epsilon=2 * limits.epsilon))
-    relax("step / 2", step_size=planned.step_size / 2)
-    relax("step x 2", step_size=planned.step_size * 2)
-    return WhatIf(found)
-
 
 RELATIVE_STEP = 0.05
 """Effective step times L that is suggested: the relative error of the variance is about half
@@ -194,7 +109,7 @@ def suggest(
 
     Examples
     --------
-    >>> from flmc.planning.alternatives import suggest
+    >>> from flmc.planning.suggestion import suggest
     >>> suggest(1200, 20, 5, scope="round", neighbouring="device").settings["start"]
     'zero'
     """
@@ -212,20 +127,15 @@ def suggest(
     uplink = Digital(link=Sigmoid(2 * slope), clip=clip, example_shrink=shrink)
     # Of the Gram matrix of standard normal features, with a margin (Marchenko and Pastur).
     ratio = math.sqrt(dim / num_samples)
-    smoothness, convexity = (
-        max(1.3, 1.1 * (1 + ratio) ** 2),
-        min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)),
-    )
+    smoothness = max(1.3, 1.1 * (1 + ratio) ** 2)
+    convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2))
     # Fast steps are free for privacy; the start is zero, two standard deviations of the prior away.
     fast = min(_FAST_FACTOR, 0.5 / RELATIVE_STEP)
+    curvature = convexity * num_samples
     burn_in = _FEWEST_BURN_IN
     for _ in range(20):  # half of it is fast, so it decides how much of it is needed
-        burn_in = max(
-            burn_in,
-            rounds_needed(
-                uplink, step, fast, burn_in // 2, num_devices, 2.0, convexity * num_samples
-            ),
-        )
+        needed = rounds_needed(uplink, step, fast, burn_in // 2, num_devices, 2.0, curvature)
+        burn_in = max(burn_in, needed)
     chosen: dict[str, Any] = {
         "slope_parameter": 2 * slope,
         "clip": clip,
@@ -237,11 +147,22 @@ def suggest(
         "public_smoothness": smoothness * num_samples,
         "public_convexity": convexity * num_samples,
     }
+    if by_example:
+        chosen["example_clip"] = _EXAMPLE_CLIP
+    return Suggestion(chosen, _reasons(chosen, spread, share, shrink))
+
+
+def _reasons(
+    chosen: dict[str, Any], spread: float, share: float, shrink: float
+) -> list[tuple[str, str]]:
+    """A line of reason for each setting: ``spread`` is the standard deviation of a local gradient,
+    ``share`` what quantisation makes of the noise, ``shrink`` what clipping examples leaves."""
+    clip, burn_in = chosen["clip"], chosen["burn_in"]
     reasons = [
         (
             "slope parameter",
-            f"{2 * slope:.4g}: quantisation makes {100 * share / shrink**2:.0f} % of the Langevin"
-            " noise, so the gain stays small",
+            f"{chosen['slope_parameter']:.4g}: quantisation makes {100 * share / shrink**2:.0f} %"
+            " of the Langevin noise, so the gain stays small",
         ),
         (
             "clip",
@@ -250,23 +171,20 @@ def suggest(
         ),
         (
             "step size",
-            f"{step:.4g}: relative step {RELATIVE_STEP}, about {100 * RELATIVE_STEP / 2:.1f} % too"
-            " much variance",
+            f"{chosen['step_size']:.4g}: relative step {RELATIVE_STEP}, about"
+            f" {100 * RELATIVE_STEP / 2:.1f} % too much variance",
         ),
         (
             "burn-in",
-            f"{burn_in} rounds, the first half with {fast:g} times the step: larger steps cost no"
-            " privacy, more rounds do",
+            f"{burn_in} rounds, the first half with {chosen['burn_in_step_factor']:g} times the"
+            " step: larger steps cost no privacy, more rounds do",
         ),
         ("kept rounds", f"{_KEPT}: each costs as much privacy as a round of burn-in"),
     ]
-    if by_example:
-        chosen["example_clip"] = _EXAMPLE_CLIP
-        reasons.append(
-            (
-                "example clip",
-                f"{_EXAMPLE_CLIP:g}: leaves {shrink:.3f} of the gradient; smaller is more private"
-                " and shifts the mean",
-            )
+    if "example_clip" in chosen:
+        text = (
+            f"{_EXAMPLE_CLIP:g}: leaves {shrink:.3f} of the gradient; smaller is more private and"
+            " shifts the mean"
         )
-    return Suggestion(chosen, reasons)
+        reasons.append(("example clip", text))
+    return reasons

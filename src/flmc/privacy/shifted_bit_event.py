@@ -21,7 +21,7 @@ from flmc.privacy.worst_centre import ProbabilityCurve, worst_profile
 
 
 @dataclass(frozen=True)
-class MovingBitEvent(Event):
+class ShiftedBitEvent(Event):
     """Privacy event of bits of a gradient entry that moves by at most ``shift`` when one example is
     replaced.
 

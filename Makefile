@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+# Old typer and matplotlib call what new click and pyparsing deprecate, and warnings fail the tests.
+LOWEST_INDIRECT := click==8.1.8 pyparsing==3.1.4
 EXTRAS := standard
 EXPERIMENTS ?= 1000
 OUT ?= out
@@ -66,7 +68,7 @@ $(VENV)/.docs-installed: pyproject.toml constraints.txt | $(BIN)/uv
 
 $(LOWEST)/.installed: pyproject.toml | $(BIN)/uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[all]' --group test
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[all]' --group test $(LOWEST_INDIRECT)
 	touch $@
 
 clean:

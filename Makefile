@@ -2,11 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
+# Old typer and matplotlib call what new click and pyparsing deprecate, and warnings fail the tests.
+LOWEST_INDIRECT := click==8.1.8 pyparsing==3.1.4
 EXTRAS := standard
 EXPERIMENTS ?= 1000
 OUT ?= out
 
-.PHONY: run test test-quick lint bench reproduction docs clean
+.PHONY: run test test-quick test-lowest lint review bench reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -19,10 +22,18 @@ test: $(VENV)/.test-installed lint
 test-quick: $(VENV)/.test-installed lint
 	FLMC_TEST_QUICK=1 $(BIN)/python -m pytest
 
+# The oldest versions that pyproject.toml allows, all extras, in an environment of their own.
+test-lowest: $(LOWEST)/.installed
+	FLMC_TEST_QUICK=1 $(LOWEST)/bin/python -m pytest
+
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check --output-format concise
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# The Scientific Python guide's checks of a repository; the checker is fetched by its name.
+review: | $(BIN)/uv
+	$(BIN)/uv tool run --from 'sp-repo-review[cli]' sp-repo-review .
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/engines.py --json $(OUT)/benchmark.json
@@ -48,12 +59,17 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
 	touch $@
 
 $(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS),test]' --constraint constraints.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[all]' --group test --group lint --constraint constraints.txt
 	touch $@ $(VENV)/.installed
 
 $(VENV)/.docs-installed: pyproject.toml constraints.txt | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS),docs]' --constraint constraints.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS)]' --group docs --constraint constraints.txt
 	touch $@ $(VENV)/.installed
 
+$(LOWEST)/.installed: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[all]' --group test $(LOWEST_INDIRECT)
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis out
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .pytest_cache .ruff_cache .hypothesis out

@@ -35,14 +35,20 @@ def test_goes_on_to_the_same_draws(
 ) -> None:
     copy = tmp_path / "record"
     shutil.copytree(RECORDS / f"interrupted-{engine}", copy)
+    same_machine = machine() == PINNED["machine"]
     code = main(["resume", str(copy)])
-    if machine() != PINNED["machine"] and code == 2:
+    if not same_machine and code == 2:
         # On another processor the data may differ in their last bits: then the record is refused by
         # name.
         assert "was made with other data" in capsys.readouterr().err
         return
     assert code == 0
-    assert np.array_equal(flmc.load(copy).draws, flmc.load(RECORDS / f"finished-{engine}").draws)
+    new, old = flmc.load(copy).draws, flmc.load(RECORDS / f"finished-{engine}").draws
+    # Elsewhere one rounding may flip a bit after the interruption, as test_pins explains. Before it
+    # 92 rounds were kept.
+    compared = slice(None) if same_machine else slice(92)
+    assert new.shape == old.shape
+    assert np.array_equal(new[:, compared], old[:, compared])
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -6,7 +6,7 @@ there is no traceback for a user's mistake."""
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,10 @@ from flmc.cli.plan_command import plan_command
 from flmc.cli.reproduce_command import reproduce_command
 from flmc.cli.run_commands import ledger_command, resume_command, run_command
 from flmc.cli.sweep_command import sweep_command
+
+# The base of typer's own errors. typer exports it from 0.28 on. Before that it is the base of
+# UsageError, the base of BadParameter: click's ClickException, or from 0.26 on typer's copy of it.
+CommandLineError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command("plan")(plan_command)
@@ -39,7 +43,7 @@ def options(
     if version:
         print_version()
     elif context.invoked_subcommand is None:
-        raise typer.TyperException(context.get_help())
+        raise CommandLineError(context.get_help())
 
 
 @app.command("version")
@@ -70,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         return fail(with_option_names(str(error)), error.exit_code)
     except typer.Exit as exit_:
         return int(exit_.exit_code)
-    except typer.TyperException as error:
+    except CommandLineError as error:
         message = error.format_message()
         if "Usage:" in message:  # called without a command
             sys.stdout.write(message + "\n")

@@ -44,7 +44,7 @@ def show_progress(what: str) -> Iterator[Callable[[float], None]]:
     try:
         yield progress
     finally:
-        bar.stop()
+        _stop(bar)
 
 
 @contextmanager
@@ -59,12 +59,20 @@ def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
         TextColumn("{task.percentage:.0f} %"),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
-        def stage(name: str) -> Callable[[float], None]:
-            task = bar.add_task(name, total=1.0)
-            return lambda fraction: bar.update(task, completed=fraction)
+    def stage(name: str) -> Callable[[float], None]:
+        task = bar.add_task(name, total=1.0)
+        return lambda fraction: bar.update(task, completed=fraction)
 
+    bar.start()
+    try:
         yield stage
+    finally:
+        _stop(bar)
+
+
+def _stop(bar: Progress) -> None:
+    """Stop a bar that was started: before rich 14.3 one that was not would print an empty line."""
+    if bar.live.is_started:
+        bar.stop()

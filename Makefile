@@ -40,10 +40,10 @@ bench: $(VENV)/.installed
 
 # The page about the reproduction is generated from a full run.
 reproduction: $(VENV)/.installed
-	$(BIN)/flmc reproduce --out out/reproduction --force
+	$(BIN)/flmc reproduce --out $(OUT)/reproduction --force
 	mkdir -p docs/reproduction
-	cp out/reproduction/figure_*.png docs/reproduction/
-	sed 's#](figure_#](reproduction/figure_#' out/reproduction/report.md > docs/reproduction.md
+	cp $(OUT)/reproduction/figure_*.png docs/reproduction/
+	sed 's#](figure_#](reproduction/figure_#' $(OUT)/reproduction/report.md > docs/reproduction.md
 
 # The documentation as HTML; every warning is an error, and the tutorials are executed.
 docs: $(VENV)/.docs-installed

@@ -397,9 +397,9 @@ def test_progress_bar_on_a_terminal() -> None:
         "--engine",
         "numpy",
         "--chains",
-        "600",
+        "450",
         "--rounds",
-        "1500",
+        "1000",
         "--json",
     ]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}

@@ -215,15 +215,16 @@ def pin_sweep() -> list[dict[str, Any]]:
         return read_table(out / "table.csv", leave_out=("warnings",))
 
 
-def pin_reproduction() -> dict[str, list[dict[str, Any]]]:
-    """All tables of a reproduction at 20 experiments."""
+SMALL = ("--experiments", "20", "--seed", "3")
+
+
+def pin_reproduction(figure: str = "all") -> dict[str, list[dict[str, Any]]]:
+    """All tables of a reproduction at 20 experiments, or those of one figure."""
+    names = ("points", "claims", "beyond") if figure == "all" else ("points", "claims")
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "out"
-        assert (
-            main(["reproduce", "--experiments", "20", "--seed", "3", "--out", str(out), "--json"])
-            == 0
-        )
-        return {name: read_table(out / f"{name}.csv") for name in ("points", "claims", "beyond")}
+        assert main(["reproduce", "--figure", figure, *SMALL, "--out", str(out), "--json"]) == 0
+        return {name: read_table(out / f"{name}.csv") for name in names}
 
 
 def read_table(path: Path, leave_out: tuple[str, ...] = ()) -> list[dict[str, Any]]:

@@ -22,22 +22,6 @@ def blocks(page: Path, language: str) -> list[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES[1:] if blocks(p, "python")], ids=lambda p: p.name
-)
-def test_python_blocks(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page are one session."""
-    code = "\n".join(blocks(page, "python"))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 COMMANDS = [
     line
     for page in PAGES

@@ -1,0 +1,140 @@
+"""What was spent, from the ledger of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flmc
+from flmc.base.errors import RunFailed
+from flmc.cli import main
+
+
+def test_a_run_stops_before_it_overspends(tmp_path: Path) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    limits = flmc.Limits(epsilon=20.0, scope="run", langevin="off")
+    plan = flmc.plan(model, flmc.Digital(), limits, gain=0.2, step_size=1e-3, forecast=False)
+    rounds = plan.affordable_rounds
+    assert 0 < rounds < 300
+    assert plan.uplink.privacy_event([(0.2, 5 * rounds)]).epsilon(1e-5) <= 20.0
+    assert plan.uplink.privacy_event([(0.2, 5 * (rounds + 1))]).epsilon(1e-5) > 20.0
+    with pytest.raises(
+        RunFailed, match=f"stopped after round {rounds} of 300: the next would overspend"
+    ):
+        flmc.run(plan, model, out=tmp_path / "run")
+    assert len(flmc.load(tmp_path / "run").ledger) == rounds
+
+
+def test_ledger_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    assert (
+        main(["run", "--rounds", "40", "--burn-in", "10", "--chains", "2", "--json", "--out", out])
+        == 0
+    )
+    result = json.loads(capsys.readouterr().out)
+    assert main(["ledger", out, "--json"]) == 0
+    curve = json.loads(capsys.readouterr().out)
+    spent = [epsilon for _, epsilon in curve["curve"]]
+    assert spent == sorted(spent)
+    assert spent[-1] == pytest.approx(result["plan"]["privacy"]["run"]["epsilon"], rel=1e-9)
+    assert curve["transmitted"] == [40] * 20
+    assert curve["devices"] == [spent[-1]] * 20
+    assert main(["ledger", out]) == 0
+    assert "epsilon" in capsys.readouterr().out
+    assert (tmp_path / "run" / "ledger.png").stat().st_size > 5_000
+    assert main(["ledger", str(tmp_path)]) == 2
+
+
+def test_a_damaged_ledger_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert (
+        main(
+            [
+                "run",
+                "--rounds",
+                "40",
+                "--burn-in",
+                "10",
+                "--chains",
+                "2",
+                "--json",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    whole = (out / "ledger.txt").read_bytes()
+    for damaged, message in (
+        (whole.replace(b'"round":3,', b'"round":7,'), "damaged behind round 2"),
+        (b"\n".join(whole.split(b"\n")[:11]) + b"\n", "ends with round 11"),
+    ):
+        (out / "ledger.txt").write_bytes(damaged)
+        assert main(["ledger", str(out)]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_what_a_run_from_python_has_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dimension is the model's, whatever the settings' default."""
+    own = flmc.Model.from_gradient(
+        lambda theta: np.repeat(theta[:, None], 4, axis=1),
+        prior=flmc.Normal(0, 1),
+        dim=12,
+        num_devices=4,
+        smoothness=9.0,
+        convexity=1.0,
+    )
+    plan = flmc.plan(own, flmc.Digital(), num_rounds=20, num_burn_in=10)
+    flmc.run(plan, own, out=tmp_path / "run")
+    assert plan.run_cost is not None
+    found = flmc.spent(flmc.load(tmp_path / "run"), plan)
+    assert found.points[-1][1] == pytest.approx(plan.run_cost.epsilon, rel=1e-9)
+    assert main(["ledger", str(tmp_path / "run")]) == 2
+    assert "flmc.spent(flmc.load(DIR), plan)" in capsys.readouterr().err
+
+
+def test_the_ledger_of_a_model_of_the_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "twelve.py").write_text(
+        "import flmc, numpy as np\nmodel = flmc.Model.from_gradient(lambda t: np.repeat(t[:, None],"
+        " 4, axis=1), prior=flmc.Normal(0, 1), dim=12, num_devices=4, smoothness=9.0,"
+        " convexity=1.0)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    asked = [
+        "--model",
+        "twelve:model",
+        "--rounds",
+        "20",
+        "--burn-in",
+        "10",
+        "--chains",
+        "2",
+        "--json",
+    ]
+    assert main(["run", *asked, "--out", "run"]) == 0
+    stated = json.loads(capsys.readouterr().out)["plan"]["privacy"]["run"]["epsilon"]
+    assert main(["ledger", "run", "--json"]) == 0
+    assert max(json.loads(capsys.readouterr().out)["devices"]) == pytest.approx(stated, rel=1e-9)
+
+
+def test_each_device_has_spent_its_own() -> None:
+    from flmc.runs.ledger_cost import spent_curve
+
+    entries = [
+        json.dumps({"round": r + 1, "gain": [0.2], "silent": [0] if r % 2 else []})
+        for r in range(20)
+    ]
+    curve = spent_curve(entries, flmc.Digital(), flmc.Limits(), 3, 5)
+    assert curve.transmitted == [10, 20, 20]
+    assert curve.devices[0] == pytest.approx(
+        flmc.Digital().privacy_event([(0.2, 50)]).epsilon(1e-5)
+    )
+    assert curve.devices[1] == curve.devices[2] == curve.points[-1][1] > curve.devices[0]

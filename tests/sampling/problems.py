@@ -1,0 +1,63 @@
+"""Links and plans that the tests of the compiled engine share."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+import flmc
+from flmc.base.arrays import Array
+from flmc.sampling.compiled import kernel, vectors
+from flmc.sampling.compiled.link_curve import Curve
+
+
+class Cauchy(flmc.Link):
+    def __repr__(self) -> str:
+        return "Cauchy"
+
+    def probability(self, g: Array) -> Array:
+        return 0.5 + np.arctan(g / 20.0) / np.pi
+
+
+class Skewed(flmc.Link):
+    """A link that is not odd, so that a polynomial of odd powers cannot follow it."""
+
+    def __repr__(self) -> str:
+        return "Skewed"
+
+    def probability(self, g: Array) -> Array:
+        return np.asarray(-np.expm1(-np.exp(g / 25.0 + np.log(np.log(2.0)))))
+
+
+def thresholds(g: npt.NDArray[np.float32], curve: Curve) -> Array:
+    """What words are compared with for gradients in [-1, 1], as the compiled kernel computes it."""
+    part = kernel._polynomial if isinstance(curve, tuple) else kernel._interpolated
+
+    @numba.njit
+    def evaluate(values, curve, results):  # type: ignore[no-untyped-def]
+        for place in range(0, len(values), vectors.WIDTH):
+            vectors.store(
+                results.ctypes.data, place, part(vectors.load(values.ctypes.data, place), curve)
+            )
+
+    padded = np.concatenate([g, np.zeros(-len(g) % vectors.WIDTH)]).astype(np.float32)
+    results = np.empty_like(padded)
+    evaluate(padded, curve, results)
+    return results[: len(g)].astype(np.float64)
+
+
+def quiet_plan(model: flmc.Model, uplink: flmc.Uplink, **settings: object) -> flmc.Plan:
+    """A plan so loud that the noise vanishes."""
+    return flmc.plan(
+        model,
+        uplink,
+        flmc.Limits(langevin="off"),
+        gain=1e7,
+        step_size=1e-4,
+        forecast=False,
+        start="zero",
+        num_rounds=40,
+        num_burn_in=10,
+        **settings,  # type: ignore[arg-type]
+    )

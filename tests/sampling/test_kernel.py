@@ -1,0 +1,127 @@
+"""Parts of the compiled kernel: random words and normals, and the probabilities of bits."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import flmc
+from flmc.base.arrays import Array
+from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
+from flmc.sampling.compiled import kernel, vectors
+from flmc.sampling.compiled import numba_engine as fast
+from flmc.sampling.compiled.kernel import LANES
+from flmc.sampling.compiled.link_curve import WORD_SCALE, fit
+from sampling.problems import Cauchy, Skewed, thresholds
+from support import full
+
+LINKS = [
+    (flmc.Sigmoid(0.05), 30.0),
+    (flmc.Sigmoid(0.011), 700.0),
+    (flmc.Sigmoid(0.5), 30.0),
+    (flmc.Probit(0.03), 30.0),
+    (flmc.Probit(0.3), 30.0),
+    (flmc.Linear(1.0), 30.0),
+    (flmc.Linear(0.4), 8.0),
+    (Cauchy(), 30.0),
+    (Skewed(), 30.0),
+]
+
+
+@given(seed=st.integers(0, 2**200), key=st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
+def test_lanes_are_seeded_like_numpy(seed: int, key: tuple[int, ...]) -> None:
+    state = np.zeros(4 * LANES, np.uint32)
+    kernel.seed_lane(fast._entropy(seed), np.array(key, np.uint32), state, 5)
+    expected = np.random.SeedSequence(seed, spawn_key=key).generate_state(4)
+    np.testing.assert_array_equal(state.reshape(4, LANES)[:, 5], expected)
+
+
+def plain_xoshiro(state: list[int], count: int) -> list[int]:
+    """xoshiro128++ in Python's whole numbers, from its published definition."""
+    mask, s, out = 0xFFFFFFFF, list(state), []
+
+    def turn(value: int, by: int) -> int:
+        return (value << by | value >> (32 - by)) & mask
+
+    for _ in range(count):
+        out.append((turn((s[0] + s[3]) & mask, 7) + s[0]) & mask)
+        t = s[1] << 9 & mask
+        s[2] ^= s[0]
+        s[3] ^= s[1]
+        s[1] ^= s[2]
+        s[0] ^= s[3]
+        s[2] ^= t
+        s[3] = turn(s[3], 11)
+    return out
+
+
+def test_words_are_those_of_xoshiro() -> None:
+    state = np.random.default_rng(1).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
+    start = state.reshape(4, LANES).copy()
+    words = np.zeros(50 * LANES, np.uint32)
+    kernel.fill_words(state, words, np.uint64(50))
+    for lane in (0, 1, 3, LANES - 1):
+        expected = plain_xoshiro([int(word) for word in start[:, lane]], 50)
+        np.testing.assert_array_equal(words.reshape(50, LANES)[:, lane], expected)
+
+
+def test_normals() -> None:
+    count = full(2_000_000, 200_000) // LANES // 2 * 2
+    state = np.random.default_rng(2).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
+    words, normals = np.zeros(count * LANES, np.uint32), np.zeros(count * LANES, np.float32)
+    kernel.fill_normals(state, words, normals, np.uint64(count))
+    first, second = words.reshape(2, -1)
+    radius = np.sqrt(-2 * np.log((first.astype(np.float64) + 0.5) / 2**32))
+    signed = second.view(np.int32) * np.pi / 2**31
+    expected = np.concatenate([radius * np.cos(signed), radius * np.sin(signed)])
+    # Single precision: 6e-8 of up to 6.8, a few times; near u = 1 the radius, below 0.002, is
+    # coarse.
+    np.testing.assert_allclose(normals.reshape(expected.shape), expected, atol=4e-4)
+    assert np.quantile(np.abs(normals.reshape(expected.shape) - expected), 0.999) < 3e-6
+    z = normals.astype(np.float64)
+    # Five standard errors of the first four moments of a standard normal.
+    for power, mean, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
+        assert abs((z**power).mean() - mean) < 5 * np.sqrt(variance / len(z))
+    assert stats.kstest(z, "norm").pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("link", "clip"), LINKS, ids=lambda value: str(value))
+def test_probabilities_are_the_link_s(link: flmc.Link, clip: float) -> None:
+    """|implemented probability - Phi| <= 1e-6 over the clip range, rounding included."""
+    link = link.bound_to(clip)
+    curve = fit(link, clip)
+    assert curve is not None
+    g = np.linspace(-1, 1, full(200_001, 20_001)).astype(np.float32)
+    implemented = np.clip(0.5 + 0.5 * thresholds(g, curve) / WORD_SCALE, 0, 1)
+    # A word is rounded to 24 bits before the comparison: a threshold is as if moved by up to 64 of
+    # 2^32 words.
+    resolution = 64 / 2**32
+    assert (
+        np.abs(implemented - link.probability(clip * g.astype(np.float64))).max() + resolution
+        <= 1e-6
+    )
+
+
+def test_links_that_cannot_be_tabulated() -> None:
+    class Jump(flmc.Link):
+        def probability(self, g: Array) -> Array:
+            return np.where(g > 1.234567, 0.9, 0.1)
+
+    assert fit(Jump(), 30.0) is None
+    assert fit(flmc.Sign(), 30.0) is not None
+
+
+def test_what_the_kernel_was_built_on() -> None:
+    """Numba's cache notices changes of kernel.py alone: what else is compiled must be named in
+    it."""
+    source = (
+        Path(vectors.__file__).read_bytes()
+        + repr((WORD_SCALE, ROUNDS_PER_BLOCK, list(Purpose))).encode()
+    )
+    assert hashlib.sha256(source).hexdigest()[:16] == kernel._BUILT_ON, "put this into kernel.py"

@@ -418,7 +418,7 @@ def test_progress_bar_on_a_terminal() -> None:
     os.close(main_end)
     assert process.returncode == 0
     assert b"simulating" in shown
-    assert json.loads(out)["num_chains"] == 600
+    assert json.loads(out)["num_chains"] == 450
 
 
 def test_what_relaxing_would_bring_is_what_asking_for_it_brings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import jsonschema
@@ -12,7 +13,7 @@ import flmc
 from contracts import pinned_runs
 from contracts.registered import model, plan, plans
 from flmc.cli import main
-from flmc.planning.plans.document import schema
+from flmc.planning.plans.schema import schema
 
 
 @pytest.mark.parametrize("name", plans())
@@ -39,6 +40,18 @@ def test_pinned_plans_there_and_back(name: str) -> None:
 def test_documents_fit_the_schema(name: str) -> None:
     document = json.loads(json.dumps(plan(name, model()).to_document()))
     jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("name", ["link sigmoid", "scheduler random"])
+def test_the_digest_is_what_the_schema_says(name: str) -> None:
+    """Computed here from the description alone, as firmware without this package would."""
+    document = json.loads(json.dumps(plan(name, model()).to_document()))
+    left_out = {"digest", "rounds_needed", "privacy", "unknown_privacy", "prediction", "warnings"}
+    if document["scheduler"]["type"] in ("AllDevices", "GivenDevices"):
+        left_out.add("scheduler")
+    rest = {key: value for key, value in document.items() if key not in left_out}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == document["digest"]
 
 
 def test_a_plan_that_came_back_runs_to_the_same_draws() -> None:

@@ -8,7 +8,7 @@ import typer
 
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
-from flmc.planning.plans import document as plan_document
+from flmc.planning.plans.schema import schema as plan_schema
 from flmc.settings.assembly import assemble, suggest_settings
 from flmc.settings.schema import Settings, merge
 
@@ -34,7 +34,7 @@ def plan_command(
     """What the constraints allow: gain, limits, which one binds, temperature, privacy of a round
     and of the run."""
     if schema:
-        print_json(plan_document.schema())
+        print_json(plan_schema())
         return
     suggestion = None
     if suggest_:

@@ -67,7 +67,14 @@ class Study:
 
     def _summary(self) -> list[Row]:
         """What came out, in sentences."""
-        rows = [Row("", "A reading is one way to take the paper's text, which leaves room:")]
+        rows = [
+            Row(
+                "",
+                "A claim is a sentence of the paper about its own figures; where it fails, these"
+                " experiments do not confirm it. A reading is one way to take the paper's text,"
+                " which leaves room:",
+            )
+        ]
         for reading in readings.READINGS:
             verdicts = self.verdicts[reading.name].values()
             held = sum(verdict.holds is True for verdict in verdicts)

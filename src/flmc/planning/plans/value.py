@@ -219,7 +219,7 @@ class Plan:
         Returns
         -------
         dict
-            As :func:`flmc.planning.plans.document.schema` describes it; :meth:`from_document` reads
+            As :func:`flmc.planning.plans.schema.schema` describes it; :meth:`from_document` reads
             it.
         """
         return {

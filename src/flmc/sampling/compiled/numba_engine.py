@@ -515,8 +515,8 @@ class _Announcer(numba.core.event.Listener):
         if not _Announcer.said:
             _Announcer.said = True
             _log.warning(
-                "compiling the fast engine for this kind of problem: once on a machine, some ten"
-                " seconds"
+                "compiling the fast engine for this scheme and dimension: once on a machine, some"
+                " ten seconds"
             )
 
     def on_end(self, event: Any) -> None:

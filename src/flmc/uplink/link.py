@@ -36,7 +36,7 @@ class Link(ABC):
 
     proven: ClassVar[bool] = False
     """Whether the link is known to be monotone everywhere, not only at the points that
-    :meth:`check` tries."""
+    :meth:`flmc.uplink.link.Link.check` tries."""
     jumps: ClassVar[bool] = False
     """Whether the probability jumps at 0: then any move of a gradient across 0 can turn a bit from
     certainly -1 to certainly +1."""
@@ -86,7 +86,8 @@ class Link(ABC):
 
         A link that is proven to be monotone is used as it is. Another one is held between its
         values at the clip, and is 1/2 where it is not a number: so the worst case for privacy is at
-        the clip, whatever the link does between the points that :meth:`check` tries.
+        the clip, whatever the link does between the points that :meth:`flmc.uplink.link.Link.check`
+        tries.
 
         Parameters
         ----------

@@ -93,7 +93,7 @@ class Scheduler(ABC):
         Raises
         ------
         InvalidSetting
-            If :func:`check_active` refuses the draw.
+            If :func:`~flmc.uplink.scheduling.check_active` refuses the draw.
         """
         active = np.asarray(self.draw(rng, rounds, fading), dtype=np.float64)
         shape = (len(rounds), fading.shape[1])
@@ -170,7 +170,8 @@ class GivenDevices(Scheduler):
         object.__setattr__(self, "active", np.asarray(self.active, dtype=np.float64))
 
     def check(self, num_rounds: int, num_devices: int) -> None:
-        """Refuse a plan that the array does not fit, as :func:`check_active` says.
+        """Refuse a plan that the array does not fit, as
+        :func:`~flmc.uplink.scheduling.check_active` says.
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ class GivenDevices(Scheduler):
         Parameters
         ----------
         num_rounds, num_devices
-            Not used: :meth:`check` has compared them with the array.
+            Not used: ``check`` has compared them with the array.
         """
         return self.active
 

@@ -271,8 +271,8 @@ class Ideal(Uplink):
     def privacy_event(
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
-        """Refuse to state a privacy event, by :class:`UnknownPrivacy`: exact gradients are
-        transmitted.
+        """Refuse to state a privacy event, by :class:`~flmc.base.errors.UnknownPrivacy`: exact
+        gradients are transmitted.
 
         Parameters
         ----------

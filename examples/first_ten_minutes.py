@@ -1,5 +1,4 @@
-"""What a researcher types in her first ten minutes: plan, run, her own link, her own fading, her
-own gradient."""
+"""The first ten minutes of a researcher: plan, run, a link, a fading and a model of your own."""
 
 import numpy as np
 
@@ -22,7 +21,7 @@ result = flmc.run(plan, model, seed=7, chains=200)
 print(f"\n{result}\ndraws: {result.draws.shape}, variance ratio {result.metrics.variance_ratio}")
 
 
-# 4. Her own quantiser: one method; slope, variance and worst case are derived, monotonicity is
+# 4. A quantiser of your own: one method; slope, variance and worst case are derived, monotonicity is
 # checked.
 class Cauchy(flmc.Link):
     def __init__(self, scale):
@@ -32,13 +31,13 @@ class Cauchy(flmc.Link):
         return 0.5 + np.arctan(g / self.scale) / np.pi
 
 
-# 5. Her own channel: one method.
+# 5. A channel of your own: one method.
 class Nakagami(flmc.Fading):
     def draw(self, rng, rounds, num_devices, dim):
         return 0.04 * np.sqrt(rng.gamma(2.0, 0.5, (len(rounds), num_devices, 1)))
 
 
-# 6. Her own model: the gradient of each device's negative log likelihood. Here logistic regression.
+# 6. A model of your own: the gradient of each device's negative log likelihood. Here logistic regression.
 rng = np.random.default_rng(3)
 features = rng.normal(size=(20, 50, 3))  # device, example, entry
 labels = np.where(features @ [1.0, -1.0, 0.5] + rng.logistic(size=(20, 50)) > 0, 1.0, -1.0)

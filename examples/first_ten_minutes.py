@@ -21,8 +21,8 @@ result = flmc.run(plan, model, seed=7, chains=200)
 print(f"\n{result}\ndraws: {result.draws.shape}, variance ratio {result.metrics.variance_ratio}")
 
 
-# 4. A quantiser of your own: one method; slope, variance and worst case are derived, monotonicity is
-# checked.
+# 4. A quantiser of your own: one method; slope, variance and worst case are derived, monotonicity
+# is checked.
 class Cauchy(flmc.Link):
     def __init__(self, scale):
         self.scale = scale
@@ -37,7 +37,8 @@ class Nakagami(flmc.Fading):
         return 0.04 * np.sqrt(rng.gamma(2.0, 0.5, (len(rounds), num_devices, 1)))
 
 
-# 6. A model of your own: the gradient of each device's negative log likelihood. Here logistic regression.
+# 6. A model of your own: the gradient of each device's negative log likelihood. Here logistic
+# regression.
 rng = np.random.default_rng(3)
 features = rng.normal(size=(20, 50, 3))  # device, example, entry
 labels = np.where(features @ [1.0, -1.0, 0.5] + rng.logistic(size=(20, 50)) > 0, 1.0, -1.0)

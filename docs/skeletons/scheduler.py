@@ -36,7 +36,7 @@ class StrongestDevices(flmc.Scheduler):
             raise InvalidSetting(f"count must be 1 to {num_devices}, got {self.count}")
 
     # Optional. Without it a device is charged for every round before the run begins.
-    def most_rounds(self, num_rounds: int) -> int:
+    def most_rounds(self, num_rounds: int, num_devices: int) -> int:
         """No bound below all rounds holds for certain: one device may always be the strongest."""
         return num_rounds
 

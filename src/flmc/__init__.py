@@ -18,10 +18,12 @@ from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
 from flmc.runs.records import Record, load
 from flmc.runs.results import Result
-from flmc.uplink.fading import ConstantFading, Fading, FixedFading, RayleighFading
+from flmc.uplink.fading import Fading
+from flmc.uplink.fadings import ConstantFading, FixedFading, RayleighFading
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
-from flmc.uplink.scheduling import AllDevices, GivenDevices, RandomDevices, Scheduler
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import AllDevices, GivenDevices, RandomDevices
 from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink, replace
 

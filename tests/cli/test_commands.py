@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flmc.cli import main
+from flmc.settings.registered import FADINGS, LINKS
 from flmc.settings.schema import Settings
 from support import full
 
@@ -196,16 +197,14 @@ BAD = [
     (("--fading", "0"), "fading must be positive, got 0.0"),
     (
         ("--fading", "rain"),
-        "fading must be one of constant[:GAIN], rayleigh[:SCALE], package.module:object; got"
-        " 'rain'",
+        f"fading must be one of {FADINGS.choices}; got 'rain'",
     ),
     (("--fading", "rayleigh:x"), "needs a number as its scale"),
     (("--burn-in", "300"), "burn_in must be below rounds = 300, got 300"),
     (("--scheme", "quantum"), "scheme must be one of digital, analog, ideal, got 'quantum'"),
     (
         ("--link", "cubic"),
-        "link must be one of sigmoid[:SLOPE_PARAMETER], probit[:SLOPE_PARAMETER], linear[:RATIO],"
-        " sign, package.module:object; got 'cubic'",
+        f"link must be one of {LINKS.choices}; got 'cubic'",
     ),
     (("--link", "nowhere:Link"), "link 'nowhere:Link' cannot be loaded: ModuleNotFoundError"),
     (("--link", "sign"), "no slope at 0"),
@@ -225,7 +224,7 @@ BAD = [
     (("--model", "json:loads", "--dim", "3"), "come from the model that was given, got dim = 3"),
     (
         ("--fading", "rician:3"),
-        "known are constant[:GAIN], rayleigh[:SCALE], package.module:object",
+        f"known are {FADINGS.choices}",
     ),
 ]
 

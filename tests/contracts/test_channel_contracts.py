@@ -73,7 +73,7 @@ def test_schedulers_keep_their_word(name: str) -> None:
     active = scheduler.draw_checked(rng, range(500), fading)
     assert active.shape == (500, DEVICES)
     assert (active.sum(axis=1) >= 1).all()
-    assert active.sum(axis=0).max() <= scheduler.most_rounds(500)
+    assert active.sum(axis=0).max() <= scheduler.most_rounds(500, DEVICES)
     assert scheduler.everyone == bool(active.all())
     again = scheduler.draw_checked(np.random.default_rng(5), range(500), fading)
     assert scheduler.random or np.array_equal(active, again)
@@ -85,7 +85,7 @@ def test_a_device_is_charged_for_the_declared_worst_case(name: str) -> None:
     limits = flmc.Limits(epsilon=30, scope="run")
     plan = flmc.plan(model, flmc.Digital(), limits, scheduler=schedulers()[name])
     assert plan.exposure is not None
-    assert plan.exposure.num_rounds == plan.scheduler.most_rounds(plan.num_rounds)
+    assert plan.exposure.num_rounds == plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices)
     assert plan.run_cost is not None
     assert plan.run_cost.epsilon <= 30 * (1 + 1e-9)
 
@@ -134,7 +134,7 @@ class RoundRobin(flmc.Scheduler):
         turn = np.asarray(rounds)[:, None] + np.arange(fading.shape[1])
         return np.asarray(turn % 2 == 0, dtype=np.float64)
 
-    def most_rounds(self, num_rounds: int) -> int:
+    def most_rounds(self, num_rounds: int, num_devices: int) -> int:
         """Half of them, rounded up."""
         return -(-num_rounds // self.declared)
 

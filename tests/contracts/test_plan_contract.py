@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 import flmc
 from contracts import pinned_runs
 from contracts.registered import model, plan, plans
+from flmc.base.arrays import Array
 from flmc.cli import main
 from flmc.planning.plans.schema import schema
 
@@ -59,6 +63,31 @@ def test_a_plan_that_came_back_runs_to_the_same_draws() -> None:
     back = flmc.Plan.from_document(json.loads(json.dumps(there.to_document())))
     first, second = (flmc.run(each, model(), seed=3, chains=2) for each in (there, back))
     assert np.array_equal(first.draws, second.draws)
+
+
+def test_a_fresh_process_reads_every_plan(tmp_path: Path) -> None:
+    """With nothing imported but flmc, wherever a built-in class lives."""
+    for index, name in enumerate(plans()):
+        document = json.dumps(plan(name, model()).to_document())
+        (tmp_path / f"{index}.json").write_text(document)
+    code = (
+        "import flmc, json, pathlib, sys\n"
+        "for path in pathlib.Path(sys.argv[1]).glob('*.json'):\n"
+        "    flmc.Plan.from_document(json.loads(path.read_text()))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_a_scheduler_of_one_s_own_is_passed() -> None:
+    class Own(flmc.Scheduler):
+        def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+            return np.ones((len(rounds), fading.shape[1]))
+
+    there = flmc.plan(model(), flmc.Digital(), num_rounds=60, num_burn_in=10, scheduler=Own())
+    document = json.loads(json.dumps(there.to_document()))
+    with pytest.raises(flmc.errors.InvalidSetting, match="as uplink= or scheduler="):
+        flmc.Plan.from_document(document)
+    assert flmc.Plan.from_document(document, scheduler=Own()).digest == there.digest
 
 
 def test_a_changed_plan_is_refused() -> None:

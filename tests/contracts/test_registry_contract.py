@@ -38,6 +38,8 @@ def test_help_lists_every_name(capsys: pytest.CaptureFixture[str]) -> None:
     for registry in REGISTRIES.values():
         for entry in registry:
             assert entry.name in (reproduce_help if registry is PAPERS else plan_help)
+            if registry.kind is not None:
+                assert entry.help.split()[0] in plan_help
 
 
 def test_every_registry_but_papers_has_its_setting() -> None:

@@ -129,7 +129,7 @@ def test_a_coarse_grid_is_said() -> None:
     said = {}
     for rounds in (300, 6_000_000):
         exposure = exposure_of(
-            flmc.Digital(), np.array([[0.27]]), flmc.AllDevices(), rounds, model.dim
+            flmc.Digital(), np.array([[0.27]]), flmc.AllDevices(), rounds, 20, model.dim
         )
         said[rounds] = str(cost_of_run(exposure, flmc.Limits()))
     assert "coarsened" not in said[300]

@@ -25,7 +25,8 @@ from flmc.planning.temperature import (
     rounds_needed,
 )
 from flmc.uplink.power import planned_power_limit, power_scale
-from flmc.uplink.scheduling import GivenDevices, Scheduler
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
 
 PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
@@ -33,8 +34,7 @@ PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
 
 
 def check_examples(model: Model) -> None:
-    """Refuse a model that cannot clip its examples, or does not: a tiny clip must leave hardly
-    anything.
+    """Refuse a model that cannot clip its examples, or does not.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Constraints:
 
     def privacy_limit(self) -> float:
         """Constant gain that the privacy budget allows; infinite without a budget."""
-        often = self.scheduler.most_rounds(self.num_rounds)
+        often = self.scheduler.most_rounds(self.num_rounds, self.model.num_devices)
         return privacy_limited_gain(
             self.uplink, self.limits, self.model.num_devices, self.model.dim, often
         )

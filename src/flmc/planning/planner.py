@@ -16,7 +16,8 @@ from flmc.planning.advice import with_forecast
 from flmc.planning.constraints import Constraints, Curvature, check_examples, distance_to_travel
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
-from flmc.uplink.scheduling import AllDevices, GivenDevices, Scheduler
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
 
 

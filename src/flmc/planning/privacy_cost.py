@@ -12,7 +12,8 @@ from flmc.planning.limits import Limits
 from flmc.privacy.event import Event
 from flmc.privacy.transmissions import count_gains
 from flmc.uplink.power import finite_cap
-from flmc.uplink.scheduling import GivenDevices, Scheduler
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
 
 NEIGHBOURING = {
@@ -59,6 +60,7 @@ def exposure_of(
     gain: Array,
     scheduler: Scheduler,
     num_rounds: int,
+    num_devices: int,
     dim: int,
     neighbouring: str = "device",
 ) -> Exposure:
@@ -77,8 +79,8 @@ def exposure_of(
         Cap of the gain, (1 or round, 1 or dim).
     scheduler
         Who transmits. Where it is random, its declared worst case counts.
-    num_rounds, dim
-        Number of rounds, and of entries that a round sends.
+    num_rounds, num_devices, dim
+        Number of rounds, of devices, and of entries that a round sends.
     neighbouring
         What is replaced in neighbouring data: ``device`` or ``example``.
 
@@ -93,7 +95,7 @@ def exposure_of(
         If nothing is proven for the uplink.
     """
     caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
-    often = scheduler.most_rounds(num_rounds)
+    often = scheduler.most_rounds(num_rounds, num_devices)
     # Entry by entry: no round is worse than one with the largest cap of each entry.
     worst_round = uplink.privacy_event(count_gains(caps.max(axis=0)), neighbouring)
     if len(caps) == 1:
@@ -184,7 +186,13 @@ def privacy_limited_gain(
 
 
 def affordable_rounds(
-    uplink: Uplink, limits: Limits, gain: Array, scheduler: Scheduler, num_rounds: int, dim: int
+    uplink: Uplink,
+    limits: Limits,
+    gain: Array,
+    scheduler: Scheduler,
+    num_rounds: int,
+    num_devices: int,
+    dim: int,
 ) -> int:
     """Number of rounds, from the first, that stay within a budget of the run; all without one.
 
@@ -200,8 +208,8 @@ def affordable_rounds(
         Cap of the gain, (1 or round, 1 or dim).
     scheduler
         Who transmits.
-    num_rounds, dim
-        Number of rounds, and of entries that a round sends.
+    num_rounds, num_devices, dim
+        Number of rounds, of devices, and of entries that a round sends.
 
     Returns
     -------
@@ -215,7 +223,9 @@ def affordable_rounds(
         if rounds == 0:
             return True
         part = gain if len(gain) == 1 else gain[:rounds]
-        exposure = exposure_of(uplink, part, scheduler, rounds, dim, limits.neighbouring)
+        exposure = exposure_of(
+            uplink, part, scheduler, rounds, num_devices, dim, limits.neighbouring
+        )
         return cost_of_run(exposure, limits).epsilon <= (limits.epsilon or 0.0) * (1 + 1e-9)
 
     if within(num_rounds):

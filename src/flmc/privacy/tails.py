@@ -150,9 +150,8 @@ def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = 
     epsilon
         Value that the sum exceeds.
     both
-        Whether to bound Pr(abs(X) > epsilon) instead, for the loss under P of symmetric pairs.
-        There X under Q has the law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X >
-        \epsilon]`.
+        Whether to bound Pr(abs(X) > epsilon), for the loss under P of symmetric pairs. X under Q
+        has the law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`.
     quick
         Whether to return a looser bound, which takes little time and is never below the other.
     """

@@ -153,7 +153,7 @@ class Job:
         """Who transmits how often. A policy that lets a device transmit more often than it declared
         is refused: the plan's privacy was computed from what it declared."""
         activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
-        declared = self.plan.scheduler.most_rounds(self.plan.num_rounds)
+        declared = self.plan.scheduler.most_rounds(self.plan.num_rounds, self.plan.num_devices)
         if activity.most_rounds > declared:
             name = type(self.plan.scheduler).__name__
             raise RunFailed(

@@ -207,7 +207,9 @@ def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
         Number of data sets.
     """
     if _is_known(plan):
-        return Activity(plan.num_active[None], plan.scheduler.most_rounds(plan.num_rounds))
+        return Activity(
+            plan.num_active[None], plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices)
+        )
     blocks = range(-(-plan.num_rounds // ROUNDS_PER_BLOCK))
     drawn = [draw_schedule(plan, seed, range(num_experiments), block) for block in blocks]
     by_device = sum(each.active.sum(axis=1) for each in drawn if each.active is not None)

@@ -9,10 +9,12 @@ from flmc.data.splits import split_evenly
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.settings.registry import Entry, Parameter, Registry
-from flmc.uplink.fading import ConstantFading, Fading, RayleighFading
+from flmc.uplink.fading import Fading
+from flmc.uplink.fadings import ConstantFading, RayleighFading
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
-from flmc.uplink.scheduling import AllDevices, RandomDevices, Scheduler
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import AllDevices, RandomDevices
 from flmc.uplink.schemes import Analog, Digital, Ideal
 
 LINKS = Registry("link", Link)

@@ -180,6 +180,12 @@ class Registry:
         own = ["package.module:object"] if self.kind is not None else []
         return ", ".join([*(entry.spelling for entry in self), *own])
 
+    @property
+    def described(self) -> str:
+        """What may be written, each with its line of help."""
+        own = ["package.module:object (your own)"] if self.kind is not None else []
+        return "; ".join([*(f"{entry.spelling} ({entry.help})" for entry in self), *own])
+
     def check_name(self, name: str) -> str:
         """Return a name that is registered, and refuse any other.
 

@@ -82,7 +82,7 @@ class Settings(BaseModel):
         "calibrated", description="limit that keeps enough noise"
     )
     step_size: Positive | Literal["auto"] = Field("auto", description="a number or auto")
-    link: str = Field("sigmoid", description=f"probability of a +1 bit: {LINKS.choices}")
+    link: str = Field("sigmoid", description=f"probability of a +1 bit: {LINKS.described}")
     slope_parameter: Positive | None = Field(
         None, description=f"of the link; default {_defaults(LINKS)}"
     )
@@ -96,8 +96,8 @@ class Settings(BaseModel):
         "auto", description="larger steps in early burn-in"
     )
     start: Literal["prior", "zero"] = Field("prior", description="where chains start")
-    fading: str | float = Field(0.04, description=f"path gain: a number, {FADINGS.choices}")
-    scheduling: str = Field("all", description=f"who transmits in a round: {SCHEDULERS.choices}")
+    fading: str | float = Field(0.04, description=f"path gain: a number, or {FADINGS.described}")
+    scheduling: str = Field("all", description=f"who transmits in a round: {SCHEDULERS.described}")
     noise_power: Positive = Field(1.0, description="variance of the noise in each real entry")
     gain: Positive | list[Positive] | None = Field(None, description="override of the planned gain")
     public_smoothness: Positive | None = Field(
@@ -106,7 +106,7 @@ class Settings(BaseModel):
     public_convexity: Positive | None = Field(
         None, description="smallest curvature, from public knowledge"
     )
-    model: str = Field("linear", description=f"what is sampled: {MODELS.choices}")
+    model: str = Field("linear", description=f"what is sampled: {MODELS.described}")
     split: SplitName = Field("even", description="how synthetic examples are dealt to devices")
     experiments: Count = Field(1, description="number of data sets")
     chains: Count | None = Field(None, description="per data set; default 200 in all, at least 1")

@@ -16,7 +16,8 @@ from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
-from flmc.uplink.fading import ConstantFading, Fading
+from flmc.uplink.fading import Fading
+from flmc.uplink.fadings import ConstantFading
 from flmc.uplink.link import Link, quantise
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.uplink import Uplink

@@ -21,7 +21,8 @@ from flmc.base.clipping import clip, clip_norm
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.event import Event
 from flmc.uplink.channel import power_from_snr
-from flmc.uplink.fading import ConstantFading, Fading
+from flmc.uplink.fading import Fading
+from flmc.uplink.fadings import ConstantFading
 
 AnyUplink = TypeVar("AnyUplink", bound="Uplink")
 

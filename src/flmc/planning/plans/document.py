@@ -6,11 +6,14 @@ from it and decides nothing. Infinite numbers are null, because JSON has none.""
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import flmc.uplink
 from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
@@ -19,7 +22,8 @@ from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Cost
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
-from flmc.uplink.scheduling import AllDevices, GivenDevices, Scheduler
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
@@ -114,29 +118,32 @@ def _cost(cost: Cost | None) -> dict[str, Any]:
     return {} if cost is None else {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
 
 
-def read(document: Mapping[str, Any], uplink: Uplink | None) -> dict[str, Any]:
+def read(
+    document: Mapping[str, Any], uplink: Uplink | None, scheduler: Scheduler | None
+) -> dict[str, Any]:
     """Fields of the plan in a document, checked.
 
     Parameters
     ----------
     document
         What ``Plan.to_document`` wrote.
-    uplink
-        Stands in for one that is a user's own, in whole or in part; must fit the document.
+    uplink, scheduler
+        Stand in for those that are a user's own, in whole or in part; they must fit the document.
 
     Raises
     ------
     InvalidSetting
-        If the document is of another version or damaged, or the uplink does not fit it.
+        If the document is of another version or damaged, or what was given does not fit it.
     """
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(f"a plan must have schema_version {SCHEMA_VERSION}, got {version!r}")
     try:
-        if uplink is not None and to_document(uplink) != document["uplink"]:
-            raise InvalidSetting(
-                "the uplink that was given is not the one in the plan: its settings differ"
-            )
+        for name, given in (("uplink", uplink), ("scheduler", scheduler)):
+            if given is not None and to_document(given) != document[name]:
+                raise InvalidSetting(
+                    f"the {name} that was given is not the one in the plan: its settings differ"
+                )
         return {
             "uplink": uplink if uplink is not None else _object(document["uplink"], "uplink"),
             "limits": Limits(**_settings(document["asked"])),
@@ -149,7 +156,7 @@ def read(document: Mapping[str, Any], uplink: Uplink | None) -> dict[str, Any]:
             "burn_in_step_factor": document["burn_in_step_factor"],
             "num_fast": document["num_fast"],
             "gain": np.atleast_2d(_numbers(document["gain"])),
-            "scheduler": _scheduler(document),
+            "scheduler": _scheduler(document) if scheduler is None else scheduler,
             "gain_limits": GainLimits(
                 **{k: float(_numbers(v)) for k, v in document["limits"].items()}
             ),
@@ -196,8 +203,8 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
     if kind is None:
         raise InvalidSetting(
             f"the plan's {setting} is {value['type']!r}, which is not one of flmc's own: code named"
-            " in a document is never imported, so pass the object, Plan.from_document(document,"
-            " uplink=...)"
+            " in a document is never imported, so pass the object to Plan.from_document as uplink="
+            " or scheduler="
         )
     fields = {field.name for field in dataclasses.fields(kind) if field.init}
     settings = {
@@ -210,6 +217,8 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
 
 def _own_classes() -> dict[str, type[Any]]:
     """Uplinks, links, fadings and schedulers of this package, by name."""
+    for module in pkgutil.iter_modules(flmc.uplink.__path__, "flmc.uplink."):
+        importlib.import_module(module.name)  # a class exists only once its module is imported
     found: dict[str, type[Any]] = {}
     waiting: list[type[Any]] = [Uplink, Link, Fading, Scheduler]
     while waiting:

@@ -28,7 +28,8 @@ from flmc.planning.privacy_cost import (
 )
 from flmc.planning.temperature import temperature
 from flmc.uplink.power import planned_gain
-from flmc.uplink.scheduling import GivenDevices, Scheduler
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
 
 
@@ -179,9 +180,8 @@ class Plan:
 
     def _exposure(self) -> Exposure:
         neighbouring = self.limits.neighbouring
-        return exposure_of(
-            self.uplink, self.gain, self.scheduler, self.num_rounds, self.dim, neighbouring
-        )
+        sizes = (self.num_rounds, self.num_devices, self.dim)
+        return exposure_of(self.uplink, self.gain, self.scheduler, *sizes, neighbouring)
 
     @cached_property
     def affordable_rounds(self) -> int:
@@ -189,9 +189,8 @@ class Plan:
         was given."""
         if self.binding != "given" or self.limits.scope != "run":
             return self.num_rounds
-        return affordable_rounds(
-            self.uplink, self.limits, self.gain, self.scheduler, self.num_rounds, self.dim
-        )
+        sizes = (self.num_rounds, self.num_devices, self.dim)
+        return affordable_rounds(self.uplink, self.limits, self.gain, self.scheduler, *sizes)
 
     @cached_property
     def round_cost(self) -> Cost | None:
@@ -229,16 +228,22 @@ class Plan:
         }
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any], *, uplink: Uplink | None = None) -> Plan:
+    def from_document(
+        cls,
+        document: Mapping[str, Any],
+        *,
+        uplink: Uplink | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> Plan:
         """Plan that :meth:`to_document` wrote, with the same digest.
 
         Parameters
         ----------
         document
             What ``to_document`` or ``flmc plan --json`` gave.
-        uplink
-            The uplink, if it or its link or fading is a user's own: code named in a document is
-            never imported.
+        uplink, scheduler
+            The uplink, if it or its link or fading is a user's own, and the scheduler, if that is:
+            code named in a document is never imported.
 
         Returns
         -------
@@ -251,7 +256,7 @@ class Plan:
             If the document is of another version, is damaged, or was changed since its digest was
             computed.
         """
-        plan = cls(**document_of.read(document, uplink))
+        plan = cls(**document_of.read(document, uplink, scheduler))
         if document.get("digest", plan.digest) != plan.digest:
             raise InvalidSetting(
                 f"the plan was changed since it was made: its digest is {plan.digest[:12]}, and the"

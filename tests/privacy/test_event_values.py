@@ -247,7 +247,8 @@ def test_composition_against_dp_accounting(p: float, gain: float, count: int, de
 
 
 @pytest.mark.parametrize(
-    ("p", "gain", "count", "delta"), [(0.7, 0.1, 500, 1e-5), (0.9, 0.5, 60, 1e-4)]
+    ("p", "gain", "count", "delta"),
+    [(0.9, 0.5, 60, 1e-4), (0.7, 0.1, 500, 1e-5)][: full(2, 1)],
 )
 @pytest.mark.filterwarnings("ignore")  # the reference's own warnings are not ours
 def test_composition_against_prv_accountant(

@@ -182,9 +182,9 @@ def _advance_tile(
             if not np.isfinite(state.theta).all():
                 row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]
                 fail(tile.experiments[row], tile.chains[column], f"after round {state.round}")
-            undefined = ~np.isfinite(info.gradient)
-            if undefined.any():
-                chains.num_undefined += count_marked(undefined, schedule.active_devices(index))
+            finite = np.isfinite(info.gradient)
+            if not finite.all():
+                chains.num_undefined += count_marked(~finite, schedule.active_devices(index))
             kept = state.round - plan.num_burn_in
             if kept > 0:
                 chains.moments.add(state.theta, tile.rows, tile.chains.start)

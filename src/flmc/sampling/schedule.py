@@ -63,7 +63,9 @@ class Schedule:
             The round, counted from 0 within this schedule.
         """
         gain, fading = self.gain[:, None, index], self.fading[:, None, index]
-        count = self.num_active[:, None, index, None]
+        count: Array | float = self.num_active[:, None, index, None]
+        if len(self.num_active) == 1:  # a number is cheaper than an array of one
+            count = float(self.num_active[0, index])
         return Round(float(self.step_sizes[index]), gain, fading, self.active_devices(index), count)
 
 

@@ -50,16 +50,19 @@ class Listing:
         What the facts are about.
     rows
         The facts, in the order in which they are shown.
+    headline
+        The fact that matters most, shown in a line of its own above the title; None for none.
     """
 
     title: str
     rows: tuple[Row, ...]
+    headline: Row | None = None
 
     def __str__(self) -> str:
         width = max((len(row.label) for row in self.rows), default=0)
-        return "\n".join(
-            [self.title, *(f"  {row.label.ljust(width)}  {row.text}" for row in self.rows)]
-        )
+        head = [] if self.headline is None else [f"{self.headline.label}: {self.headline.text}"]
+        rows = (f"  {row.label.ljust(width)}  {row.text}" for row in self.rows)
+        return "\n".join([*head, self.title, *rows])
 
 
 @dataclass(frozen=True)

@@ -126,10 +126,12 @@ class Constraints:
         """Who is expected to transmit, (round, device) with 1 or 0; None: everybody, always."""
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
 
+    @cached_property
     def power_limit(self) -> float:
         """Gain that power allows, in nine rounds of ten."""
         return planned_power_limit(self.uplink, self.model.num_devices, self.model.dim, self.active)
 
+    @cached_property
     def privacy_limit(self) -> float:
         """Constant gain that the privacy budget allows; infinite without a budget."""
         often = self.scheduler.most_rounds(self.num_rounds, self.model.num_devices)

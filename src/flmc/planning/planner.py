@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
-import numpy as np
-
-from flmc.base import checks
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
-from flmc.planning.advice import with_forecast
-from flmc.planning.constraints import Constraints, Curvature, check_examples, distance_to_travel
-from flmc.planning.limits import GainLimits, Limits
+from flmc.planning.advice.forecast import with_forecast
+from flmc.planning.decision import Request, decide
+from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.uplink.scheduler import Scheduler
-from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
 
 
@@ -27,7 +20,7 @@ def plan(
     limits: Limits | None = None,
     *,
     num_rounds: int = 300,
-    num_burn_in: int = 200,
+    num_burn_in: int | str = 200,
     step_size: float | str = "auto",
     gain: float | Sequence[float] | Array | None = None,
     start: str = "prior",
@@ -51,7 +44,8 @@ def plan(
     limits
         Privacy budget and Langevin limit; None: no budget, calibrated noise.
     num_rounds, num_burn_in
-        Rounds in all, and the rounds among them that are not kept.
+        Rounds in all, and the rounds among them that are not kept; ``"auto"``: as many as the
+        sampler needs.
     step_size
         Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.temperature.auto_step_size`,
         with ``langevin="paper"`` the paper's.
@@ -100,102 +94,18 @@ def plan(
     >>> plan.binding, plan.data_dependent, plan.run_cost.epsilon <= 10
     ('privacy', False, True)
     """
-    limits = limits or Limits()
-    _check_kinds(model, uplink, limits)
-    rounds = _Rounds.checked(num_rounds, num_burn_in, num_fast)
-    checks.one_of("start", start, ("prior", "zero"))
-    if uplink.example_clip is not None:
-        check_examples(model)
-    curvature = Curvature.of(model, public_smoothness, public_convexity)
-    policy = _scheduler_of(scheduler, active, rounds.total, model.num_devices)
-    task = Constraints(model, uplink, limits, curvature, rounds.total, policy)
-    distance = distance_to_travel(model, start)
-    power, privacy = task.power_limit(), task.privacy_limit()
-    given = None if gain is None else task.check_gain(gain)
-    # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
-    most = min(power, privacy) if given is None else float(given.max())
-    step, computed = task.step_size(step_size, most)
-    auto_step = step if computed else None
-    factor = task.burn_in_factor(burn_in_step_factor, auto_step, rounds.fast, distance)
-    langevin = task.langevin_limit(step, factor, rounds.fast)
-    # The Langevin limit of a kept round; the median, where devices come and go.
-    gain_limits = GainLimits(power, float(np.median(langevin[-rounds.kept :])), privacy)
-    cap = given
-    if cap is None:
-        steps = step * np.where(np.arange(rounds.total) < rounds.fast, factor, 1.0)
-        cap = task.cap(langevin, power, privacy, steps, rounds.burn_in)
-    # A step that was given, or the paper's, reveals nothing; adaptive gains use the curvature too.
-    from_data = computed or (gain is None and limits.allocation == "adaptive")
-    decided = Plan(
-        uplink=uplink,
-        limits=limits,
-        num_devices=model.num_devices,
-        dim=model.dim,
-        num_rounds=rounds.total,
-        num_burn_in=rounds.burn_in,
+    request = Request(
+        num_rounds=num_rounds,
+        num_burn_in=num_burn_in,
+        step_size=step_size,
+        gain=gain,
         start=start,
-        step_size=step,
-        burn_in_step_factor=factor,
-        num_fast=rounds.fast,
-        gain=cap,
-        scheduler=policy,
-        gain_limits=gain_limits,
-        binding="given" if gain is not None else gain_limits.binding,
-        data_dependent=from_data and not curvature.public,
+        burn_in_step_factor=burn_in_step_factor,
+        num_fast=num_fast,
+        scheduler=scheduler,
+        active=active,
+        public_smoothness=public_smoothness,
+        public_convexity=public_convexity,
     )
-    automatic = computed and burn_in_step_factor == "auto"
-    needed = task.burn_in_needed(decided, distance, automatic=automatic)
-    decided = replace(decided, rounds_needed=needed)
-    return with_forecast(decided, model, curvature) if forecast else decided
-
-
-def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
-    """Refuse a model, an uplink or limits of another class."""
-    kinds = {"model": (model, Model), "uplink": (uplink, Uplink), "limits": (limits, Limits)}
-    for name, (value, kind) in kinds.items():
-        if not isinstance(value, kind):
-            raise InvalidSetting(
-                f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}"
-            )
-
-
-class _Rounds(NamedTuple):
-    """Number of rounds in all, of those that are not kept, and of those with a larger step."""
-
-    total: int
-    burn_in: int
-    fast: int
-
-    @property
-    def kept(self) -> int:
-        return self.total - self.burn_in
-
-    @classmethod
-    def checked(cls, num_rounds: int, num_burn_in: int, num_fast: int | None) -> _Rounds:
-        count = checks.at_least("num_rounds", num_rounds, 1)
-        burn_in = checks.at_least("num_burn_in", num_burn_in, 0)
-        checks.fits("a plan of so many rounds", 64.0 * count)
-        if burn_in >= count:
-            raise InvalidSetting(f"num_burn_in must be below num_rounds = {count}, got {burn_in}")
-        fast = burn_in // 2 if num_fast is None else checks.at_least("num_fast", num_fast, 0)
-        if fast > burn_in:
-            raise InvalidSetting(f"num_fast must not exceed num_burn_in = {burn_in}, got {fast}")
-        return cls(count, burn_in, fast)
-
-
-def _scheduler_of(
-    scheduler: Scheduler | None, active: Array | None, num_rounds: int, num_devices: int
-) -> Scheduler:
-    """The policy that was asked for, checked; an array in which everybody transmits becomes
-    AllDevices."""
-    if scheduler is not None and active is not None:
-        raise InvalidSetting(
-            "give scheduler or active, not both: active is short for GivenDevices(active)"
-        )
-    chosen = GivenDevices(active) if active is not None else scheduler or AllDevices()
-    if not isinstance(chosen, Scheduler):
-        raise InvalidSetting(
-            f"scheduler must be a flmc.Scheduler, for example RandomDevices(5); got {chosen!r}"
-        )
-    chosen.check(num_rounds, num_devices)
-    return AllDevices() if isinstance(chosen, GivenDevices) and chosen.active.all() else chosen
+    decided = decide(model, uplink, limits or Limits(), request)
+    return with_forecast(decided, model, request) if forecast else decided

@@ -56,6 +56,12 @@ class Prediction:
     """Squared distance of the chain's mean from the posterior mean, over the posterior's trace."""
     clipped_fraction: float
     """Expected fraction of the devices' gradient entries beyond the clip."""
+    mean_shift: float | None = None
+    """Distance of the chain's mean from the posterior mean in the direction in which it is largest,
+    in posterior standard deviations; None in documents that are older than it."""
+    distance_squared: float | None = None
+    """Squared W2 distance of the chain's law from the posterior, both in coordinates in which the
+    posterior's covariance is the identity; None in documents that are older than it."""
 
 
 def predict(
@@ -96,6 +102,7 @@ def predict(
     along = np.einsum("edj,edf,efj->ej", directions, chain_covariance, directions) / values
     trace = np.trace(covariance, axis1=1, axis2=2)
     shift = np.square(chain_mean - mean).sum(axis=1)
+    whitened, spread = _whiten(directions, values, chain_mean - mean, chain_covariance)
     return Prediction(
         variance_ratio=float(np.mean(np.trace(chain_covariance, axis1=1, axis2=2) / trace)),
         variance_ratio_smallest=float(np.mean(along.min(axis=1))),
@@ -103,7 +110,24 @@ def predict(
         mean_error_squared=float(np.mean(shift)),
         relative_mean_error=float(np.mean(shift / trace)),
         clipped_fraction=stationary.clipped_fraction(chain_mean, chain_covariance),
+        mean_shift=float(np.mean(np.sqrt(whitened))),
+        distance_squared=float(np.mean(whitened + np.square(np.sqrt(spread) - 1).sum(axis=1))),
     )
+
+
+def _whiten(
+    directions: Array, values: Array, shift: Array, covariance: Array
+) -> tuple[Array, Array]:
+    r"""Squared shift (experiment) and variances (experiment, dim) of the chain where the posterior
+    is standard normal.
+
+    With :math:`\Sigma = Q \operatorname{diag}(v) Q^\top` the first is :math:`d^\top \Sigma^{-1}
+    d`, the square of the largest :math:`|u^\top d|/\sqrt{u^\top \Sigma u}` over directions u; the
+    second are the eigenvalues of :math:`v^{-1/2} Q^\top C Q v^{-1/2}`."""
+    scaled = directions / np.sqrt(values)[:, None, :]
+    squared = np.square(np.einsum("edj,ed->ej", scaled, shift)).sum(axis=1)
+    spread = np.linalg.eigvalsh(np.swapaxes(scaled, 1, 2) @ covariance @ scaled)
+    return np.asarray(squared), np.asarray(spread, dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ class Cost:
     coarse: bool = False
     """Whether so much was composed that the accountant's grid is coarser than usual; epsilon is an
     upper bound all the same."""
+    delta_at_zero: float | None = None
+    """Where epsilon is 0: the delta that goes with it, which is smaller than the one asked for."""
 
     def __str__(self) -> str:
         said = " (on a coarsened grid: an upper bound, looser than usual)" if self.coarse else ""
@@ -255,7 +257,10 @@ def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
     Cost
         Epsilon at ``limits.delta``.
     """
-    return Cost(exposure.round.epsilon(limits.delta, limits.criterion, num_devices), limits.delta)
+    epsilon = exposure.round.epsilon(limits.delta, limits.criterion, num_devices)
+    # An epsilon of 0 alone would look like perfect privacy: what is left is in the delta.
+    at_zero = exposure.round.delta(0.0, limits.criterion, num_devices) if epsilon == 0 else None
+    return Cost(epsilon, limits.delta, delta_at_zero=at_zero)
 
 
 def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:

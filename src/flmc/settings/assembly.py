@@ -9,11 +9,11 @@ from flmc import data
 from flmc.base.errors import InvalidSetting
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.advice.suggestion import Suggestion, suggest
+from flmc.planning.advice.what_if import WhatIf, what_if
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
-from flmc.planning.suggestion import Suggestion, suggest
-from flmc.planning.what_if import WhatIf, what_if
 from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS, SPLITS
 from flmc.settings.schema import Settings
 from flmc.uplink.example_clipping import shrink_factor

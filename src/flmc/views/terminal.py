@@ -54,7 +54,7 @@ def render(thing: Listing | Grid | str) -> RenderableType:
 
 
 def render_listing(listing: Listing) -> RenderableType:
-    """A title, then label and value side by side; colours say how much a row matters.
+    """Headline and title, then label and value side by side; colours say how much a row matters.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def render_listing(listing: Listing) -> RenderableType:
     table.add_column(overflow="fold")
     for row in listing.rows:
         table.add_row(row.label, Text(row.text, style=_STYLES[row.severity]))
-    return table
+    return table if listing.headline is None else Group(_note(listing.headline), table)
 
 
 def render_grid(grid: Grid) -> RenderableType:
@@ -90,6 +90,6 @@ def render_grid(grid: Grid) -> RenderableType:
 
 
 def _note(row: Row) -> Text:
-    """A note below a grid, coloured by how much it matters."""
+    """A note below a grid or a headline, coloured by how much it matters."""
     text = f"{row.label}: {row.text}" if row.label else row.text
     return Text(text, style=_STYLES[row.severity])

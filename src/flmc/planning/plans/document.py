@@ -6,7 +6,9 @@ from it and decides nothing. Infinite numbers are null, because JSON has none.""
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
+import json
 import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ import flmc.uplink
 from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Cost
@@ -70,7 +73,7 @@ def decided(plan: Plan) -> dict[str, Any]:
 
 
 def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
-    """Part of the document that follows from the plan: privacy, prediction, warnings.
+    """Part of the document that follows from the plan: privacy, prediction, findings.
 
     Parameters
     ----------
@@ -79,11 +82,41 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
     """
     return {
         "rounds_needed": plan.rounds_needed,
+        "margins_db": {name: to_document(each) for name, each in plan.margins_db.items()},
+        "radio": plan.radio.to_document(),
         "privacy": _privacy(plan, with_run),
         "unknown_privacy": plan.unknown_privacy,
         "prediction": to_document(plan.prediction),
         "warnings": list(plan.warnings),
+        "findings": [each.to_document() for each in plan.findings],
     }
+
+
+def digest(plan: Plan) -> str:
+    """SHA-256 of the canonical JSON (sorted keys, no spaces) of what the plan decides.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    """
+    text = json.dumps(digested(plan), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_digest(document: Mapping[str, Any], found: str) -> None:
+    """Refuse a document that was changed since its digest was computed.
+
+    Parameters
+    ----------
+    document, found
+        The document, and the digest of the plan that was read from it.
+    """
+    if document.get("digest", found) != found:
+        raise InvalidSetting(
+            f"the plan was changed since it was made: its digest is {found[:12]}, and the document"
+            f" says {str(document['digest'])[:12]}; make a new plan"
+        )
 
 
 def digested(plan: Plan) -> dict[str, Any]:
@@ -115,7 +148,10 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
 
 
 def _cost(cost: Cost | None) -> dict[str, Any]:
-    return {} if cost is None else {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
+    if cost is None:
+        return {}
+    stated = {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
+    return stated if cost.delta_at_zero is None else {**stated, "delta_at_zero": cost.delta_at_zero}
 
 
 def read(
@@ -164,7 +200,7 @@ def read(
             "data_dependent": document["data_dependent"],
             "rounds_needed": document["rounds_needed"],
             "prediction": _prediction(document["prediction"]),
-            "warnings": tuple(document["warnings"]),
+            "findings": _findings(document),
         }
     except InvalidSetting:
         raise
@@ -182,6 +218,13 @@ def _numbers(value: Any) -> Array:
 
 def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
     return None if value is None else Prediction(**_settings(value))
+
+
+def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Findings of the document; documents written before there were any have sentences only."""
+    if "findings" in document:
+        return tuple(Finding.from_document(each) for each in document["findings"])
+    return tuple(Finding("unnamed", "warning", text) for text in document["warnings"])
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:

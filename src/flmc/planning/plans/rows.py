@@ -7,29 +7,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from flmc.base.tables import Listing, Row, format_number, format_percent, warning_rows
-from flmc.planning.privacy_cost import NEIGHBOURING
+from flmc.base.findings import worst_of
+from flmc.base.tables import Listing, Row, format_number, format_percent
+from flmc.planning.plans.privacy_rows import privacy_rows
+from flmc.planning.prediction import Prediction
 
 if TYPE_CHECKING:
     from flmc.planning.plans.value import Plan
 
-ADVERSARY = (
-    "an honest-but-curious server that sees every received signal and knows all other devices'"
-    " symbols"
-)
-"""Whom the privacy statement is about."""
 CONSTRAINTS = {
     "power": "transmit power",
     "langevin": "noise that the sampler needs",
     "privacy": "privacy budget",
 }
 """Constraints of the gain, in words."""
-_CRITERIA = {
-    "tight": "standard differential privacy",
-    "tail": "probability of a larger loss at the worst pair",
-    "paper": "the paper's bound",
-}
-"""Privacy criteria, in words."""
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
@@ -49,20 +40,69 @@ def listing(plan: Plan, with_run: bool) -> Listing:
     """
     radio = "" if math.isinf(plan.uplink.snr_db) else f", {plan.uplink.snr_db:g} dB"
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
-    rows = [*_gain_rows(plan), *_sampling_rows(plan), *_privacy_rows(plan, with_run)]
-    return Listing(title, (*rows, *warning_rows(plan.warnings)))
+    rows = [*_radio_rows(plan), *_gain_rows(plan), *_sampling_rows(plan)]
+    rows += [*privacy_rows(plan, with_run), *(each.row for each in plan.findings)]
+    return Listing(title, tuple(rows), _headline(plan))
+
+
+def _headline(plan: Plan) -> Row | None:
+    """What matters most: the gravest finding, else what is predicted; None where neither is
+    known."""
+    worst, law = worst_of(plan.findings), plan.prediction
+    if worst is not None:
+        grave = worst.grade == "infeasible"
+        text = worst.short or worst.message
+        return Row(worst.grade.upper(), text, severity="bad" if grave else "warning")
+    if law is None or law.mean_shift is None:
+        return None
+    shift = "less than 0.01" if law.mean_shift < 0.01 else f"{law.mean_shift:.2g}"
+    text = (
+        f"by prediction the samples' variance is {law.variance_ratio:.3g} times the posterior's,"
+        f" and their mean is off by {shift} posterior sd"
+    )
+    return Row("GOOD", text, severity="good")
+
+
+def _radio_rows(plan: Plan) -> list[Row]:
+    """Rows of the link and of the radio: SNR at both ends, and the path gain between them."""
+    uplink = plan.uplink
+    if uplink.noise_is_exact:
+        return []
+    link = getattr(uplink, "link", None)
+    means = "" if link is None else f"{link}, "
+    radio = plan.radio
+    return [
+        Row("link", f"{means}clip {uplink.clip:g}"),
+        Row(
+            "radio",
+            f"SNR {radio.snr_db:.4g} dB at the transmitter, path gain {radio.path_gain:.3g}"
+            f" ({radio.path_gain_db:.3g} dB{radio.meaning}): {radio.received_snr_db:.3g} dB at the"
+            " receiver",
+        ),
+    ]
 
 
 def _gain_rows(plan: Plan) -> list[Row]:
     """Rows of the limits of the gain, and of the gain itself."""
     rows = []
     for name, words in CONSTRAINTS.items():
-        decides = " <- decides" if plan.binding == name else ""
-        rows.append(
-            Row(f"limit by {words}", format_number(getattr(plan.gain_limits, name)) + decides)
-        )
+        limit = getattr(plan.gain_limits, name)
+        rows.append(Row(f"limit by {words}", format_number(limit) + _margin(plan, name)))
     given = " (given)" if plan.binding == "given" else ""
     return [*rows, Row("gain", format_number(plan.typical_gain) + given)]
+
+
+def _margin(plan: Plan, name: str) -> str:
+    """What a limit means for the gain: it decides, the step was chosen to meet it, or how far above
+    the gain it is."""
+    if plan.binding == name:
+        return " <- decides"
+    margin = plan.margins_db[name]
+    if not math.isfinite(margin):
+        return ""
+    if name == "langevin" and abs(margin) < 1e-6:
+        return " (the step was chosen to meet it)"
+    return f" ({abs(margin):.2g} dB {'above' if margin >= 0 else 'below'} the gain)"
 
 
 def _sampling_rows(plan: Plan) -> list[Row]:
@@ -84,10 +124,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
         )
         rows += [
             Row("predicted variance ratio", f"{p.variance_ratio:.4g} ({spread}; 1 is right)"),
-            Row(
-                "predicted shift of the mean",
-                f"{format_percent(p.relative_mean_error)} of trace(Sigma), squared",
-            ),
+            Row("predicted shift of the mean", _shift_in_words(p)),
             Row("predicted clipped entries", format_percent(p.clipped_fraction)),
         ]
     needed = (
@@ -111,6 +148,15 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     return rows
 
 
+def _shift_in_words(prediction: Prediction) -> str:
+    """Predicted shift of the mean, in the worst direction and in all."""
+    share = f"{format_percent(prediction.relative_mean_error)} of trace(Sigma), squared"
+    if prediction.mean_shift is None:
+        return share
+    shift = "below 0.01" if prediction.mean_shift < 0.01 else f"{prediction.mean_shift:.2g}"
+    return f"{shift} posterior sd in the worst direction ({share})"
+
+
 def _allocation_in_words(plan: Plan) -> str:
     """Sentence about the gains of an adaptive allocation."""
     low, high = float(plan.gain.min()), float(plan.gain.max())
@@ -120,50 +166,6 @@ def _allocation_in_words(plan: Plan) -> str:
         f"adaptive: gains from {format_number(low)} to {format_number(high)}, the loudest where"
         " noise matters most"
     )
-
-
-def _privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
-    """Privacy of a round and of the run, with all that a statement needs."""
-    exposure, once = plan.exposure, plan.round_cost
-    if exposure is None or once is None:
-        return [Row("privacy", f"none: {plan.unknown_privacy}")]
-    rows = []
-    limits = plan.limits
-    if limits.epsilon is not None and limits.privacy != "off":
-        of_round = limits.scope == "round"
-        what = (
-            f"one round, delta {limits.delta:g}"
-            if of_round
-            else f"the run, delta {limits.run_delta:g}"
-        )
-        rows.append(Row("privacy budget", f"epsilon {limits.epsilon:g} for {what}"))
-    if limits.scope == "round" or not with_run:  # the delta of a round says little about a run
-        covered = "; nothing beyond what this delta allows anyway" if once.epsilon == 0 else ""
-        meaning = f"{limits.criterion}: {_CRITERIA[limits.criterion]}"
-        rows.append(Row("privacy, one round", f"{once} ({meaning}){covered}"))
-    if with_run and plan.run_cost is not None:
-        over = f"over {exposure.num_rounds} rounds of one chain (tight)"
-        rows.append(Row("privacy, whole run", f"{plan.run_cost}, {over}"))
-        if plan.run_cost.epsilon >= exposure.run.largest_loss * (1 - 1e-9):
-            rows.append(
-                Row(
-                    "", "that is the bound without any noise: a delta this small cannot be resolved"
-                )
-            )
-        if plan.run_cost.epsilon > 20:
-            rows.append(Row("", "such an epsilon for the whole run guarantees next to nothing"))
-    rows += [Row("neighbouring", NEIGHBOURING[limits.neighbouring]), Row("adversary", ADVERSARY)]
-    bound = exposure.round.largest_loss
-    if math.isfinite(bound):
-        cost = f"a round would cost epsilon {format_number(bound)}, so no SNR makes it cost more"
-        rows.append(Row("without noise", cost))
-    if plan.data_dependent:
-        text = (
-            "yes: the step was computed from the devices' data. This is a simulation, not a privacy"
-            " statement for a deployment; give public_smoothness and public_convexity, or a step"
-        )
-        rows.append(Row("data dependent", text))
-    return rows
 
 
 def temperature_row(temperature: float | None, *, sure: bool = True) -> Row:

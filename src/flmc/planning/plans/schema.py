@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from flmc.base.findings import Grade
 from flmc.planning.plans.document import SCHEMA_VERSION
 
 _NUMBER: dict[str, Any] = {"type": "number"}
@@ -13,7 +14,23 @@ _WORD: dict[str, Any] = {"type": "string"}
 _SETTINGS: dict[str, Any] = {"type": "object", "properties": {"type": _WORD}, "required": ["type"]}
 _COST: dict[str, Any] = {
     "type": "object",
-    "properties": {"epsilon": {"type": ["number", "null"]}, "delta": _NUMBER, "rounds": _COUNT},
+    "properties": {
+        "epsilon": {"type": ["number", "null"]},
+        "delta": _NUMBER,
+        "rounds": _COUNT,
+        "delta_at_zero": _NUMBER,
+    },
+}
+_FINDING: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "code": _WORD,
+        "severity": {"enum": list(get_args(Grade))},
+        "message": _WORD,
+        "short": _WORD,
+        "numbers": {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
+    },
+    "required": ["code", "severity", "message", "short", "numbers"],
 }
 
 
@@ -26,8 +43,9 @@ _FIELDS: dict[str, tuple[Mapping[str, Any], str]] = {
     "digest": (
         _WORD,
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers as"
-        " they stand, without digest, rounds_needed, privacy, unknown_privacy, prediction and"
-        " warnings; and without scheduler where its type is AllDevices or GivenDevices",
+        " they stand, without digest, rounds_needed, margins_db, radio, privacy, unknown_privacy,"
+        " prediction, warnings and findings; and without scheduler where its type is AllDevices or"
+        " GivenDevices",
     ),
     "scheme": (_WORD, "how devices transmit"),
     "gain": (
@@ -48,6 +66,14 @@ _FIELDS: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "rounds_needed": (_or_null(_COUNT), "burn-in that the sampler needs; null where it is unknown"),
     "data_dependent": ({"type": "boolean"}, "whether the plan was computed from the devices' data"),
+    "margins_db": (
+        {"type": "object", "additionalProperties": {"type": ["number", "null"]}},
+        "how far every limit is above the gain, in decibels; null: it does not limit the gain",
+    ),
+    "radio": (
+        {"type": "object"},
+        "SNR at the transmitter and at the receiver and the path gain, of one device at full power",
+    ),
     "privacy": (
         _or_null({"type": "object", "properties": {"round": _COST, "run": _or_null(_COST)}}),
         "upper bounds of what a round and the run cost; null where nothing is known",
@@ -74,7 +100,11 @@ _FIELDS: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "asked": (_SETTINGS, "the limits that were asked for"),
     "prediction": (_or_null(_SETTINGS), "what the chain will sample, where it can be computed"),
-    "warnings": ({"type": "array", "items": _WORD}, "what speaks against the plan"),
+    "warnings": ({"type": "array", "items": _WORD}, "what speaks against the plan, in sentences"),
+    "findings": (
+        {"type": "array", "items": _FINDING},
+        "the same with code, severity and numbers, and with notes",
+    ),
 }
 
 

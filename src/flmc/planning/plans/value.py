@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.base.findings import Finding
 from flmc.base.tables import Listing
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
@@ -26,6 +26,7 @@ from flmc.planning.privacy_cost import (
     cost_of_run,
     exposure_of,
 )
+from flmc.planning.radio import Radio, radio_of
 from flmc.planning.temperature import temperature
 from flmc.uplink.power import planned_gain
 from flmc.uplink.scheduler import Scheduler
@@ -64,8 +65,8 @@ class Plan:
         Burn-in that the sampler needs; None where the curvature is not known.
     prediction
         What the chain will sample, for linear regression with all devices active; else None.
-    warnings
-        Sentences that speak against the plan.
+    findings
+        What speaks against the plan, each with a code, a grade and its numbers.
 
     Examples
     --------
@@ -94,15 +95,18 @@ class Plan:
     data_dependent: bool
     rounds_needed: int | None = None
     prediction: Prediction | None = None
-    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences that speak against the plan: its findings without notes."""
+        return tuple(each.message for each in self.findings if each.grade != "note")
 
     @cached_property
     def step_sizes(self) -> Array:
         """Step of every round, (round)."""
-        return (
-            np.where(np.arange(self.num_rounds) < self.num_fast, self.burn_in_step_factor, 1.0)
-            * self.step_size
-        )
+        factor = np.where(np.arange(self.num_rounds) < self.num_fast, self.burn_in_step_factor, 1.0)
+        return self.step_size * factor
 
     @property
     def active(self) -> Array | None:
@@ -111,8 +115,7 @@ class Plan:
 
     @cached_property
     def planned_active(self) -> Array | None:
-        """Which devices the plan expects to transmit, (round, device) with 1 or 0; None: all,
-        always."""
+        """Who is expected to transmit, (round, device) with 1 or 0; None: all, always."""
         return self.scheduler.draw_planned(self.num_rounds, self.num_devices)
 
     @cached_property
@@ -138,6 +141,21 @@ class Plan:
         return float(np.mean(self.planned_gain**-2.0) ** -0.5)
 
     @cached_property
+    def radio(self) -> Radio:
+        """SNR at the transmitter and at the receiver, and the path gain between them."""
+        return radio_of(self.uplink, self.num_devices, self.dim)
+
+    @property
+    def margins_db(self) -> dict[str, float]:
+        """How far every limit is above the gain, in decibels of power; negative where a given gain
+        exceeds it, infinite where a constraint does not limit the gain."""
+        gain = self.typical_gain
+        return {
+            name: 20.0 * math.log10(limit / gain) if 0 < limit < math.inf else math.inf
+            for name, limit in vars(self.gain_limits).items()
+        }
+
+    @cached_property
     def slope(self) -> float | None:
         """Slope of the uplink; None for a link without one."""
         try:
@@ -147,14 +165,12 @@ class Plan:
 
     @property
     def effective_step_size(self) -> float | None:
-        """Step times slope, the step that the Langevin equation sees; None for a link without
-        slope."""
+        """Step times slope, which the Langevin equation sees; None for a link without slope."""
         return None if self.slope is None else self.step_size * self.slope
 
     @property
     def temperature(self) -> float | None:
-        """Temperature over the entries of kept rounds, at the planned gain; None for a link without
-        slope."""
+        """Temperature of kept rounds at the planned gain; None for a link without slope."""
         if self.slope is None:
             return None
         kept = self.num_active[self.num_burn_in :, None]
@@ -165,9 +181,12 @@ class Plan:
 
     @cached_property
     def exposure(self) -> Exposure | None:
-        """Privacy events that this plan implies, at its caps; None where nothing is known of the
-        uplink."""
-        return None if self.unknown_privacy is not None else self._exposure()
+        """Privacy events that this plan implies, at its caps; None where nothing is known."""
+        if self.unknown_privacy is not None:
+            return None
+        return exposure_of(
+            self.uplink, self.gain, self.scheduler, *self._sizes, self.limits.neighbouring
+        )
 
     @cached_property
     def unknown_privacy(self) -> str | None:
@@ -178,10 +197,9 @@ class Plan:
             return str(reason)
         return None
 
-    def _exposure(self) -> Exposure:
-        neighbouring = self.limits.neighbouring
-        sizes = (self.num_rounds, self.num_devices, self.dim)
-        return exposure_of(self.uplink, self.gain, self.scheduler, *sizes, neighbouring)
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        return self.num_rounds, self.num_devices, self.dim
 
     @cached_property
     def affordable_rounds(self) -> int:
@@ -189,18 +207,14 @@ class Plan:
         was given."""
         if self.binding != "given" or self.limits.scope != "run":
             return self.num_rounds
-        sizes = (self.num_rounds, self.num_devices, self.dim)
-        return affordable_rounds(self.uplink, self.limits, self.gain, self.scheduler, *sizes)
+        return affordable_rounds(self.uplink, self.limits, self.gain, self.scheduler, *self._sizes)
 
     @cached_property
     def round_cost(self) -> Cost | None:
-        """Privacy of the worst round, by the criterion that was asked for; None where it is
-        unknown."""
-        return (
-            None
-            if self.exposure is None
-            else cost_of_round(self.exposure, self.limits, self.num_devices)
-        )
+        """Privacy of the worst round by the asked criterion; None where it is unknown."""
+        if self.exposure is None:
+            return None
+        return cost_of_round(self.exposure, self.limits, self.num_devices)
 
     @cached_property
     def run_cost(self) -> Cost | None:
@@ -257,21 +271,14 @@ class Plan:
             computed.
         """
         plan = cls(**document_of.read(document, uplink, scheduler))
-        if document.get("digest", plan.digest) != plan.digest:
-            raise InvalidSetting(
-                f"the plan was changed since it was made: its digest is {plan.digest[:12]}, and the"
-                f" document says {str(document['digest'])[:12]}; make a new plan"
-            )
+        document_of.check_digest(document, plan.digest)
         return plan
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON (sorted keys, no spaces) of what is decided; forecasts,
         which may depend on data, are left out."""
-        text = json.dumps(
-            document_of.digested(self), sort_keys=True, separators=(",", ":"), allow_nan=False
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
+        return document_of.digest(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and self.digest == other.digest
@@ -283,16 +290,11 @@ class Plan:
         return str(self.listing())
 
     def listing(self, *, with_run: bool = True) -> Listing:
-        """Rows of the plan, for whoever shows it.
+        """Rows of the plan under a title, for whoever shows it.
 
         Parameters
         ----------
         with_run
             Whether to state the privacy of the whole run, which may take a second to compute.
-
-        Returns
-        -------
-        Listing
-            Facts and warnings under a title.
         """
         return rows.listing(self, with_run)

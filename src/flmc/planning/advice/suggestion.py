@@ -109,7 +109,7 @@ def suggest(
 
     Examples
     --------
-    >>> from flmc.planning.suggestion import suggest
+    >>> from flmc.planning.advice.suggestion import suggest
     >>> suggest(1200, 20, 5, scope="round", neighbouring="device").settings["start"]
     'zero'
     """

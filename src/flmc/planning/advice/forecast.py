@@ -1,0 +1,62 @@
+"""Forecast of a plan: the law that is predicted, and what speaks against the plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.planning.advice import judgement
+from flmc.planning.advice.link_choice import cure_of_shift
+from flmc.planning.advice.plan_prediction import noise_of, predict_plan
+from flmc.planning.decision import Request
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import predict
+
+
+def with_forecast(decided: Plan, model: Model, request: Request) -> Plan:
+    """The plan with a forecast of the run: predicted law and findings.
+
+    Parameters
+    ----------
+    decided
+        The plan, with everything decided.
+    model
+        The model that it was made for. A prediction needs linear regression with all devices active
+        and examples not clipped.
+    request
+        What the plan was asked for: the curvature that it was made with, and what a cure may
+        change.
+
+    Returns
+    -------
+    Plan
+        A copy with ``prediction`` and ``findings``; what is decided does not change.
+    """
+    findings = judgement.over_budget(decided)
+    heat = decided.temperature
+    if heat is None:  # without a slope nothing is known of the law
+        return replace(decided, findings=(*findings, judgement.no_slope()))
+    prediction = predict_plan(decided, model)
+    if prediction is not None:
+        findings += judgement.judge_shift(
+            prediction, lambda: cure_of_shift(decided, model, request)
+        )
+    findings += judgement.judge_temperature(heat)
+    curvature = request.curvature(model)
+    findings += judgement.judge_burn_in(decided, curvature)
+    linear = isinstance(model, LinearGaussian)
+    findings += judgement.forgotten_shrink(decided.uplink, linear=linear)
+    findings += judgement.unstable_early_steps(decided, curvature)
+    if not decided.scheduler.everyone:
+        findings.append(judgement.missing_devices(decided))
+    elif isinstance(model, LinearGaussian) and decided.uplink.example_clip is not None:
+        findings.append(judgement.shift_by_example_clip(model, decided.uplink.example_clip))
+        # The prediction knows nothing of clipped examples: it is made without them, and judged
+        # roughly.
+        unclipped = replace(decided.uplink, example_clip=None, example_shrink=1.0)
+        rough = predict(model, unclipped, decided.step_size, noise_of(decided))
+        findings += judgement.judge_roughly(rough)
+    elif linear:
+        findings += judgement.judge_prediction(prediction, heat)
+    return replace(decided, prediction=prediction, findings=tuple(findings))

@@ -1,0 +1,198 @@
+"""From a model, an uplink and limits to gain and step: everything that a plan decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.models.model import Model
+from flmc.planning.constraints import Constraints, Curvature, check_examples, distance_to_travel
+from flmc.planning.limits import GainLimits, Limits
+from flmc.planning.plans import Plan
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import AllDevices, GivenDevices
+from flmc.uplink.uplink import Uplink
+
+_MOST_TRIALS = 30
+"""Trials of a longer and longer automatic burn-in; the last one is taken as it is."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a plan is asked for, beside model, uplink and limits: the settings of
+    :func:`flmc.plan`, which describes them."""
+
+    num_rounds: int = 300
+    num_burn_in: int | str = 200
+    step_size: float | str = "auto"
+    gain: float | Sequence[float] | Array | None = None
+    start: str = "prior"
+    burn_in_step_factor: float | str = "auto"
+    num_fast: int | None = None
+    scheduler: Scheduler | None = None
+    active: Array | None = None
+    public_smoothness: float | None = None
+    public_convexity: float | None = None
+
+    def curvature(self, model: Model) -> Curvature:
+        """Curvature that the plan is made with: the public values, else the model's own.
+
+        Parameters
+        ----------
+        model
+            Gives its own curvature.
+        """
+        return Curvature.of(model, self.public_smoothness, self.public_convexity)
+
+
+def decide(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Plan:
+    """Plan without a forecast: rounds, step and gain under the limits.
+
+    Parameters
+    ----------
+    model, uplink, limits
+        What is sampled, over which uplink, within which limits.
+    request
+        The other settings.
+
+    Returns
+    -------
+    Plan
+        With everything that is decided, and the burn-in that is needed.
+
+    Raises
+    ------
+    InvalidSetting
+        If a setting is out of its bounds, two of them contradict each other, or no gain is known to
+        keep the budget.
+    """
+    _check_kinds(model, uplink, limits)
+    checks.one_of("start", request.start, ("prior", "zero"))
+    if uplink.example_clip is not None:
+        check_examples(model)
+    total = checks.at_least("num_rounds", request.num_rounds, 1)
+    checks.fits("a plan of so many rounds", 64.0 * total)
+    policy = _scheduler_of(request, total, model.num_devices)
+    task = Constraints(model, uplink, limits, request.curvature(model), total, policy)
+    if request.num_burn_in != "auto":
+        return _decide(task, request)
+    return _with_automatic_burn_in(task, request)
+
+
+def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
+    """The plan with the shortest burn-in that is found to be long enough, or with all rounds but
+    one where none is."""
+    most = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2) - 1
+    burn_in = 1
+    plan = _decide(task, replace(request, num_burn_in=burn_in))
+    for _ in range(_MOST_TRIALS):
+        if plan.rounds_needed is None:
+            raise InvalidSetting(
+                "burn_in 'auto' needs slope and convexity, which are not known: give public"
+                " curvature, or a number of rounds"
+            )
+        if plan.rounds_needed <= burn_in or burn_in == most:
+            break
+        # The automatic factor of early steps depends on the burn-in, so what is needed changes.
+        burn_in = min(most, plan.rounds_needed)
+        plan = _decide(task, replace(request, num_burn_in=burn_in))
+    return plan
+
+
+def _decide(task: Constraints, request: Request) -> Plan:
+    """The plan for a given number of rounds of burn-in."""
+    model, uplink, limits, curvature = task.model, task.uplink, task.limits, task.curvature
+    rounds = _Rounds.checked(task.num_rounds, request)
+    distance = distance_to_travel(model, request.start)
+    power, privacy = task.power_limit, task.privacy_limit
+    given = None if request.gain is None else task.check_gain(request.gain)
+    # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
+    most = min(power, privacy) if given is None else float(given.max())
+    step, computed = task.step_size(request.step_size, most)
+    auto_step = step if computed else None
+    factor = task.burn_in_factor(request.burn_in_step_factor, auto_step, rounds.fast, distance)
+    langevin = task.langevin_limit(step, factor, rounds.fast)
+    # The Langevin limit of a kept round; the median, where devices come and go.
+    gain_limits = GainLimits(power, float(np.median(langevin[-rounds.kept :])), privacy)
+    cap = given
+    if cap is None:
+        steps = step * np.where(np.arange(rounds.total) < rounds.fast, factor, 1.0)
+        cap = task.cap(langevin, power, privacy, steps, rounds.burn_in)
+    # A step that was given, or the paper's, reveals nothing; adaptive gains use the curvature too.
+    from_data = computed or (given is None and limits.allocation == "adaptive")
+    decided = Plan(
+        uplink=uplink,
+        limits=limits,
+        num_devices=model.num_devices,
+        dim=model.dim,
+        num_rounds=rounds.total,
+        num_burn_in=rounds.burn_in,
+        start=request.start,
+        step_size=step,
+        burn_in_step_factor=factor,
+        num_fast=rounds.fast,
+        gain=cap,
+        scheduler=task.scheduler,
+        gain_limits=gain_limits,
+        binding="given" if given is not None else gain_limits.binding,
+        data_dependent=from_data and not curvature.public,
+    )
+    automatic = computed and request.burn_in_step_factor == "auto"
+    needed = task.burn_in_needed(decided, distance, automatic=automatic)
+    return replace(decided, rounds_needed=needed)
+
+
+def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
+    """Refuse a model, an uplink or limits of another class."""
+    kinds = {"model": (model, Model), "uplink": (uplink, Uplink), "limits": (limits, Limits)}
+    for name, (value, kind) in kinds.items():
+        if not isinstance(value, kind):
+            raise InvalidSetting(
+                f"{name} must be a flmc.{kind.__name__}, got {type(value).__name__}"
+            )
+
+
+class _Rounds(NamedTuple):
+    """Number of rounds in all, of those that are not kept, and of those with a larger step."""
+
+    total: int
+    burn_in: int
+    fast: int
+
+    @property
+    def kept(self) -> int:
+        return self.total - self.burn_in
+
+    @classmethod
+    def checked(cls, count: int, request: Request) -> _Rounds:
+        burn_in = checks.at_least("num_burn_in", request.num_burn_in, 0)
+        if burn_in >= count:
+            raise InvalidSetting(f"num_burn_in must be below num_rounds = {count}, got {burn_in}")
+        given = request.num_fast
+        fast = burn_in // 2 if given is None else checks.at_least("num_fast", given, 0)
+        if fast > burn_in:
+            raise InvalidSetting(f"num_fast must not exceed num_burn_in = {burn_in}, got {fast}")
+        return cls(count, burn_in, fast)
+
+
+def _scheduler_of(request: Request, num_rounds: int, num_devices: int) -> Scheduler:
+    """The policy that was asked for, checked; an array in which everybody transmits becomes
+    AllDevices."""
+    scheduler, active = request.scheduler, request.active
+    if scheduler is not None and active is not None:
+        raise InvalidSetting(
+            "give scheduler or active, not both: active is short for GivenDevices(active)"
+        )
+    chosen = GivenDevices(active) if active is not None else scheduler or AllDevices()
+    if not isinstance(chosen, Scheduler):
+        raise InvalidSetting(
+            f"scheduler must be a flmc.Scheduler, for example RandomDevices(5); got {chosen!r}"
+        )
+    chosen.check(num_rounds, num_devices)
+    return AllDevices() if isinstance(chosen, GivenDevices) and chosen.active.all() else chosen

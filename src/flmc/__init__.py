@@ -10,6 +10,7 @@ from flmc.evaluation.diagnostics import Diagnostics, diagnose
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
@@ -58,6 +59,7 @@ __all__ = [
     "Sigmoid",
     "Sign",
     "Uplink",
+    "choose_link",
     "compare",
     "data",
     "diagnose",

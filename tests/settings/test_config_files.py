@@ -116,7 +116,7 @@ def test_config_files(tmp_path_factory: pytest.TempPathFactory, document: tuple[
     message = None
     try:
         chosen = merge(read_file(path), {})
-        assemble(chosen).plan(chosen, forecast=False)
+        assemble(chosen).plan(forecast=False)
     except InvalidSetting as error:  # anything else is a failure
         message = str(error)
     # What is right by itself may still not fit together, but it is always bad input, told in one
@@ -162,7 +162,7 @@ def test_most_valid_files_plan() -> None:
 
         try:
             chosen = merge(tomllib.loads(document[0]), {})
-            assemble(chosen).plan(chosen, forecast=False)
+            assemble(chosen).plan(forecast=False)
         except InvalidSetting:
             return
         planned += 1

@@ -38,7 +38,7 @@ def audit_command(
     if settings.neighbouring == "example":
         raise InvalidSetting("an audit attacks whole devices: use neighbouring = 'device'")
     checks.at_least("audit_rounds", audit_rounds, 1)
-    plan = assemble(settings).plan(settings, forecast=False)
+    plan = assemble(settings).plan(forecast=False)
     found = []
     for rounds in dict.fromkeys((1, audit_rounds)):
         with show_progress(f"attacking {rounds} rounds") as progress:

@@ -42,12 +42,12 @@ def plan_command(
         settings = merge({}, {**suggestion.settings, **settings.model_dump(exclude_unset=True)})
         typer.echo(f"{suggestion}\n", err=json_)
     problem = assemble(settings)
-    planned = problem.plan(settings)
+    planned = problem.plan()
     if json_:
         print_json(planned.to_document(with_run=not no_run))
         return
     from flmc.views.terminal import show
 
-    alternatives = problem.what_if(settings, planned).grid(with_run=not no_run)
+    alternatives = problem.what_if(planned).grid(with_run=not no_run)
     misfit = None if suggestion is None else suggestion.misfit(planned)
     show(planned.listing(with_run=not no_run), alternatives, *([] if misfit is None else [misfit]))

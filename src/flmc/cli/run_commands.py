@@ -38,7 +38,7 @@ def run_command(
     if out is not None:
         check_new(out)
     problem = assemble(settings)
-    planned = problem.plan(settings)
+    planned = problem.plan()
     # Raises now if the engine cannot run the plan, before anything is printed.
     choose_engine(settings.engine, planned, problem.model)
     if not json_:
@@ -54,7 +54,7 @@ def run_command(
             threads=settings.threads,
             progress=progress,
             out=out,
-            settings=settings.model_dump(exclude_defaults=True),
+            settings=problem.settings.model_dump(exclude_defaults=True),
             checkpoint_rounds=settings.checkpoint_rounds,
             stop=stop,
         )
@@ -94,7 +94,7 @@ def resume_command(
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = resume(
             directory,
-            problem.plan(settings),
+            problem.plan(),
             problem.model,
             threads=settings.threads if threads is None else threads,
             progress=progress,

@@ -9,6 +9,7 @@ from flmc import data
 from flmc.base.errors import InvalidSetting
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.advice.suggestion import Suggestion, suggest
 from flmc.planning.advice.what_if import WhatIf, what_if
 from flmc.planning.limits import Limits
@@ -30,32 +31,29 @@ class Problem:
     model: Model
     uplink: Uplink
     limits: Limits
+    settings: Settings
+    """What it was assembled from, with a link that was chosen in place of ``auto``."""
 
-    def plan(self, settings: Settings, *, forecast: bool = True) -> Plan:
+    def plan(self, *, forecast: bool = True) -> Plan:
         """The plan that the settings ask for.
 
         Parameters
         ----------
-        settings
-            The settings that the problem was assembled from.
         forecast
-            Whether to predict what the chain will sample, and to look for warnings.
+            Whether to predict what the chain will sample, and to look for findings.
         """
-        return plan(
-            self.model, self.uplink, self.limits, forecast=forecast, **planner_arguments(settings)
-        )
+        arguments = planner_arguments(self.settings)
+        return plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
 
-    def what_if(self, settings: Settings, planned: Plan) -> WhatIf:
+    def what_if(self, planned: Plan) -> WhatIf:
         """What relaxing one constraint of a plan would bring.
 
         Parameters
         ----------
-        settings
-            The settings that the problem was assembled from.
         planned
-            The plan that they gave.
+            The plan that the settings gave.
         """
-        return what_if(planned, self.model, planner_arguments(settings))
+        return what_if(planned, self.model, planner_arguments(self.settings))
 
 
 def planner_arguments(settings: Settings) -> dict[str, Any]:
@@ -90,7 +88,33 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
         A model that was built before, to be used again; None: one is built.
     """
     model = make_model(settings) if model is None else model
-    return Problem(model, make_uplink(settings), make_limits(settings))
+    limits = make_limits(settings)
+    if settings.link == "auto":
+        settings = _with_link(settings, model, limits)
+    return Problem(model, make_uplink(settings), limits, settings)
+
+
+def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
+    """The settings with the link that is predicted to suit the model, in place of ``auto``."""
+    _refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
+    without = make_uplink(settings.model_copy(update={"link": "linear"}))
+    if not isinstance(without, Digital):
+        raise InvalidSetting(f"link 'auto' is for the digital scheme, got {settings.scheme!r}")
+    chosen = choose_link(model, without, limits, **planner_arguments(settings)).link
+    return settings.model_copy(update={"link": spell_link(chosen)})
+
+
+def spell_link(link: Link) -> str:
+    """A registered link as settings write it, with its parameters to the last digit.
+
+    Parameters
+    ----------
+    link
+        One of flmc's own links.
+    """
+    entry = next(each for each in LINKS if each.maker is type(link))
+    values = [repr(getattr(link, parameter.name)) for parameter in entry.parameters]
+    return f"{entry.name}:{','.join(values)}" if values else entry.name
 
 
 def make_limits(settings: Settings) -> Limits:

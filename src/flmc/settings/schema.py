@@ -82,7 +82,10 @@ class Settings(BaseModel):
         "calibrated", description="limit that keeps enough noise"
     )
     step_size: Positive | Literal["auto"] = Field("auto", description="a number or auto")
-    link: str = Field("sigmoid", description=f"probability of a +1 bit: {LINKS.described}")
+    link: str = Field(
+        "sigmoid",
+        description=f"probability of a +1 bit: {LINKS.described}; auto (chosen by prediction)",
+    )
     slope_parameter: Positive | None = Field(
         None, description=f"of the link; default {_defaults(LINKS)}"
     )
@@ -91,7 +94,9 @@ class Settings(BaseModel):
     dim: Count = Field(5, description="number of entries")
     samples: Count = Field(1200, description="number of examples in all")
     rounds: Count = Field(300, description="number of rounds")
-    burn_in: int = Field(200, ge=0, description="rounds that are not kept")
+    burn_in: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
+        200, description="rounds that are not kept; auto: as many as the sampler needs"
+    )
     burn_in_step_factor: Positive | Literal["auto"] = Field(
         "auto", description="larger steps in early burn-in"
     )

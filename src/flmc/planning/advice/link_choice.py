@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
@@ -99,7 +100,9 @@ def assess(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Ca
     return Candidate(plan, law, tuple(findings))
 
 
-def choose_link(model: Model, uplink: Digital, limits: Limits, request: Request) -> Digital:
+def choose_link(
+    model: Model, uplink: Digital, limits: Limits | None = None, **settings: Any
+) -> Digital:
     """The digital uplink with the link that is predicted to suit the devices best, at its clip.
 
     Sigmoid, probit and linear links of several slopes are planned, predicted and judged. The one
@@ -112,27 +115,37 @@ def choose_link(model: Model, uplink: Digital, limits: Limits, request: Request)
         Linear regression, whose chain can be predicted.
     uplink
         Gives everything but the link.
-    limits, request
-        What is planned.
+    limits
+        Privacy budget and Langevin limit; None: no budget, calibrated noise.
+    **settings
+        The other settings of :func:`flmc.plan`, such as ``num_rounds``.
 
     Returns
     -------
     Digital
-        A copy with another link.
+        A copy with the link that was chosen.
 
     Raises
     ------
     InvalidSetting
         If the chain of the model cannot be predicted, or no link can be planned for.
+
+    Examples
+    --------
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    >>> uplink = flmc.choose_link(model, flmc.Digital(), flmc.Limits(epsilon=2))
+    >>> flmc.plan(model, uplink, flmc.Limits(epsilon=2)).warnings
+    ()
     """
     if not isinstance(model, LinearGaussian):
         raise InvalidSetting(
             "link 'auto' chooses by prediction, which is for linear regression: name a link"
             " (linear is unbiased up to its clip where devices differ)"
         )
+    request = Request(**settings)
     tried = [
-        assess(model, replace(uplink, link=link), limits, request)
-        for link in _links_at(uplink.clip)
+        assess(model, replace(uplink, link=link), limits or Limits(), request)
+        for link in _links_at(uplink.clip, quickly=_is_costly(uplink, limits or Limits()))
     ]
     found = [each for each in tried if each is not None]
     if not found:
@@ -142,12 +155,18 @@ def choose_link(model: Model, uplink: Digital, limits: Limits, request: Request)
     return best
 
 
-def _links_at(clip: float) -> Iterator[Link]:
-    """Links of several slopes for gradients up to a clip."""
-    yield from (Linear(ratio) for ratio in _RATIOS)
+def _is_costly(uplink: Uplink, limits: Limits) -> bool:
+    """Whether every plan has to compute what a budget of the run allows, which takes long."""
+    return limits.scope == "run" and has_budget(uplink, limits)
+
+
+def _links_at(clip: float, *, quickly: bool) -> Iterator[Link]:
+    """Links of several slopes for gradients up to a clip; fewer where plans are costly."""
+    yield from (Linear(ratio) for ratio in (_RATIOS[:2] if quickly else _RATIOS))
     # The slope is a/2 for the sigmoid and 0.8 a for the probit.
-    yield from (Sigmoid(2.0 * steep / clip) for steep in _STEEPNESS)
-    yield from (Probit(1.25 * steep / clip) for steep in _STEEPNESS)
+    yield from (Sigmoid(2.0 * steep / clip) for steep in _STEEPNESS[quickly : 5 - quickly])
+    if not quickly:
+        yield from (Probit(1.25 * steep / clip) for steep in _STEEPNESS)
 
 
 def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
@@ -162,7 +181,7 @@ def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
     """
     tried = [
         assess(model, uplink, decided.limits, request)
-        for uplink in _cures(decided.uplink, has_budget(decided.uplink, decided.limits))
+        for uplink in _cures(decided.uplink, _is_costly(decided.uplink, decided.limits))
     ]
     found = [each for each in tried if each is not None and each.prediction is not None]
     working = [each for each in found if each.works]

@@ -4,6 +4,7 @@ Everything that shows a plan (``print``, the command line, pages) draws these ro
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from flmc.base.findings import worst_of
 from flmc.base.tables import Listing, Row, format_number, format_percent
 from flmc.planning.plans.privacy_rows import privacy_rows
 from flmc.planning.prediction import Prediction
+from flmc.uplink.link import Link
 
 if TYPE_CHECKING:
     from flmc.planning.plans.value import Plan
@@ -69,7 +71,7 @@ def _radio_rows(plan: Plan) -> list[Row]:
     if uplink.noise_is_exact:
         return []
     link = getattr(uplink, "link", None)
-    means = "" if link is None else f"{link}, "
+    means = "" if link is None else f"{_link_in_words(link)}, "
     radio = plan.radio
     return [
         Row("link", f"{means}clip {uplink.clip:g}"),
@@ -80,6 +82,19 @@ def _radio_rows(plan: Plan) -> list[Row]:
             " receiver",
         ),
     ]
+
+
+def _link_in_words(link: Link) -> str:
+    """Name of a link with its numbers, but for the clip, which is said beside it."""
+    name = type(link).__name__.lower()
+    if not dataclasses.is_dataclass(link):
+        return name
+    numbers = (
+        f"{field.name.replace('_', ' ')} {getattr(link, field.name):.4g}"
+        for field in dataclasses.fields(link)
+        if field.name != "clip" and isinstance(getattr(link, field.name), int | float)
+    )
+    return ", ".join([name, *numbers])
 
 
 def _gain_rows(plan: Plan) -> list[Row]:

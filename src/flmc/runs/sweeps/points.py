@@ -29,7 +29,7 @@ def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         settings = merge({}, given)
         problem = assemble(settings)
-        plan = problem.plan(settings)
+        plan = problem.plan()
         result = run(
             plan,
             problem.model,

@@ -158,7 +158,11 @@ def sha256(data: bytes) -> str:
 
 def plan_document(plan: flmc.Plan) -> dict[str, Any]:
     """A plan in plain values; the sentences of its warnings are free to change."""
-    return {name: value for name, value in plan.to_document().items() if name != "warnings"}
+    return {
+        name: value
+        for name, value in plan.to_document().items()
+        if name not in ("warnings", "findings")
+    }
 
 
 def pin_run(name: str, engine: str) -> dict[str, Any] | None:

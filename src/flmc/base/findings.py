@@ -81,16 +81,16 @@ class Finding:
         )
 
 
-def worst_of(findings: Sequence[Finding]) -> Finding | None:
-    """The first of the gravest findings; None where there is none, or notes only.
+def gravest(findings: Sequence[Finding]) -> list[Finding]:
+    """The gravest findings: those that make infeasible, else the warnings; notes do not count.
 
     Parameters
     ----------
     findings
-        In the order of their importance.
+        All findings.
     """
     for grade in ("infeasible", "warning"):
-        found = next((each for each in findings if each.grade == grade), None)
-        if found is not None:
+        found = [each for each in findings if each.grade == grade]
+        if found:
             return found
-    return None
+    return []

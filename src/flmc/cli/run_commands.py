@@ -17,8 +17,9 @@ from flmc.runs.ledger_cost import spent_under
 from flmc.runs.records import check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.sampling.engines import choose_engine
-from flmc.settings.assembly import assemble, make_limits, make_uplink
+from flmc.settings.assembly import assemble, make_limits
 from flmc.settings.schema import Settings, merge
+from flmc.settings.uplinks import make_uplink
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="what `flmc run --out` made")]
 

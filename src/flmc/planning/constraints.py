@@ -14,100 +14,20 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
 from flmc.planning.allocation import RunBudget, allocate, noise_weights
+from flmc.planning.burn_in import auto_burn_in_factor, rounds_needed
+from flmc.planning.curvature import Curvature
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import privacy_limited_gain
-from flmc.planning.temperature import (
-    auto_burn_in_factor,
-    auto_step_size,
-    calibrated_gain,
-    paper_gain,
-    rounds_needed,
-)
-from flmc.uplink.power import planned_power_limit, power_scale
+from flmc.planning.step_size import auto_step_size
+from flmc.planning.temperature import calibrated_gain, paper_gain
+from flmc.uplink.power import planned_gain, planned_power_limit, power_scale
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
 
 PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
 """The paper's step sizes, section IV, by scheme; the ideal sampler takes the analog one."""
-
-
-def check_examples(model: Model) -> None:
-    """Refuse a model that cannot clip its examples, or does not.
-
-    Parameters
-    ----------
-    model
-        What is tried, at the prior's mean and for the first data set.
-    """
-    # At the prior's mean, where the prior's share, which is not clipped, vanishes.
-    theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
-    left = np.nan_to_num(model.clipped_gradient(theta, 1e-15, slice(0, 1)))
-    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)))
-    if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
-        raise InvalidSetting(
-            "clipped_gradient does not clip: with a clip of 1e-15 it still returns"
-            f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are"
-            " summed"
-        )
-
-
-def distance_to_travel(model: Model, start: str) -> float:
-    """Distance in one entry that a chain may have to travel from its start to the posterior.
-
-    It is two standard deviations of start minus truth, when the truth is a draw from the prior and
-    the start another draw, or zero; the largest over entries.
-
-    Parameters
-    ----------
-    model, start
-        The model, for its prior, and ``prior`` or ``zero``.
-    """
-    sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
-    variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
-    return float(2 * np.sqrt(np.max(variance)))
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """Largest and smallest curvature of the negative log posterior, None where it is not known, and
-    whether they are public knowledge."""
-
-    smoothness: float | None
-    convexity: float | None
-    public: bool
-
-    @classmethod
-    def of(
-        cls, model: Model, public_smoothness: float | None, public_convexity: float | None
-    ) -> Curvature:
-        """The model's curvature, or the public values in its place; public only if every value used
-        is.
-
-        Parameters
-        ----------
-        model
-            Gives its own curvature, used where no public value is given.
-        public_smoothness, public_convexity
-            Values from public knowledge; a convexity needs a smoothness that is not below it.
-        """
-        if public_smoothness is None and public_convexity is None:
-            return cls(model.smoothness, model.convexity, model.public)
-        if public_smoothness is None:
-            raise InvalidSetting("public_convexity must come with public_smoothness, got it alone")
-        smoothness = checks.positive("public_smoothness", public_smoothness)
-        convexity = (
-            None
-            if public_convexity is None
-            else checks.positive("public_convexity", public_convexity)
-        )
-        if convexity is not None and convexity > smoothness:
-            raise InvalidSetting(
-                f"public_convexity must not exceed public_smoothness {smoothness:g}, got"
-                f" {convexity:g}"
-            )
-        return cls(smoothness, convexity, True)
 
 
 @dataclass(frozen=True)
@@ -125,6 +45,13 @@ class Constraints:
     def active(self) -> Array | None:
         """Who is expected to transmit, (round, device) with 1 or 0; None: everybody, always."""
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
+
+    @cached_property
+    def num_active(self) -> Array:
+        """Number of devices that are expected to transmit, (1 or round, 1)."""
+        if self.active is None:
+            return np.full((1, 1), self.model.num_devices)
+        return np.asarray(self.active.sum(axis=1, keepdims=True))
 
     @cached_property
     def power_limit(self) -> float:
@@ -149,27 +76,49 @@ class Constraints:
         if self.limits.langevin == "paper":
             return PAPER_STEP_SIZES[self.uplink.scheme], False
         num_devices = self.model.num_devices
-        # One step for all rounds: the round with the fewest devices, which has the most noise,
-        # decides.
-        fewest = num_devices if self.active is None else int(self.active.sum(axis=1).min())
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         return auto_step_size(
-            self.uplink, num_devices, largest_gain, smoothness, convexity, fewest
+            self.uplink, num_devices, largest_gain, smoothness, convexity, self.num_active
         ), True
 
+    def estimate_variance(self, step: float, given: Array | None) -> float:
+        """Variance of the server's estimate in a round, over the channels that plans draw; 0 for an
+        uplink whose noise follows the step.
+
+        ``given`` is a gain that was given; else it is what the constraints allow at this ``step``.
+        A budget that is spent unevenly counts as if it were spent evenly."""
+        uplink, num_devices = self.uplink, self.model.num_devices
+        if uplink.noise_is_exact:
+            return 0.0
+        cap = given
+        if cap is None:
+            cap = np.minimum(self.langevin_limit(step, 1.0, 0), self.privacy_limit)
+        rounds = range(self.num_rounds)
+        gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
+        active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
+        noise = uplink.noise_power / np.square(gains) + uplink.bit_variance * active
+        return float(np.mean(np.square(num_devices / active) * noise))
+
     def burn_in_factor(
-        self, given: float | str, auto_step: float | None, num_fast: int, distance: float
+        self,
+        given: float | str,
+        auto_step: float | None,
+        num_fast: int,
+        distance: float,
+        gain: Array | None,
     ) -> float:
         """Factor by which the first ``num_fast`` steps are larger.
 
-        It is 1 unless it is ``given`` as a number, or step and factor are both automatic."""
+        It is 1 unless it is ``given`` as a number, or step and factor are both automatic; ``gain``
+        is a gain that was given."""
         if given != "auto":
             return checks.positive("burn_in_step_factor", given)
         if auto_step is None or self.curvature.smoothness is None:
             return 1.0
-        num_devices = self.model.num_devices
+        noise = self.estimate_variance(auto_step, gain)
+        num_devices, smoothness = self.model.num_devices, self.curvature.smoothness
         return auto_burn_in_factor(
-            self.uplink, auto_step, num_fast, num_devices, distance, self.curvature.smoothness
+            self.uplink, auto_step, num_fast, num_devices, distance, smoothness, noise
         )
 
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
@@ -185,11 +134,7 @@ class Constraints:
         if ideal and factor != 1.0:
             steps = step * np.where(np.arange(self.num_rounds)[:, None] < num_fast, factor, 1.0)
         num_devices = self.model.num_devices
-        num_active = (
-            np.full((1, 1), num_devices)
-            if self.active is None
-            else self.active.sum(axis=1, keepdims=True)
-        )
+        num_active = self.num_active
         if not isinstance(self.scheduler, GivenDevices) and (num_active == num_active[0]).all():
             num_active = num_active[:1]  # as many in every round: one gain for all
         limit = paper_gain if self.limits.langevin == "paper" else calibrated_gain
@@ -243,11 +188,13 @@ class Constraints:
         budget = RunBudget(self.uplink, self.limits, self.model.dim)
         return allocate(weights, limit, static_gain, budget.allowed_scale)[:, None]
 
-    def burn_in_needed(self, decided: Plan, distance: float, automatic: bool) -> int | None:
+    def burn_in_needed(
+        self, decided: Plan, distance: float, given: Array | None, *, automatic: bool
+    ) -> int | None:
         """Rounds of burn-in that the sampler needs; None where convexity or slope are not known.
 
         With an ``automatic`` burn-in factor it is that of the burn-in needed, not of the one
-        planned."""
+        planned. ``given`` is a gain that was given."""
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         if decided.slope is None or convexity is None:
             return None
@@ -256,10 +203,11 @@ class Constraints:
         needed = rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity)
         if automatic and smoothness is not None and needed > decided.num_burn_in:
             # The factor depends on the burn-in, and the burn-in on the factor: iterate.
+            noise = self.estimate_variance(step, given)
             for _ in range(20):
                 num_fast = needed // 2
                 factor = auto_burn_in_factor(
-                    uplink, step, num_fast, num_devices, distance, smoothness
+                    uplink, step, num_fast, num_devices, distance, smoothness, noise
                 )
                 needed = rounds_needed(
                     uplink, step, factor, num_fast, num_devices, distance, convexity

@@ -12,7 +12,9 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
-from flmc.planning.constraints import Constraints, Curvature, check_examples, distance_to_travel
+from flmc.planning.burn_in import distance_to_travel
+from flmc.planning.constraints import Constraints
+from flmc.planning.curvature import Curvature
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.uplink.scheduler import Scheduler
@@ -75,7 +77,7 @@ def decide(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Pl
     _check_kinds(model, uplink, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.example_clip is not None:
-        check_examples(model)
+        _check_examples(model)
     total = checks.at_least("num_rounds", request.num_rounds, 1)
     checks.fits("a plan of so many rounds", 64.0 * total)
     policy = _scheduler_of(request, total, model.num_devices)
@@ -116,7 +118,9 @@ def _decide(task: Constraints, request: Request) -> Plan:
     most = min(power, privacy) if given is None else float(given.max())
     step, computed = task.step_size(request.step_size, most)
     auto_step = step if computed else None
-    factor = task.burn_in_factor(request.burn_in_step_factor, auto_step, rounds.fast, distance)
+    factor = task.burn_in_factor(
+        request.burn_in_step_factor, auto_step, rounds.fast, distance, given
+    )
     langevin = task.langevin_limit(step, factor, rounds.fast)
     # The Langevin limit of a kept round; the median, where devices come and go.
     gain_limits = GainLimits(power, float(np.median(langevin[-rounds.kept :])), privacy)
@@ -144,8 +148,28 @@ def _decide(task: Constraints, request: Request) -> Plan:
         data_dependent=from_data and not curvature.public,
     )
     automatic = computed and request.burn_in_step_factor == "auto"
-    needed = task.burn_in_needed(decided, distance, automatic=automatic)
+    needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
     return replace(decided, rounds_needed=needed)
+
+
+def _check_examples(model: Model) -> None:
+    """Refuse a model that cannot clip its examples, or does not.
+
+    Parameters
+    ----------
+    model
+        What is tried, at the prior's mean and for the first data set.
+    """
+    # At the prior's mean, where the prior's share, which is not clipped, vanishes.
+    theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
+    left = np.nan_to_num(model.clipped_gradient(theta, 1e-15, slice(0, 1)))
+    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)))
+    if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
+        raise InvalidSetting(
+            "clipped_gradient does not clip: with a clip of 1e-15 it still returns"
+            f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are"
+            " summed"
+        )
 
 
 def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:

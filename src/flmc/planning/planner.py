@@ -47,7 +47,7 @@ def plan(
         Rounds in all, and the rounds among them that are not kept; ``"auto"``: as many as the
         sampler needs.
     step_size
-        Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.temperature.auto_step_size`,
+        Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.step_size.auto_step_size`,
         with ``langevin="paper"`` the paper's.
     gain
         Gain at the receiver, which broadcasts to (round, dim). It overrides the limits of Langevin

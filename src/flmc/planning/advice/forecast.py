@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
-from flmc.planning.advice import judgement
+from flmc.planning.advice import example_judgement, judgement
 from flmc.planning.advice.link_choice import cure_of_shift
 from flmc.planning.advice.plan_prediction import noise_of, predict_plan
 from flmc.planning.decision import Request
@@ -37,26 +37,27 @@ def with_forecast(decided: Plan, model: Model, request: Request) -> Plan:
     heat = decided.temperature
     if heat is None:  # without a slope nothing is known of the law
         return replace(decided, findings=(*findings, judgement.no_slope()))
+    curvature = request.curvature(model)
+    # Chains that have not arrived make everything else moot: the burn-in comes first.
+    findings += judgement.judge_burn_in(decided, curvature)
     prediction = predict_plan(decided, model)
     if prediction is not None:
         findings += judgement.judge_shift(
             prediction, lambda: cure_of_shift(decided, model, request)
         )
     findings += judgement.judge_temperature(heat)
-    curvature = request.curvature(model)
-    findings += judgement.judge_burn_in(decided, curvature)
     linear = isinstance(model, LinearGaussian)
-    findings += judgement.forgotten_shrink(decided.uplink, linear=linear)
+    findings += example_judgement.forgotten_shrink(decided.uplink, linear=linear)
     findings += judgement.unstable_early_steps(decided, curvature)
     if not decided.scheduler.everyone:
         findings.append(judgement.missing_devices(decided))
     elif isinstance(model, LinearGaussian) and decided.uplink.example_clip is not None:
-        findings.append(judgement.shift_by_example_clip(model, decided.uplink.example_clip))
+        findings.append(example_judgement.shift_by_example_clip(model, decided.uplink.example_clip))
         # The prediction knows nothing of clipped examples: it is made without them, and judged
         # roughly.
         unclipped = replace(decided.uplink, example_clip=None, example_shrink=1.0)
         rough = predict(model, unclipped, decided.step_size, noise_of(decided))
-        findings += judgement.judge_roughly(rough)
+        findings += example_judgement.judge_roughly(rough)
     elif linear:
         findings += judgement.judge_prediction(prediction, heat)
     return replace(decided, prediction=prediction, findings=tuple(findings))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flmc.base.tables import Listing, Row
+from flmc.planning.burn_in import rounds_needed
 from flmc.planning.plans import Plan
-from flmc.planning.temperature import rounds_needed
 from flmc.uplink.example_clipping import shrink_factor
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Digital

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from flmc.base.findings import worst_of
+from flmc.base.findings import gravest
 from flmc.base.tables import Listing, Row, format_number, format_percent
 from flmc.planning.plans.privacy_rows import privacy_rows
 from flmc.planning.prediction import Prediction
@@ -50,11 +50,11 @@ def listing(plan: Plan, with_run: bool) -> Listing:
 def _headline(plan: Plan) -> Row | None:
     """What matters most: the gravest finding, else what is predicted; None where neither is
     known."""
-    worst, law = worst_of(plan.findings), plan.prediction
-    if worst is not None:
-        grave = worst.grade == "infeasible"
-        text = worst.short or worst.message
-        return Row(worst.grade.upper(), text, severity="bad" if grave else "warning")
+    worst, law = gravest(plan.findings), plan.prediction
+    if worst:
+        grade = worst[0].grade
+        text = "; ".join(each.short or each.message for each in worst)
+        return Row(grade.upper(), text, severity="bad" if grade == "infeasible" else "warning")
     if law is None or law.mean_shift is None:
         return None
     shift = "less than 0.01" if law.mean_shift < 0.01 else f"{law.mean_shift:.2g}"

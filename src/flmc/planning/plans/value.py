@@ -17,6 +17,7 @@ from flmc.base.tables import Listing
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
+from flmc.planning.plans.radio import Radio, radio_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import (
     Cost,
@@ -26,7 +27,6 @@ from flmc.planning.privacy_cost import (
     cost_of_run,
     exposure_of,
 )
-from flmc.planning.radio import Radio, radio_of
 from flmc.planning.temperature import temperature
 from flmc.uplink.power import planned_gain
 from flmc.uplink.scheduler import Scheduler

@@ -1,0 +1,189 @@
+"""Burn-in: how much larger the first steps should be, and how many rounds the sampler needs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import ndtr
+from flmc.models.model import Model
+from flmc.uplink.uplink import Uplink
+
+_NEGLIGIBLE_NOISE = 0.01
+"""Mean square error by which an automatic factor of the first steps may exceed the least possible,
+over the mean square distance at the start."""
+
+
+def distance_to_travel(model: Model, start: str) -> float:
+    """Distance in one entry that a chain may have to travel from its start to the posterior.
+
+    It is two standard deviations of start minus truth, when the truth is a draw from the prior and
+    the start another draw, or zero; the largest over entries.
+
+    Parameters
+    ----------
+    model, start
+        The model, for its prior, and ``prior`` or ``zero``.
+    """
+    sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
+    variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
+    return float(2 * np.sqrt(np.max(variance)))
+
+
+def auto_burn_in_factor(
+    uplink: Uplink,
+    step_size: float,
+    num_fast: int,
+    num_devices: int,
+    distance: float,
+    smoothness: float,
+    noise: float,
+) -> float:
+    r"""Factor by which the first ``num_fast`` steps should be larger, for a distant start to
+    arrive.
+
+    It is such that a start half as far again as ``distance`` arrives within these rounds when every
+    device pulls with its largest mean symbol. It is not below 1, and never so large that the fast
+    step comes near instability (:math:`\eta_{\text{eff}} L` at most 1/2).
+
+    A larger step also injects more noise: with f times the step, n rounds carry a chain
+    :math:`x = n c`, :math:`c = f \eta K \psi`, far and inject the variance :math:`w = n q`,
+    :math:`q = (f\eta)^2 V`. What pulls a chain back bounds w: by :math:`q/(2 f\eta\kappa L)`, the
+    variance of a chain that relaxes, or, where it is so wide that gradients are clipped, by
+    :math:`q^2/(2c^2)`, the variance under a constant pull. Where the factor above injects so much
+    that chains end up further away, the factor is the one with the least :math:`E[(|d| - x)_+^2] +
+    w`, with a normal distance d at the start whose two standard deviations are ``distance``.
+
+    Parameters
+    ----------
+    uplink
+        Gives the slope, the clip and the mean symbol.
+    step_size
+        Step :math:`\eta` of the other rounds.
+    num_fast
+        Number of rounds with the larger step; 0 makes the factor 1.
+    num_devices
+        Number of devices.
+    distance
+        Distance from the start to the posterior in one entry, in units of theta.
+    smoothness
+        Largest curvature L of the negative log posterior.
+    noise
+        Variance V of the server's estimate in a round of burn-in; 0 for an uplink whose noise is
+        exact at every step.
+
+    Returns
+    -------
+    float
+        The factor, at least 1.
+    """
+    if num_fast == 0:
+        return 1.0
+    # Far from the mode gradients are clipped, so a chain moves at a constant speed, not
+    # exponentially.
+    speed = step_size * num_devices * _largest_pull(uplink)
+    wanted = 1.5 * distance / (num_fast * speed)
+    wanted = float(max(1.0, min(wanted, 0.5 / (step_size * uplink.slope * smoothness))))
+    if noise == 0.0 or wanted == 1.0:
+        return wanted
+    factors = np.geomspace(1.0, wanted, 200)
+    start = distance / 2.0
+    t = num_fast * factors * speed / start
+    left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
+    error = (
+        left
+        + injected_variance(uplink, factors * step_size, num_fast, num_devices, smoothness, noise)
+        / start**2
+    )
+    # The largest factor that is about as good as the best: it also serves starts further away.
+    return float(factors[np.flatnonzero(error <= error.min() + _NEGLIGIBLE_NOISE)[-1]])
+
+
+def injected_variance(
+    uplink: Uplink, steps: Array, num_rounds: int, num_devices: int, curvature: float, noise: float
+) -> Array:
+    r"""Variance that noise brings into an entry of a chain that begins at the mode.
+
+    Parameters
+    ----------
+    uplink
+        Gives the slope, the clip and the mean symbol.
+    steps
+        Steps :math:`f\eta`, in any shape.
+    num_rounds, num_devices
+        Number n of rounds, and number of devices.
+    curvature
+        Curvature of the negative log posterior in the direction of the entry.
+    noise
+        Variance V of the server's estimate in a round.
+
+    Returns
+    -------
+    Array
+        :math:`\min(n q, \max(q/(2 f\eta\kappa L), q^2/(2c^2)))`, in the shape of ``steps``.
+    """
+    each = np.square(steps) * noise
+    relaxing = each / (2.0 * steps * uplink.slope * curvature)
+    pulled = np.square(each / (steps * num_devices * _largest_pull(uplink))) / 2.0
+    return np.asarray(np.minimum(num_rounds * each, np.maximum(relaxing, pulled)))
+
+
+def rounds_needed(
+    uplink: Uplink,
+    step_size: float,
+    fast: float,
+    num_fast: int,
+    num_devices: int,
+    distance: float,
+    convexity: float,
+) -> int:
+    r"""Number of rounds of burn-in that the sampler needs: to travel, then to relax.
+
+    Travel covers ``distance`` in one entry at full speed, when every device pulls with its largest
+    mean symbol :math:`\psi`: :math:`\eta K \psi` a round, ``fast`` times that in the first
+    ``num_fast`` rounds. Then what is left of the distance, at most :math:`K\ell/\mu` where
+    gradients are no longer clipped, shrinks like :math:`e^{-\eta\kappa\mu}` a round until it is a
+    tenth of the posterior's standard deviation, :math:`1/\sqrt\mu`; this takes at least five times
+    :math:`1/(\eta\kappa\mu)` rounds.
+
+    Parameters
+    ----------
+    uplink
+        Gives the slope, the clip :math:`\ell` and the mean symbol.
+    step_size
+        Step :math:`\eta` of a round that is not fast.
+    fast, num_fast
+        Factor of the step in the first rounds, and their number.
+    num_devices
+        Number K of devices.
+    distance
+        Distance from the start to the posterior in one entry, in units of theta.
+    convexity
+        Smallest curvature :math:`\mu` of the negative log posterior.
+
+    Returns
+    -------
+    int
+        The number of rounds.
+    """
+    speed = step_size * num_devices * _largest_pull(uplink)
+    covered = num_fast * fast * speed if num_fast else 0.0  # the ideal uplink's speed is infinite
+    travel = (
+        distance / (fast * speed)
+        if covered >= distance
+        else num_fast + (distance - covered) / speed
+    )
+    left = min(distance, num_devices * uplink.clip / convexity)
+    # Relaxation times until what is left is a tenth of the posterior's standard deviation.
+    times = max(5.0, np.log(10.0 * left * np.sqrt(convexity)))
+    return int(np.ceil(travel + times / (step_size * uplink.slope * convexity)))
+
+
+def _largest_pull(uplink: Uplink) -> float:
+    """Mean symbol of a device whose gradient is at the clip, in the direction in which it is
+    weaker."""
+    # A link need not be odd: the chain may have to travel in the direction in which bits pull less.
+    down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))
+    return float(min(up, -down))

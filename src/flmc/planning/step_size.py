@@ -1,0 +1,118 @@
+"""The automatic step of the sampler: the largest that keeps every error small."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.uplink.uplink import Uplink
+
+STABLE_SHARE = 0.2
+"""Share of the step 2/(mu + L) that an automatic step takes: the discretisation error of the
+variance is 11 % for mu = L, at most 25 %."""
+QUANTISATION_SHARE = 0.6
+"""Largest share of the Langevin noise that an automatic step leaves to quantisation."""
+
+_UNEVEN_HEAT = 0.02
+"""Excess of the mean temperature that an automatic step accepts where rounds with few devices are
+hotter than the others: half of what is warned of."""
+
+
+def auto_step_size(
+    uplink: Uplink,
+    num_devices: int,
+    largest_gain: float,
+    smoothness: float | None,
+    convexity: float | None = None,
+    num_active: Array | float | None = None,
+) -> float:
+    r"""Automatic step: the smallest of three, each of which keeps one error small.
+
+    * Stability: :math:`0.2 \cdot \frac{2}{\mu + L}/\kappa`.
+    * Quantisation makes at most 0.6 of the Langevin noise: :math:`0.6 \cdot 2\kappa K_a/K^2`.
+    * The largest gain attains T = 1: :math:`2\kappa (K_a/K)^2/(V_q + N_0/A_{\max}^2)`.
+
+    Where the number of devices changes from round to round, the noise of all rounds together counts
+    (a chain adds up variances), not that of the round with the fewest devices: quantisation is
+    averaged over rounds, and the mean temperature at the largest step is 1.02.
+
+    Parameters
+    ----------
+    uplink
+        Gives the noise power, the slope and the variance of a bit.
+    num_devices
+        Number K of devices.
+    largest_gain
+        Gain :math:`A_{\max}` that power and privacy allow; may be infinite.
+    smoothness, convexity
+        Largest and smallest curvature L and :math:`\mu` of the negative log posterior. Without a
+        known convexity the smoothness takes its place, which only makes the step smaller.
+    num_active
+        Number :math:`K_a` of devices that transmit, the same in all rounds or one for every round;
+        None: all.
+
+    Returns
+    -------
+    float
+        The step :math:`\eta`.
+
+    Raises
+    ------
+    InvalidSetting
+        If the smoothness is not known, or the link has no slope.
+    """
+    if smoothness is None:
+        raise InvalidSetting(
+            "step_size 'auto' needs the smoothness L of the model, got none: give smoothness or a"
+            " step_size"
+        )
+    curvature = smoothness + (smoothness if convexity is None else convexity)
+    active = np.asarray(num_devices if num_active is None else num_active, dtype=np.float64)
+    share = np.square(active / num_devices)
+    variance = uplink.bit_variance * active
+    # The Langevin equation sees the step times the slope, hence the division.
+    stable = STABLE_SHARE * 2.0 / curvature / uplink.slope
+    # At a smaller step the sampler needs more noise, so a smaller gain; at a larger step it would
+    # need a larger gain than is allowed.
+    least_noise = variance + uplink.noise_power / largest_gain**2
+    with np.errstate(divide="ignore"):
+        quantised = QUANTISATION_SHARE * 2.0 * uplink.slope * share / variance
+        reached = 2.0 * uplink.slope * share / least_noise
+    return min(stable, _step_for_mean(quantised), _step_for_all(reached))
+
+
+def _step_for_mean(steps: Array) -> float:
+    """Step at which the mean over rounds of a variance that grows with the step reaches its bound:
+    the harmonic mean of the steps at which each round does."""
+    if steps.min() == steps.max():
+        return float(steps.min())
+    return float(1.0 / np.mean(1.0 / steps))
+
+
+def _step_for_all(steps: Array) -> float:
+    r"""Largest step at which the noise of all rounds together is not too much.
+
+    Parameters
+    ----------
+    steps
+        Step :math:`\eta_t` up to which a round attains T = 1. Beyond it the round has :math:`T_t =
+        \eta/\eta_t`.
+
+    Returns
+    -------
+    float
+        The step that all rounds have in common, else the one at which the mean of :math:`\max(1,
+        T_t)` is 1.02.
+    """
+    low = float(steps.min())
+    if low == steps.max():
+        return low
+    high = (1 + _UNEVEN_HEAT) * _step_for_mean(steps)
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        fits = np.mean(np.maximum(1.0, middle / steps)) <= 1.0 + _UNEVEN_HEAT
+        low, high = (middle, high) if fits else (low, middle)
+    return low

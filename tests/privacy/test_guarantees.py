@@ -352,12 +352,12 @@ def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(
     event: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coarsened grid gives an upper bound for every kind of event: never an error, never less."""
-    fine, coarse = event.tight_epsilon(1e-5)
+    fine, coarse = event.tight_epsilon_if_sent(1e-5)
     assert not coarse
     # Coarsened when the grid is chosen; after a first attempt; and where no grid is small enough.
     for name, most in (("MOST_POINTS", 2**9), ("_LONGEST", 2**11), ("_LONGEST", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(lossgrid, name, most)
-            looser, coarse = event.tight_epsilon(1e-5)
+            looser, coarse = event.tight_epsilon_if_sent(1e-5)  # not remembered
         assert coarse
         assert fine * (1 - 1e-9) <= looser <= event.largest_loss

@@ -40,6 +40,8 @@ class Constraints:
     curvature: Curvature
     num_rounds: int
     scheduler: Scheduler
+    assumed_privacy_limit: float | None = None
+    """Gain that stands in for what the budget allows; None: the accountant is asked."""
 
     @cached_property
     def active(self) -> Array | None:
@@ -61,6 +63,8 @@ class Constraints:
     @cached_property
     def privacy_limit(self) -> float:
         """Constant gain that the privacy budget allows; infinite without a budget."""
+        if self.assumed_privacy_limit is not None:
+            return self.assumed_privacy_limit
         often = self.scheduler.most_rounds(self.num_rounds, self.model.num_devices)
         return privacy_limited_gain(
             self.uplink, self.limits, self.model.num_devices, self.model.dim, often

@@ -53,7 +53,13 @@ class Request:
         return Curvature.of(model, self.public_smoothness, self.public_convexity)
 
 
-def decide(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Plan:
+def decide(
+    model: Model,
+    uplink: Uplink,
+    limits: Limits,
+    request: Request,
+    privacy_limit: float | None = None,
+) -> Plan:
     """Plan without a forecast: rounds, step and gain under the limits.
 
     Parameters
@@ -62,6 +68,9 @@ def decide(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Pl
         What is sampled, over which uplink, within which limits.
     request
         The other settings.
+    privacy_limit
+        Gain that stands in for what the budget allows, for a search that cannot wait for the
+        accountant. A plan that was made with it keeps no budget and must not be handed out.
 
     Returns
     -------
@@ -81,7 +90,9 @@ def decide(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Pl
     total = checks.at_least("num_rounds", request.num_rounds, 1)
     checks.fits("a plan of so many rounds", 64.0 * total)
     policy = _scheduler_of(request, total, model.num_devices)
-    task = Constraints(model, uplink, limits, request.curvature(model), total, policy)
+    task = Constraints(
+        model, uplink, limits, request.curvature(model), total, policy, privacy_limit
+    )
     if request.num_burn_in != "auto":
         return _decide(task, request)
     return _with_automatic_burn_in(task, request)

@@ -13,19 +13,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.special import log_ndtr
 from flmc.privacy import gaussian
 from flmc.privacy.bit_pair import BitPair
-from flmc.privacy.event import Event, mu_of
+from flmc.privacy.dominating_grid import align_step, dominating_grid
+from flmc.privacy.event import Event
 from flmc.privacy.loss_grid import ComposedLoss, LossGrid, choose_step, compose_affordably
 from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.tails import LossLaw, exceedance
-from flmc.privacy.transmissions import Transmissions
+from flmc.privacy.transmissions import Transmissions, mu_of
 
 SYMMETRY_TOLERANCE = 1e-12
 """Distance of high + low from 1 up to which a pair counts as symmetric: rounding of the link."""
+
+_MANY = 1000
+"""Entries sent from which on the loss is nearly Gaussian at the gains that a budget allows."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ class BitEvent(Event):
         pairs = self.pairs
         if self.symmetric:
             step, coarsened = choose_step(pairs)
-            step = _aligned(step, pairs[0][0])
+            step = align_step(step, pairs[0][0])
             return compose_affordably(
                 lambda h: [(LossGrid.of_pair(pair, h), count) for pair, count in pairs],
                 step,
@@ -167,7 +170,7 @@ class BitEvent(Event):
         # A profile is known by its values only, whose rounding a very fine grid would amplify.
         step, coarsened = choose_step(pairs, per_spread=20)
         return compose_affordably(
-            lambda h: [(_dominating_grid(pair, h), count) for pair, count in pairs], step, coarsened
+            lambda h: [(dominating_grid(pair, h), count) for pair, count in pairs], step, coarsened
         )
 
     @property
@@ -223,6 +226,21 @@ class BitEvent(Event):
             found = (mass * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum()
         return float(found) * (1 + 1e-8)  # rounded up, logarithms of large factorials too
 
+    def guess_gain(self, epsilon: float, delta: float) -> float | None:
+        """Gain by the Gaussian mechanism whose means differ as much as those of the bits, where so
+        much is sent that gains are small; else None.
+
+        Parameters
+        ----------
+        epsilon, delta
+            The budget.
+        """
+        if self.num_transmissions < _MANY:
+            return None
+        apart = 2.0 * (self.high - self.low)
+        like = gaussian.GaussianEvent(apart, self.noise_power, self.transmissions)
+        return like.allowed_gain(epsilon, delta)
+
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
@@ -268,27 +286,3 @@ class BitEvent(Event):
             if breaks(high):
                 return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
         return found
-
-
-def _aligned(step: float, pair: BitPair) -> float:
-    """A slightly smaller step that divides the largest loss, on which nearly all mass sits at high
-    SNR."""
-    bound = pair.bound
-    return bound / math.ceil(bound / step) if bound / step < 1e6 else step
-
-
-def _dominating_grid(pair: BitPair, step: float) -> LossGrid:
-    """Grid of one pair that dominates an asymmetric pair in both orders.
-
-    Neighbours may mix the orders over entries, so the larger profile is taken entry by entry,
-    before composition."""
-    other = pair.reversed
-
-    def profile(epsilon: Array) -> Array:
-        return np.maximum(pair.delta(epsilon), other.delta(epsilon))
-
-    ranges = (pair.loss_range, other.loss_range)
-    bound = max(pair.bound, other.bound)
-    return LossGrid.of_profile(
-        profile, min(low for low, _ in ranges), max(high for _, high in ranges), step, bound
-    )

@@ -21,8 +21,6 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import Any, Self
 
-import numpy as np
-
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions
@@ -31,6 +29,8 @@ CRITERIA = ("tight", "tail", "paper")
 """Names of the privacy criteria that are known."""
 _SMALLEST_TAIL = 1e-13
 """Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
+_NEAR = 0.02
+"""First step of a search for the gain from a guess that is close, in logarithms."""
 _ROUNDED = 1 - 1e-14
 """Factor of the largest loss above which an epsilon counts as having reached it: both are
 rounded."""
@@ -158,7 +158,7 @@ class Event(ABC):
         delta
             Probability with which the loss may be larger.
         """
-        return (0.0, False) if self.silent else self.tight_epsilon_if_sent(delta)
+        return (0.0, False) if self.silent else _tight_epsilon(self, delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of epsilon by ``tail`` or ``paper``, from a search on delta."""
@@ -201,9 +201,17 @@ class Event(ABC):
     ) -> float:
         """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0 where it finds
         none."""
+        spender = self.spender(epsilon, criterion, num_devices)
+        guess = self.guess_gain(epsilon, delta) if criterion == "tight" else None
+        if guess is not None:
+            return largest_gain(spender, delta, guess, bracket=_NEAR)
         # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
-        scale = min(1.0, epsilon) / self.mu
-        return largest_gain(self.spender(epsilon, criterion, num_devices), delta, scale)
+        return largest_gain(spender, delta, min(1.0, epsilon) / self.mu)
+
+    def guess_gain(self, epsilon: float, delta: float) -> float | None:
+        """A gain close to what the budget allows, for a search to begin with; None where there is
+        none, as here."""
+        return None
 
     def spender(self, epsilon: float, criterion: str, num_devices: int | None) -> _Spender:
         """Function that gives delta at one epsilon for a factor of all gains."""
@@ -239,6 +247,12 @@ class _Spender:
         return self.unit.scaled(gain).delta(self.epsilon, self.criterion, self.num_devices)
 
 
+@lru_cache(maxsize=1024)
+def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
+    """Epsilon of an event, kept: plans that differ in other things cost the same."""
+    return event.tight_epsilon_if_sent(delta)
+
+
 @lru_cache(maxsize=4096)
 def _allowed_gain(
     unit: Event, epsilon: float, delta: float, criterion: str, num_devices: int | None
@@ -268,25 +282,6 @@ def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
         f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
         " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
         " larger epsilon"
-    )
-
-
-def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
-    r"""Distance :math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` of the means of a Gaussian mechanism.
-
-    Parameters
-    ----------
-    sensitivity
-        Largest move :math:`\Delta` of a value, before the gain A.
-    noise_power
-        :math:`N_0`, the variance of the noise in an entry.
-    transmissions
-        Gains, each with the number of entries that were sent with it.
-    """
-    return float(
-        np.sqrt(
-            sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power
-        )
     )
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.special import log_ndtr, ndtr
-from flmc.privacy.event import Event, mu_of
+from flmc.privacy.event import Event
 from flmc.privacy.root_finding import largest_argument
-from flmc.privacy.transmissions import Transmissions
+from flmc.privacy.transmissions import Transmissions, mu_of
 
 
 def delta(epsilon: float, mu: float) -> float:

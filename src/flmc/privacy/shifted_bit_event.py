@@ -13,10 +13,10 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.privacy.bit_event import SYMMETRY_TOLERANCE, BitEvent
 from flmc.privacy.bit_pair import BitPair
-from flmc.privacy.event import Event, mu_of, refuse_tails
+from flmc.privacy.event import Event, refuse_tails
 from flmc.privacy.loss_grid import ComposedLoss, LossGrid, choose_step, compose_affordably
 from flmc.privacy.root_finding import largest_gain
-from flmc.privacy.transmissions import Transmissions
+from flmc.privacy.transmissions import Transmissions, mu_of
 from flmc.privacy.worst_centre import ProbabilityCurve, worst_profile
 
 

@@ -45,3 +45,22 @@ def count_gains(gains: Array) -> Transmissions:
         counts = np.bincount(level, weights=counts, minlength=MOST_GAINS).astype(np.int64)
         values, counts = np.maximum(edges[counts > 0], 0.0), counts[counts > 0]
     return tuple((float(value), int(count)) for value, count in zip(values, counts, strict=True))
+
+
+def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
+    r"""Distance :math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` of the means of a Gaussian mechanism.
+
+    Parameters
+    ----------
+    sensitivity
+        Largest move :math:`\Delta` of a value, before the gain A.
+    noise_power
+        :math:`N_0`, the variance of the noise in an entry.
+    transmissions
+        Gains, each with the number of entries that were sent with it.
+    """
+    return float(
+        np.sqrt(
+            sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power
+        )
+    )

@@ -1,16 +1,25 @@
-"""`flmc plan`: what the constraints allow."""
+"""`flmc plan`: what the constraints allow, what would fit, and whether requirements are met."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
-from flmc.cli.output import Json, print_json
+from flmc.cli.output import Json, fail, print_json
+from flmc.planning.advice.requirements import read_requirement
 from flmc.planning.plans.schema import schema as plan_schema
-from flmc.settings.assembly import assemble, suggest_settings
+from flmc.runs.durable_files import write_new_text
+from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings, merge
+from flmc.settings.solutions import AXES, Solution
+from flmc.settings.solving import solve
+from flmc.settings.suggestions import suggest_settings
+from flmc.settings.toml import to_toml
 
 
 @with_settings
@@ -24,9 +33,36 @@ def plan_command(
         bool,
         typer.Option(
             "--suggest",
-            help="propose link, clip, step and rounds from public knowledge, and plan with them",
+            help="propose what is left open of link, clip, example clip and rounds, from public"
+            " knowledge; exit 1 and say what stands in the way if nothing fits",
         ),
     ] = False,
+    solve_: Annotated[
+        str | None,
+        typer.Option(
+            "--solve",
+            metavar="NAME",
+            help=f"the smallest or best value that meets the requirements, of {', '.join(AXES)}",
+        ),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="TEXT",
+            help="what must hold, else exit 1: temperature<=1.05, run.epsilon<=3, burn-in, good",
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write", metavar="FILE.toml", help="keep the settings in a new file for --config"
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="keep the plan in a new JSON file"),
+    ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="print the JSON Schema of what --json prints, and exit")
     ] = False,
@@ -36,18 +72,58 @@ def plan_command(
     if schema:
         print_json(plan_schema())
         return
-    suggestion = None
-    if suggest_:
-        suggestion = suggest_settings(settings)
-        settings = merge({}, {**suggestion.settings, **settings.model_dump(exclude_unset=True)})
-        typer.echo(f"{suggestion}\n", err=json_)
+    requirements = [read_requirement(text) for text in require or ()]
+    for path in (write, out):
+        if path is not None and path.exists():
+            raise InvalidSetting(f"{str(path)!r} exists: name a new file")
+    above: list[Any] = []
+    solution: Solution | None = None
+    if solve_ is not None:
+        from flmc.views.progress import show_progress
+
+        with show_progress(f"solving for {solve_}") as progress:
+            solution = solve(settings, solve_, requirements, suggest=suggest_, progress=progress)
+        settings = solution.settings
+        above = [solution.words, solution.grid()]
+    elif suggest_:
+        suggested = suggest_settings(settings)
+        settings = merge({}, {**settings.model_dump(exclude_unset=True), **suggested.settings})
+        above = [suggested.listing()]
     problem = assemble(settings)
     planned = problem.plan()
+    if write is not None:
+        write_new_text(write, to_toml(problem.settings.model_dump(exclude_unset=True)))
+    if out is not None:
+        document = planned.to_document(with_run=not no_run)
+        write_new_text(out, json.dumps(document, allow_nan=False, indent=1) + "\n")
     if json_:
-        print_json(planned.to_document(with_run=not no_run))
-        return
-    from flmc.views.terminal import show
+        for each in above:
+            typer.echo(f"{each}\n", err=True)
+        document = planned.to_document(with_run=not no_run)
+        print_json(
+            document
+            if solution is None
+            else {"schema_version": 1, "solved": solution.to_document(), "plan": document}
+        )
+    else:
+        from flmc.views.terminal import show
 
-    alternatives = problem.what_if(planned).grid(with_run=not no_run)
-    misfit = None if suggestion is None else suggestion.misfit(planned)
-    show(planned.listing(with_run=not no_run), alternatives, *([] if misfit is None else [misfit]))
+        below: list[Any] = []
+        if not above:
+            below = [problem.what_if(planned).grid(with_run=not no_run)]
+        show(*above, planned.listing(with_run=not no_run), *below, *_said_of(settings))
+    broken = [text for each in requirements if (text := each.broken(planned)) is not None]
+    for text in broken[:-1]:
+        fail(text, 1)
+    if broken:
+        raise RunFailed(broken[-1])
+
+
+def _said_of(settings: Settings) -> list[str]:
+    """What the plan itself cannot say: that its data were drawn, and how many there are."""
+    if settings.model != "linear":
+        return []
+    return [
+        f"data: synthetic linear regression, {settings.samples} examples on {settings.devices}"
+        f" devices, seed {settings.seed}; give --model for your own"
+    ]

@@ -65,6 +65,27 @@ def _sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
+def write_new_text(path: Path, text: str) -> None:
+    """Write a text file that does not exist yet, whole or not at all.
+
+    Parameters
+    ----------
+    path, text
+        The file, and its contents.
+
+    Raises
+    ------
+    InvalidSetting
+        If the file exists, or cannot be written.
+    """
+    if path.exists():
+        raise InvalidSetting(f"{str(path)!r} exists: name a new file")
+    try:
+        write_atomically(path, lambda stream: stream.write(text.encode()))
+    except OSError as error:
+        raise InvalidSetting(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a document as readable JSON text, atomically.
 

@@ -9,15 +9,18 @@ from flmc import data
 from flmc.base.errors import InvalidSetting
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.advice.forecast import with_forecast
 from flmc.planning.advice.link_choice import choose_link
-from flmc.planning.advice.suggestion import Suggestion, suggest
+from flmc.planning.advice.privacy_estimate import estimate_gain
 from flmc.planning.advice.what_if import WhatIf, what_if
+from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.settings.registered import MODELS, SCHEDULERS, SPLITS
 from flmc.settings.schema import Settings
 from flmc.settings.uplinks import make_uplink, refuse, spell_link
+from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
@@ -42,6 +45,18 @@ class Problem:
         """
         arguments = planner_arguments(self.settings)
         return plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
+
+    def try_plan(self) -> Plan:
+        """The plan for a search: with a quick estimate of what a budget of the run allows, and
+        without a search for cures. It must not be handed out."""
+        request = Request(**planner_arguments(self.settings))
+        limit = None
+        if self.limits.scope == "run" and self.limits.allocation == "static":
+            num_devices, dim = self.model.num_devices, self.model.dim
+            often = (request.scheduler or AllDevices()).most_rounds(request.num_rounds, num_devices)
+            limit = estimate_gain(self.uplink, self.limits, num_devices, dim, often)
+        decided = decide(self.model, self.uplink, self.limits, request, limit)
+        return with_forecast(decided, self.model, request, cures=False)
 
     def what_if(self, planned: Plan) -> WhatIf:
         """What relaxing one constraint of a plan would bring.
@@ -166,36 +181,3 @@ def make_model(settings: Settings) -> Model:
         kind=settings.data,
     )
     return LinearGaussian(statistics)
-
-
-def suggest_settings(settings: Settings) -> Suggestion:
-    """Settings from public knowledge, for what was left open.
-
-    Parameters
-    ----------
-    settings
-        Settings of linear regression over the digital uplink with a sigmoid; others, and values for
-        what is to be suggested, are refused.
-    """
-    if settings.scheme != "digital" or settings.link != "sigmoid":
-        raise InvalidSetting(
-            f"suggestions are for the digital scheme with a sigmoid, got {settings.scheme},"
-            f" {settings.link}"
-        )
-    if settings.model != "linear":
-        raise InvalidSetting(
-            f"suggestions are for linear regression, got the model {settings.model!r}"
-        )
-    suggestion = suggest(
-        settings.samples,
-        settings.devices,
-        settings.dim,
-        scope=settings.scope,
-        neighbouring=settings.neighbouring,
-    )
-    given = sorted(settings.model_fields_set & suggestion.settings.keys())
-    if given:
-        raise InvalidSetting(
-            f"--suggest chooses {', '.join(given)}: leave out what it is to choose"
-        )
-    return suggestion

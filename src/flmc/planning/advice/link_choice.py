@@ -18,6 +18,7 @@ from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.advice import judgement
 from flmc.planning.advice.plan_prediction import predict_plan
+from flmc.planning.advice.privacy_estimate import estimate_gain
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
@@ -25,6 +26,7 @@ from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import has_budget
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid
+from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
@@ -34,8 +36,6 @@ _RATIOS = (1.0, 0.5, 0.25)
 """Mean bit at the clip of the straight links that are tried."""
 _CLIPS = (1.0, 0.6, 0.4, 1.6, 2.5)
 """Factors of the clip that are tried as a cure."""
-_COSTLY_CLIPS = (1.0, 0.6, 1.6)
-"""Factors of the clip that are tried where every plan has to compute a budget of the run."""
 _GRAVITY = {"note": 0.0, "warning": 1.0, "infeasible": 10.0}
 """How much findings count against a plan."""
 
@@ -78,13 +78,15 @@ class Candidate:
 def assess(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Candidate | None:
     """A plan with this uplink, predicted and judged; None where no plan can be made.
 
+    What a budget of the run allows is estimated.
+
     Parameters
     ----------
     model, uplink, limits, request
         What is planned.
     """
     try:
-        plan = decide(model, uplink, limits, request)
+        plan = decide(model, uplink, limits, request, _quick_limit(model, uplink, limits, request))
     except InvalidSetting:
         return None
     heat = plan.temperature
@@ -98,6 +100,16 @@ def assess(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Ca
         *judgement.judge_prediction(law, heat),
     ]
     return Candidate(plan, law, tuple(findings))
+
+
+def _quick_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
+    """Estimate of what a budget of the run allows, which the accountant takes long to say; None for
+    other budgets."""
+    if limits.scope != "run" or not has_budget(uplink, limits):
+        return None
+    policy = request.scheduler or AllDevices()
+    often = policy.most_rounds(request.num_rounds, model.num_devices)
+    return estimate_gain(uplink, limits, model.num_devices, model.dim, often)
 
 
 def choose_link(
@@ -145,7 +157,7 @@ def choose_link(
     request = Request(**settings)
     tried = [
         assess(model, replace(uplink, link=link), limits or Limits(), request)
-        for link in _links_at(uplink.clip, quickly=_is_costly(uplink, limits or Limits()))
+        for link in _links_at(uplink.clip)
     ]
     found = [each for each in tried if each is not None]
     if not found:
@@ -155,18 +167,12 @@ def choose_link(
     return best
 
 
-def _is_costly(uplink: Uplink, limits: Limits) -> bool:
-    """Whether every plan has to compute what a budget of the run allows, which takes long."""
-    return limits.scope == "run" and has_budget(uplink, limits)
-
-
-def _links_at(clip: float, *, quickly: bool) -> Iterator[Link]:
-    """Links of several slopes for gradients up to a clip; fewer where plans are costly."""
-    yield from (Linear(ratio) for ratio in (_RATIOS[:2] if quickly else _RATIOS))
+def _links_at(clip: float) -> Iterator[Link]:
+    """Links of several slopes for gradients up to a clip."""
+    yield from (Linear(ratio) for ratio in _RATIOS)
     # The slope is a/2 for the sigmoid and 0.8 a for the probit.
-    yield from (Sigmoid(2.0 * steep / clip) for steep in _STEEPNESS[quickly : 5 - quickly])
-    if not quickly:
-        yield from (Probit(1.25 * steep / clip) for steep in _STEEPNESS)
+    yield from (Sigmoid(2.0 * steep / clip) for steep in _STEEPNESS)
+    yield from (Probit(1.25 * steep / clip) for steep in _STEEPNESS)
 
 
 def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
@@ -179,10 +185,7 @@ def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
     model, request
         What it was made for and with.
     """
-    tried = [
-        assess(model, uplink, decided.limits, request)
-        for uplink in _cures(decided.uplink, _is_costly(decided.uplink, decided.limits))
-    ]
+    tried = [assess(model, uplink, decided.limits, request) for uplink in _cures(decided.uplink)]
     found = [each for each in tried if each is not None and each.prediction is not None]
     working = [each for each in found if each.works]
     if working:
@@ -200,9 +203,9 @@ def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
     )
 
 
-def _cures(uplink: Uplink, costly: bool) -> Iterator[Uplink]:
+def _cures(uplink: Uplink) -> Iterator[Uplink]:
     """Uplinks that may cure a shift: straight and flatter links, other clips."""
-    clips = [factor * uplink.clip for factor in (_COSTLY_CLIPS if costly else _CLIPS)]
+    clips = [factor * uplink.clip for factor in _CLIPS]
     if not isinstance(uplink, Digital):
         yield from (replace(uplink, clip=clip) for clip in clips if clip > uplink.clip)
         return

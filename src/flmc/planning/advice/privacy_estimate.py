@@ -7,9 +7,12 @@ little more, is left out. An estimate guides a search; what is stated comes from
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from flmc.planning.limits import Limits
+from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.uplink.uplink import Uplink
@@ -41,15 +44,33 @@ def estimate_gain(
 ) -> float:
     """Estimate of the largest constant gain within the privacy budget; infinite without a budget.
 
-    A budget of one round is left to the accountant, which is quick there.
+    Other criteria than ``tight`` are left to the accountant.
 
     Parameters
     ----------
     uplink, limits, num_devices, dim, num_transmitting
         As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
     """
-    if limits.scope == "round" or not has_budget(uplink, limits):
+    if limits.criterion != "tight" or not has_budget(uplink, limits):
         return privacy_limited_gain(uplink, limits, num_devices, dim, num_transmitting)
-    apart = sensitivity(uplink, limits.neighbouring)
-    event = GaussianEvent(apart, uplink.noise_power, ((1.0, dim * num_transmitting),))
-    return event.allowed_gain(limits.epsilon or 0.0, limits.run_delta)
+    of_run = limits.scope == "run"
+    count = dim * (num_transmitting if of_run else 1)
+    event = GaussianEvent(
+        sensitivity(uplink, limits.neighbouring), uplink.noise_power, ((1.0, count),)
+    )
+    return event.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
+
+
+def estimate_epsilon(plan: Plan) -> float:
+    """Estimate of the run's epsilon, for a search; the accountant states the bound.
+
+    Parameters
+    ----------
+    plan
+        A plan whose privacy is known.
+    """
+    if plan.exposure is None:
+        return math.inf
+    apart = sensitivity(plan.uplink, plan.limits.neighbouring)
+    sent = plan.exposure.run.transmissions
+    return GaussianEvent(apart, plan.uplink.noise_power, sent).epsilon(plan.limits.run_delta)

@@ -1,190 +1,268 @@
 """Settings from public knowledge alone: how many examples, devices and entries there are, and the
-scale of the features."""
+scale of the features.
+
+Every suggestion is tried: many plans are made with a quick estimate of the privacy limit, the best
+is made again with the accountant, and it is returned only if nothing speaks against it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from flmc.base.tables import Listing, Row
-from flmc.planning.burn_in import rounds_needed
+from flmc.base.errors import InvalidSetting
+from flmc.planning.advice import judgement
+from flmc.planning.advice.privacy_estimate import estimate_gain
+from flmc.planning.advice.public_knowledge import PublicModel
+from flmc.planning.decision import Request, decide
+from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.uplink.example_clipping import shrink_factor
-from flmc.uplink.links import Sigmoid
+from flmc.uplink.link import Link
+from flmc.uplink.links import Linear, Probit, Sigmoid
 from flmc.uplink.schemes import Digital
+from flmc.uplink.uplink import Uplink
 
-RELATIVE_STEP = 0.05
-"""Effective step times L that is suggested: the relative error of the variance is about half
-of it."""
-_EXAMPLE_CLIP = 4.0
-"""Example clip that is suggested, in units of a standard normal feature times residual."""
-_HOPELESS = 1.5
-"""Temperature above which suggested settings are of no use."""
+MOST_ROUNDS = 100_000
+"""Rounds beyond which nothing is suggested."""
 _KEPT = 60
 """Number of kept rounds that is suggested."""
-_FAST_FACTOR = 8.0
-"""Largest factor of the first steps that is suggested."""
-_FEWEST_BURN_IN = 100
-"""Smallest number of rounds of burn-in that is suggested."""
+_FEWEST_BURN_IN = 40
+"""Rounds of burn-in that are suggested at least."""
+_STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
+"""Slope times the spread of local gradients that is tried: steeper links hide more and bend
+more."""
+_CLIPS = (3.0, 3.5, 4.5)
+"""Clips that are tried, in standard deviations of a local gradient."""
+_WIDE_CLIPS = (3.5, 6.0, 14.0)
+"""The same where single examples are hidden, which the device's clip has no part in."""
+_EXAMPLE_CLIPS = (4.0, 5.0)
+"""Example clips that are tried, in units of a standard normal feature times residual."""
+_WIDEST, _MOST_CLIPPED = 1.15, 0.015
+"""Variance ratio and clipped share up to which a candidate counts, by public knowledge."""
+_LARGEST_SHIFT = 0.17
+"""Typical shift of the mean up to which a candidate counts: two thirds of what is warned of,
+because data differ."""
+_MARGIN = 1.05
+"""Rounds of burn-in over those needed, because what is needed is a rough estimate."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Suggested settings, and a line of reason for each.
+    """Settings that fit, with the plan that they give.
 
     Attributes
     ----------
-    settings
-        Values by the names that settings have in files and on the command line.
-    reasons
-        Pairs of a setting, in words, and the reason for its value.
+    uplink, request
+        The uplink, and the other settings of the plan, public curvature among them.
+    plan
+        The plan that they give, within the exact budget.
+    model
+        What is publicly known.
     """
 
-    settings: dict[str, Any]
-    reasons: list[tuple[str, str]]
+    uplink: Uplink
+    request: Request
+    plan: Plan
+    model: PublicModel
 
-    def listing(self) -> Listing:
-        """Rows of the suggested settings, each with its reason, and the options of the command
-        line."""
-        rows = tuple(Row(name, reason) for name, reason in self.reasons)
-        options = Row("options", self.options)
-        return Listing(
-            "suggested, from public knowledge (standard normal features and residuals)",
-            (*rows, options),
-        )
+    @property
+    def reasons(self) -> list[tuple[str, str]]:
+        """A line of reason for each setting, by its name in words."""
+        plan, uplink, spread = self.plan, self.uplink, self.model.spread
+        law = self.model.law(plan)
+        found = [
+            (
+                "clip",
+                f"{uplink.clip:.4g}, {uplink.clip / spread:.3g} standard deviations of a local"
+                " gradient near the mode",
+            ),
+            (
+                "step size",
+                f"{plan.step_size:.4g}, by itself: as large as stability, power and privacy allow"
+                " with the right noise",
+            ),
+            (
+                "rounds",
+                f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in, of which"
+                f" {plan.rounds_needed} are needed",
+            ),
+            (
+                "expected",
+                f"variance ratio {law.variance_ratio:.3g}, mean off by {law.mean_shift:.2g}"
+                f" posterior sd, {100 * law.clipped_fraction:.2g} % of entries clipped",
+            ),
+        ]
+        if isinstance(uplink, Digital):
+            text = f"slope {uplink.slope * spread:.2g} over the spread of local gradients"
+            found.insert(0, ("link", f"{type(uplink.link).__name__.lower()}: {text}"))
+        if uplink.example_clip is not None:
+            text = f"{uplink.example_clip:g}: leaves {uplink.example_shrink:.3f} of the gradient"
+            found.append(("example clip", text))
+        return found
 
-    def __str__(self) -> str:
-        return str(self.listing())
 
-    def misfit(self, plan: Plan) -> str | None:
-        """Sentence that says what to do if the settings are of no use under a budget; None if they
-        fit.
+@dataclass(frozen=True)
+class Search:
+    """What settings are looked for.
+
+    Attributes
+    ----------
+    uplink, limits
+        The uplink with what is fixed of it, and the limits.
+    num_samples, num_devices, dim
+        Number of examples in all, of devices, and of entries.
+    request
+        The other settings, with what is fixed of them.
+    fixed
+        Names of what is fixed: ``link``, ``slope_parameter``, ``clip``, ``example_clip``,
+        ``num_rounds``, ``num_burn_in``. A step, a gain, a start and a factor of early steps are
+        fixed by the request itself.
+    """
+
+    uplink: Uplink
+    limits: Limits
+    num_samples: int
+    num_devices: int
+    dim: int
+    request: Request = field(default_factory=Request)
+    fixed: frozenset[str] = frozenset()
+
+    @property
+    def model(self) -> PublicModel:
+        """What is publicly known."""
+        return PublicModel(self.num_samples, self.num_devices, self.dim)
+
+    def suggest(self) -> Suggestion | None:
+        """Settings that fit and need the fewest rounds; None where none are found."""
+        for trial in self.ranked()[:3]:
+            found = self._verified(trial)
+            if found is not None:
+                return found
+        return None
+
+    def ranked(self) -> list[Plan]:
+        """Plans that fit by the estimate of the privacy limit, those with the fewest rounds
+        first."""
+        tried = (self.settle(uplink) for uplink in self.uplinks())
+        fitting = [plan for plan in tried if plan is not None]
+        return sorted(fitting, key=lambda plan: (plan.num_rounds, plan.rounds_needed))
+
+    def uplinks(self) -> Iterator[Uplink]:
+        """Uplinks that are tried: what is fixed stays as it is."""
+        spread, example = self.model.spread, self.limits.neighbouring == "example"
+        clips = [factor * spread for factor in (_WIDE_CLIPS if example else _CLIPS)]
+        clips = [self.uplink.clip] if "clip" in self.fixed else clips
+        bounds: list[float | None] = [self.uplink.example_clip]
+        if example and "example_clip" not in self.fixed:
+            bounds = list(_EXAMPLE_CLIPS)
+        for clip in clips:
+            for bound in bounds:
+                shrink = 1.0 if bound is None else shrink_factor(bound)
+                chosen = replace(self.uplink, clip=clip, example_clip=bound, example_shrink=shrink)
+                if not isinstance(chosen, Digital):
+                    yield chosen
+                    continue
+                yield from (replace(chosen, link=link) for link in self._links(chosen.link, clip))
+
+    def _links(self, given: Link, clip: float) -> Iterator[Link]:
+        """Links that are tried at a clip: of the family that is fixed, else sigmoid and linear."""
+        family = isinstance(given, Sigmoid | Probit | Linear)
+        if "slope_parameter" in self.fixed or ("link" in self.fixed and not family):
+            yield given
+            return
+        kinds = [type(given)] if "link" in self.fixed else [Sigmoid, Linear]
+        for steepness in _STEEPNESS:
+            slope = steepness / self.model.spread
+            for kind in kinds:
+                if kind is Sigmoid:
+                    yield Sigmoid(2.0 * slope)
+                elif kind is Probit:
+                    yield Probit(slope * math.sqrt(math.pi / 2))
+                elif slope * clip <= 1.0:
+                    yield Linear(slope * clip)
+        if Linear in kinds:
+            yield Linear()
+
+    def settle(self, uplink: Uplink) -> Plan | None:
+        """Plan with as many rounds as it needs itself, by the estimate of the privacy limit; None
+        where nothing fits.
+
+        Under a budget of the run more rounds leave a smaller gain, which needs a smaller step,
+        which needs more rounds: the fixed point, if there is one.
 
         Parameters
         ----------
-        plan
-            A plan that was made with the settings and the budget.
-
-        Returns
-        -------
-        str or None
-            The sentence, where the plan's temperature is above 1.5.
+        uplink
+            What is tried.
         """
-        heat = plan.temperature
-        if heat is None or heat <= _HOPELESS:
+        rounds = self.request.num_rounds if "num_rounds" in self.fixed else _FEWEST_BURN_IN + _KEPT
+        for _ in range(40):
+            plan = self._plan(uplink, rounds, estimate=True)
+            if plan is None or self._fits(plan):
+                return plan
+            wanted = self._rounds_for(plan)
+            if "num_rounds" in self.fixed or wanted <= rounds or wanted > MOST_ROUNDS:
+                return None
+            rounds = wanted
+        return None
+
+    def _rounds_for(self, plan: Plan) -> int:
+        """Rounds that a plan needs, kept ones included, with a margin."""
+        needed = max(_FEWEST_BURN_IN, math.ceil(_MARGIN * (plan.rounds_needed or 0)))
+        if "num_burn_in" in self.fixed:
+            needed = max(needed, int(self.request.num_burn_in))
+        return needed + _KEPT
+
+    def _fits(self, plan: Plan) -> bool:
+        """Whether nothing speaks against a plan, as far as public knowledge tells."""
+        heat, needed = plan.temperature, plan.rounds_needed
+        if heat is None or needed is None or abs(heat - 1.0) > judgement.HEAT_TOLERANCE:
+            return False
+        law = self.model.law(plan)
+        return (
+            needed <= plan.num_burn_in
+            and 1 / _WIDEST <= law.variance_ratio <= _WIDEST
+            and law.mean_shift <= _LARGEST_SHIFT
+            and law.clipped_fraction <= _MOST_CLIPPED
+        )
+
+    def _asked(self, rounds: int, burn_in: int | str) -> Request:
+        """The request with so many rounds, and with public curvature."""
+        public, model = self.request.public_smoothness is not None, self.model
+        return replace(
+            self.request,
+            num_rounds=rounds,
+            num_burn_in=burn_in,
+            public_smoothness=self.request.public_smoothness if public else model.smoothness,
+            public_convexity=self.request.public_convexity if public else model.convexity,
+        )
+
+    def _plan(self, uplink: Uplink, rounds: int, *, estimate: bool) -> Plan | None:
+        """Plan with this uplink and so many rounds; None where none can be made."""
+        burn_in = self.request.num_burn_in
+        if "num_burn_in" not in self.fixed:
+            burn_in = "auto" if "num_rounds" in self.fixed else rounds - _KEPT
+        asked = self._asked(rounds, burn_in)
+        try:
+            guess = None
+            if estimate:
+                guess = estimate_gain(uplink, self.limits, self.num_devices, self.dim, rounds)
+            return decide(self.model, uplink, self.limits, asked, guess)
+        except InvalidSetting:
             return None
-        more = "" if plan.limits.neighbouring == "example" else ", or --neighbouring example"
-        cures = f"use more --samples, a larger --epsilon{more}"
-        return f"these settings do not fit the budget (temperature {heat:.3g}): {cures}"
 
-    @property
-    def options(self) -> str:
-        """The settings as options of the command line."""
-        return " ".join(
-            f"--{name.replace('_', '-')} {value:.6g}"
-            if isinstance(value, float)
-            else f"--{name.replace('_', '-')} {value}"
-            for name, value in self.settings.items()
-        )
-
-
-def suggest(
-    num_samples: int, num_devices: int, dim: int, *, scope: str, neighbouring: str
-) -> Suggestion:
-    """Settings of the digital uplink with a sigmoid, for linear regression, from public knowledge.
-
-    Parameters
-    ----------
-    num_samples, num_devices, dim
-        Number of examples in all, of devices and of entries; features and residuals are taken to be
-        standard normal.
-    scope, neighbouring
-        What the privacy budget is for, as in :class:`flmc.Limits`.
-
-    Returns
-    -------
-    Suggestion
-        Settings by their names on the command line, each with a line of reason.
-
-    Examples
-    --------
-    >>> from flmc.planning.advice.suggestion import suggest
-    >>> suggest(1200, 20, 5, scope="round", neighbouring="device").settings["start"]
-    'zero'
-    """
-    # Share of the Langevin noise that quantisation makes. What the channel has to add limits the
-    # gain, and a smaller gain is more private.
-    share = 0.3 if scope == "run" else 0.6
-    spread = math.sqrt(num_samples / num_devices)  # of a device's gradient entry near the mode
-    # Quantisation makes eta K/(2 kappa) of the noise, and eta kappa N = RELATIVE_STEP with
-    # curvature N = num_samples: solved for kappa.
-    slope = math.sqrt(RELATIVE_STEP / (2 * share)) / spread
-    by_example = neighbouring == "example"
-    clip = (14.0 if by_example else 3.5) * spread
-    shrink = shrink_factor(_EXAMPLE_CLIP) if by_example else 1.0
-    step = RELATIVE_STEP / (num_samples * slope * shrink)
-    uplink = Digital(link=Sigmoid(2 * slope), clip=clip, example_shrink=shrink)
-    # Of the Gram matrix of standard normal features, with a margin (Marchenko and Pastur).
-    ratio = math.sqrt(dim / num_samples)
-    smoothness = max(1.3, 1.1 * (1 + ratio) ** 2)
-    convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2))
-    # Fast steps are free for privacy; the start is zero, two standard deviations of the prior away.
-    fast = min(_FAST_FACTOR, 0.5 / RELATIVE_STEP)
-    curvature = convexity * num_samples
-    burn_in = _FEWEST_BURN_IN
-    for _ in range(20):  # half of it is fast, so it decides how much of it is needed
-        needed = rounds_needed(uplink, step, fast, burn_in // 2, num_devices, 2.0, curvature)
-        burn_in = max(burn_in, needed)
-    chosen: dict[str, Any] = {
-        "slope_parameter": 2 * slope,
-        "clip": clip,
-        "step_size": step,
-        "rounds": burn_in + _KEPT,
-        "burn_in": burn_in,
-        "burn_in_step_factor": fast,
-        "start": "zero",
-        "public_smoothness": smoothness * num_samples,
-        "public_convexity": convexity * num_samples,
-    }
-    if by_example:
-        chosen["example_clip"] = _EXAMPLE_CLIP
-    return Suggestion(chosen, _reasons(chosen, spread, share, shrink))
-
-
-def _reasons(
-    chosen: dict[str, Any], spread: float, share: float, shrink: float
-) -> list[tuple[str, str]]:
-    """A line of reason for each setting: ``spread`` is the standard deviation of a local gradient,
-    ``share`` what quantisation makes of the noise, ``shrink`` what clipping examples leaves."""
-    clip, burn_in = chosen["clip"], chosen["burn_in"]
-    reasons = [
-        (
-            "slope parameter",
-            f"{chosen['slope_parameter']:.4g}: quantisation makes {100 * share / shrink**2:.0f} %"
-            " of the Langevin noise, so the gain stays small",
-        ),
-        (
-            "clip",
-            f"{clip:.4g}, {clip / spread:.3g} standard deviations of a local gradient: rarely"
-            " reached near the mode",
-        ),
-        (
-            "step size",
-            f"{chosen['step_size']:.4g}: relative step {RELATIVE_STEP}, about"
-            f" {100 * RELATIVE_STEP / 2:.1f} % too much variance",
-        ),
-        (
-            "burn-in",
-            f"{burn_in} rounds, the first half with {chosen['burn_in_step_factor']:g} times the"
-            " step: larger steps cost no privacy, more rounds do",
-        ),
-        ("kept rounds", f"{_KEPT}: each costs as much privacy as a round of burn-in"),
-    ]
-    if "example_clip" in chosen:
-        text = (
-            f"{_EXAMPLE_CLIP:g}: leaves {shrink:.3f} of the gradient; smaller is more private and"
-            " shifts the mean"
-        )
-        reasons.append(("example clip", text))
-    return reasons
+    def _verified(self, trial: Plan) -> Suggestion | None:
+        """The plan made again with the accountant, with a few more rounds if it needs them."""
+        rounds = trial.num_rounds
+        for _ in range(3):
+            plan = self._plan(trial.uplink, rounds, estimate=False)
+            if plan is None:
+                return None
+            if self._fits(plan):
+                asked = self._asked(rounds, plan.num_burn_in)
+                return Suggestion(trial.uplink, asked, plan, self.model)
+            if "num_rounds" in self.fixed:
+                return None
+            rounds = max(math.ceil(1.05 * rounds), self._rounds_for(plan))
+        return None

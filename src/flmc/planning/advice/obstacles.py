@@ -1,0 +1,159 @@
+"""What stands in the way where no settings fit: single requirements, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from flmc.planning.advice.suggestion import Search
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import has_budget
+from flmc.uplink.schemes import Digital
+
+_MOST = math.log(1000.0)
+"""Largest factor by which a requirement is relaxed, in logarithms."""
+_RESOLUTION = 0.03
+"""To what a factor is found, in logarithms."""
+_TRIED = 4
+"""Uplinks that are tried with a relaxed requirement: those that need the fewest rounds."""
+
+
+class Obstacle(NamedTuple):
+    """A requirement that, relaxed alone, would let some settings fit.
+
+    Attributes
+    ----------
+    name
+        Name of the setting.
+    given
+        Its value; None for what has no number.
+    needed
+        The value that would do, with all other requirements as they are; None for what has no
+        number.
+    """
+
+    name: str
+    given: float | None
+    needed: float | None
+
+    @property
+    def words(self) -> str:
+        """The obstacle as part of a sentence."""
+        if self.name == "neighbouring":
+            return "neighbouring 'example' instead of 'device'"
+        if self.needed is None:
+            return f"{self.name} left open"
+        sign = "" if self.given is None else f" instead of {self.given:.5g}"
+        return f"{self.name} {self.needed:.4g}{sign}"
+
+
+def find_obstacles(search: Search) -> list[Obstacle]:
+    """Requirements of which every single one, relaxed, lets some settings fit.
+
+    Parameters
+    ----------
+    search
+        A search that finds nothing.
+
+    Returns
+    -------
+    list of Obstacle
+        Fixed settings first, then budget, SNR, examples and devices.
+    """
+    return [*_fixed(search), *_scaled(search)]
+
+
+def _fixed(search: Search) -> Iterator[Obstacle]:
+    """Settings that were fixed and might be left open."""
+    for name in sorted(search.fixed):
+        found = replace(search, fixed=search.fixed - {name}).ranked()
+        if found:
+            yield Obstacle(name.removeprefix("num_"), _value(search, name), _used(found[0], name))
+    step = search.request.step_size
+    if step != "auto":
+        found = replace(search, request=replace(search.request, step_size="auto")).ranked()
+        if found:
+            yield Obstacle("step_size", float(step), found[0].step_size)
+    if search.limits.neighbouring == "device" and has_budget(search.uplink, search.limits):
+        limits = replace(search.limits, neighbouring="example")
+        if replace(search, limits=limits).ranked():
+            yield Obstacle("neighbouring", None, None)
+
+
+def _value(search: Search, name: str) -> float | None:
+    """The number that a setting was fixed at."""
+    if name in ("num_rounds", "num_burn_in"):
+        return float(getattr(search.request, name))
+    link = search.uplink.link if isinstance(search.uplink, Digital) else None
+    held = {"slope_parameter": link}.get(name, search.uplink)
+    value = getattr(held, name, None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _used(plan: Plan, name: str) -> float | None:
+    """The number that a plan has for a setting."""
+    if name in ("num_rounds", "num_burn_in"):
+        return float(getattr(plan, name))
+    link = plan.uplink.link if isinstance(plan.uplink, Digital) else None
+    held = {"slope_parameter": link}.get(name, plan.uplink)
+    value = getattr(held, name, None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _scaled(search: Search) -> Iterator[Obstacle]:
+    """Requirements with a number that may be scaled: budget, SNR, examples, devices."""
+    limits, uplink = search.limits, search.uplink
+    picked = _promising(search)
+    if has_budget(uplink, limits):
+        budget = limits.epsilon or 0.0
+        factor = _smallest_factor(
+            lambda f: replace(search, limits=replace(limits, epsilon=budget * f)), picked
+        )
+        if factor is not None:
+            yield Obstacle("epsilon", budget, budget * factor)
+    snr = uplink.snr_db
+    factor = _smallest_factor(
+        lambda f: replace(search, uplink=replace(uplink, snr_db=snr + 20 * math.log10(f))), picked
+    )
+    if factor is not None:
+        yield Obstacle("snr_db", snr, snr + 20 * math.log10(factor))
+    samples, devices = search.num_samples, search.num_devices
+    factor = _smallest_factor(lambda f: replace(search, num_samples=math.ceil(samples * f)), picked)
+    if factor is not None:
+        yield Obstacle("samples", samples, math.ceil(samples * factor))
+    factor = _smallest_factor(lambda f: replace(search, num_devices=math.ceil(devices * f)), picked)
+    if factor is not None:
+        yield Obstacle("devices", devices, math.ceil(devices * factor))
+
+
+def _promising(search: Search) -> list[int]:
+    """Places, among the uplinks that are tried, of those that come nearest to what is needed."""
+    free = replace(search, fixed=search.fixed - {"num_rounds"})
+    loose = replace(free.limits, privacy="off")
+    needed = []
+    for uplink in search.uplinks():
+        plan = replace(free, limits=loose).settle(uplink) or replace(search, limits=loose).settle(
+            uplink
+        )
+        needed.append(math.inf if plan is None else float(plan.num_rounds))
+    order = sorted(range(len(needed)), key=needed.__getitem__)
+    return order[:_TRIED]
+
+
+def _smallest_factor(relaxed: Callable[[float], Search], picked: list[int]) -> float | None:
+    """Smallest factor with which a relaxed search finds something; None if there is none."""
+
+    def finds(log_factor: float) -> bool:
+        search = relaxed(math.exp(log_factor))
+        uplinks = list(search.uplinks())
+        return any(search.settle(uplinks[at]) is not None for at in picked if at < len(uplinks))
+
+    low, high = 0.0, _MOST
+    if not finds(high):
+        return None
+    while high - low > _RESOLUTION:
+        middle = (low + high) / 2
+        low, high = (low, middle) if finds(middle) else (middle, high)
+    return math.exp(high)

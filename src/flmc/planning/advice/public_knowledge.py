@@ -1,0 +1,128 @@
+r"""What is publicly known of a linear regression before anybody has seen its data.
+
+With N examples on K devices and standard normal features and residuals, the curvature of the
+negative log posterior is about N in every direction, and an entry of a device's gradient near the
+mode is normal with variance N/K: it is a sum of N/K products of a feature and a residual."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import ndtr
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.uplink.uplink import Uplink
+
+_NODES = np.linspace(-8.0, 8.0, 161)
+_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+
+
+class PublicLaw(NamedTuple):
+    """What a chain samples, as far as public knowledge tells.
+
+    Attributes
+    ----------
+    variance_ratio
+        Variance of the samples over the posterior's.
+    mean_shift
+        Typical distance of the samples' mean from the posterior mean in the worst direction, in
+        posterior standard deviations.
+    clipped_fraction
+        Share of a device's gradient entries beyond the clip.
+    """
+
+    variance_ratio: float
+    mean_shift: float
+    clipped_fraction: float
+
+
+class PublicModel(Model):
+    """Linear regression of which only sizes are known: it can be planned for, not sampled.
+
+    Parameters
+    ----------
+    num_samples, num_devices, dim
+        Number of examples in all, of devices, and of entries.
+    """
+
+    public = True
+
+    def __init__(self, num_samples: int, num_devices: int, dim: int) -> None:
+        self.num_samples, self.num_devices, self.dim = num_samples, num_devices, dim
+        # Of the Gram matrix of standard normal features, with a margin (Marchenko and Pastur).
+        ratio = math.sqrt(dim / num_samples)
+        self.smoothness = max(1.3, 1.1 * (1 + ratio) ** 2) * num_samples
+        self.convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)) * num_samples
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of an entry of a device's gradient near the mode."""
+        return math.sqrt(self.num_samples / self.num_devices)
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Zero: nothing is known of the data.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            Not used: there is one data set.
+        """
+        return np.zeros((*theta.shape[:-1], self.num_devices, self.dim))
+
+    def clipped_gradient(
+        self, theta: Array, example_clip: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Zero: nothing is known of the data.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_clip, experiments
+            Not used.
+        """
+        return self.gradient(theta, experiments)
+
+    def law(self, plan: Plan) -> PublicLaw:
+        r"""What the chain of a plan samples, from the link averaged over local gradients.
+
+        With the averaged slope :math:`\bar\kappa` and the averaged variance :math:`\bar V` of the
+        server's estimate the variance ratio is :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa
+        N))`. Local gradients cancel at the mode, mean symbols do not quite: what is left of their
+        sum has in each of m entries the variance :math:`K r^2`, where :math:`r^2` is the variance
+        of the mean symbol that no straight line explains. It moves the mean by :math:`\sqrt{m K
+        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction.
+
+        Parameters
+        ----------
+        plan
+            A plan for this model.
+        """
+        uplink = plan.uplink
+        gradient = self.spread * _NODES
+        symbol = uplink.mean_symbol(gradient)
+        straight = float(symbol @ (_WEIGHTS * _NODES))
+        bent = max(0.0, float(np.square(symbol) @ _WEIGHTS) - straight**2)
+        slope = straight / self.spread * uplink.example_shrink
+        variance = self._estimate_variance(plan, uplink, gradient)
+        step = plan.step_size
+        outside = 2.0 * float(ndtr(np.array(-uplink.clip / self.spread)))
+        rest = 2.0 - step * slope * self.num_samples
+        if slope <= 0 or rest <= 0:
+            return PublicLaw(math.inf, math.inf, outside)
+        shift = math.sqrt(self.dim * self.num_devices * bent / self.num_samples) / slope
+        return PublicLaw(step * variance / (slope * rest), shift, outside)
+
+    def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
+        """Variance of the server's estimate in kept rounds, over rounds and entries."""
+        active = plan.num_active[plan.num_burn_in :, None]
+        active = active[np.arange(len(plan.planned_gain)) % len(active)]
+        each = float(uplink.symbol_variance(gradient) @ _WEIGHTS)
+        noise = uplink.noise_power / np.square(plan.planned_gain) + each * active
+        return float(np.mean(np.square(plan.num_devices / active) * noise))

@@ -293,4 +293,6 @@ def _rate_below(hits: int, count: int, error: float) -> float:
 def _rate_above(hits: int, count: int, error: float) -> float:
     """Clopper and Pearson's upper bound of a rate, which fails with probability ``error`` at
     most."""
-    return 1.0 - _rate_below(count - hits, count, error)
+    from scipy.special import betainccinv
+
+    return 1.0 if hits == count else float(betainccinv(hits + 1, count - hits, error))

@@ -17,6 +17,10 @@ class Nakagami(flmc.Fading):
     shape: float = 2.0
     scale: float = 0.04
 
+    # Rounds are independent draws from one law, which does not look at the number of the round.
+    # Leave this out for a trace, a law that changes with time, or one with memory: then `rounds`
+    # is the whole run.
+    independent = True
     # Set `constant = True` in the class if every draw gives the same values.
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:

@@ -47,8 +47,30 @@ def test_the_old_signature_of_fading_is_refused_with_the_new_one() -> None:
                 return np.ones((num_rounds, num_devices, dim))
 
 
-def test_a_fading_may_be_a_function_of_time() -> None:
-    """The range of rounds is that of the run, whatever the blocks of the random streams."""
+@pytest.mark.parametrize("name", [name for name, each in fadings().items() if each.independent])
+def test_independent_rounds_know_neither_their_number_nor_each_other(name: str) -> None:
+    fading, num_rounds = fadings()[name], 20_000
+    rng = np.random.default_rng
+    # The numbers of the rounds do not matter, only how many there are.
+    first = fading.draw_checked(rng(1), range(num_rounds), DEVICES, DIM)
+    later = fading.draw_checked(rng(1), range(1000, 1000 + num_rounds), DEVICES, DIM)
+    np.testing.assert_array_equal(first, later)
+    if not fading.constant:
+        # The correlation of n independent pairs has the standard error 1/sqrt(n).
+        level = np.log(first[:, :, 0])
+        level = (level - level.mean(axis=0)) / level.std(axis=0)
+        for lag in (1, 2, 127, 128):
+            correlation = (level[lag:] * level[:-lag]).mean(axis=0)
+            assert (np.abs(correlation) < 5 / np.sqrt(num_rounds - lag)).all()
+
+
+@pytest.mark.parametrize("name", fadings())
+def test_a_constant_fading_has_independent_rounds(name: str) -> None:
+    assert fadings()[name].independent or not fadings()[name].constant
+
+
+def test_a_fading_of_a_user_s_own_is_asked_for_a_whole_run() -> None:
+    """What a class does not promise is not assumed, so that no memory is lost between blocks."""
     seen: list[range] = []
 
     class Trace(flmc.Fading):
@@ -58,11 +80,16 @@ def test_a_fading_may_be_a_function_of_time() -> None:
             seen.append(rounds)
             return 0.04 * (1 + np.asarray(rounds)[:, None, None] / 1000)
 
+    class Promised(Trace):
+        independent = True
+
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
-    plan = flmc.plan(model, flmc.Digital(fading=Trace()), num_rounds=300, num_burn_in=100)
-    seen.clear()
-    flmc.run(plan, model, chains=2, engine="numpy")
-    assert seen == [range(128), range(128, 256), range(256, 300)]
+    blocks = [range(128), range(128, 256), range(256, 300)]
+    for fading, asked in ((Trace(), [range(300)]), (Promised(), blocks)):
+        plan = flmc.plan(model, flmc.Digital(fading=fading), num_rounds=300, num_burn_in=100)
+        seen.clear()
+        flmc.run(plan, model, chains=2, engine="numpy")
+        assert seen == asked
 
 
 @pytest.mark.parametrize("name", schedulers())

@@ -15,6 +15,7 @@ from flmc.cli import main
 from flmc.evaluation import auditing
 from flmc.evaluation.auditing import Scene, audit, lower_bound
 from flmc.privacy import gaussian
+from flmc.sampling.roles import Transmission, air, device
 from support import full
 
 SCENE = Scene(flmc.Digital(), 0.3, 5, 2, 1)
@@ -83,6 +84,62 @@ def test_lower_bounds_hold() -> None:
     # At most 1 % may exceed the truth; of 300 attacks 9 or more would with a probability of 0.4 %.
     assert np.mean(np.array(values) > truth) < 0.03
     assert np.median(values) > 0.75 * truth
+
+
+@pytest.mark.parametrize("uplink", [flmc.Digital(), flmc.Analog(clip=1.0)], ids=str)
+def test_trials_go_through_the_round_as_if_each_had_its_own_gradients(uplink: flmc.Uplink) -> None:
+    """What is transmitted is, to the bit, what the roles make of a full array of gradients."""
+    scene, trials = Scene(uplink, 0.3, 5, 4, 3), 50
+    gradient = auditing.canary(scene)
+    received, known = auditing.transmit(scene, gradient, trials, np.random.default_rng(2))
+    rng = np.random.default_rng(2)
+    full_shape = (trials, 3, 4, 5)
+    uniform = rng.random(full_shape) if uplink.random_bits else None
+    normal = rng.standard_normal((trials, 3, 5))
+    local = np.empty(full_shape)
+    local[:, :, 0] = gradient
+    local[:, :, 1:] = uplink.clip * np.linspace(-1.0, 1.0, 15).reshape(3, 5)
+    fading, gain = np.full((3, 4, 5), 0.04), np.full((3, 5), 0.3)
+    sent = device(local, uniform, uplink, gain, fading)
+    np.testing.assert_array_equal(received, air(sent, fading, normal))
+    own = Transmission(sent.symbols[:, :, :1], sent.amplitude[:, :1])
+    np.testing.assert_allclose(
+        received - known, air(own, fading[:, :1], normal), rtol=0, atol=1e-12 * uplink.clip
+    )
+
+
+def test_what_follows_from_the_gradients_is_computed_once_for_many_trials() -> None:
+    class Counted(flmc.Sigmoid):
+        """A link that counts the entries it is asked about."""
+
+        entries = 0
+
+        def probability(self, g: Array) -> Array:
+            Counted.entries += g.size
+            return super().probability(g)
+
+    scene = Scene(flmc.Digital(link=Counted(0.05)), 0.3, 5, 20, 4)
+    asked = []
+    for trials in (10, 1000):
+        Counted.entries = 0
+        auditing.transmit(scene, auditing.canary(scene), trials, np.random.default_rng(1))
+        asked.append(Counted.entries)
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize("hits", [0, 1, 37, 5000, 9999, 10_000])
+def test_bounds_of_a_rate_are_those_of_clopper_and_pearson(hits: int) -> None:
+    """At the bound, so many hits or more (or fewer) have just the allowed probability."""
+    from scipy.stats import binom
+
+    count, error = 10_000, 2.5e-4
+    below = auditing._rate_below(hits, count, error)
+    above = auditing._rate_above(hits, count, error)
+    assert below <= hits / count <= above
+    if hits > 0:
+        assert binom.sf(hits - 1, count, below) == pytest.approx(error, rel=1e-8)
+    if hits < count:
+        assert binom.cdf(hits, count, above) == pytest.approx(error, rel=1e-8)
 
 
 def test_audit_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 A stream is named by what it is for (:class:`Purpose`), the data set, the chain and the block of
 rounds that it serves. It is seeded by NumPy's ``SeedSequence(seed, spawn_key=(purpose, experiment,
-chain, block))``. So results depend neither on threads nor on the number of data sets handled at
+chain, block))``. What several chains or blocks share has 0 in their place, as fading that is drawn
+for a whole run. So results depend neither on threads nor on the number of data sets handled at
 once, two schemes that run with one seed see the same data, fading and channel noise, and a run that
 goes on after an interruption needs no generator state, only the number of the block."""
 

@@ -41,7 +41,7 @@ def audit_command(
     plan = assemble(settings).plan(forecast=False)
     found = []
     for rounds in dict.fromkeys((1, audit_rounds)):
-        with show_progress(f"attacking {rounds} rounds") as progress:
+        with show_progress(f"attacking {rounds} round{'s' * (rounds > 1)}") as progress:
             found.append(
                 audit(
                     Scene.of_plan(plan, rounds),

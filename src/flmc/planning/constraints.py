@@ -58,7 +58,8 @@ class Constraints:
     @cached_property
     def power_limit(self) -> float:
         """Gain that power allows, in nine rounds of ten."""
-        return planned_power_limit(self.uplink, self.model.num_devices, self.model.dim, self.active)
+        sizes = (self.model.num_devices, self.model.dim)
+        return planned_power_limit(self.uplink, *sizes, self.active, num_rounds=self.num_rounds)
 
     @cached_property
     def privacy_limit(self) -> float:
@@ -241,11 +242,8 @@ class Constraints:
             fading = uplink.fading.draw_checked(
                 np.random.default_rng(0), range(1), self.model.num_devices, dim
             )
-            room = float(
-                power_scale(
-                    uplink, np.broadcast_to(cap, (len(cap), dim)), fading, self.active
-                ).min()
-            )
+            full = np.broadcast_to(cap, (len(cap), dim))
+            room = float(power_scale(uplink, full, fading, self.active).min())
             if room < 1 - 1e-12:
                 raise InvalidSetting(
                     f"gain must not exceed the power limit {cap.max() * room:.6g} at"

@@ -50,7 +50,8 @@ def device(
     gradient
         Local gradients (..., device, dim).
     uniform
-        Random numbers in [0, 1) of the same shape, for an uplink with random bits; else None.
+        Random numbers in [0, 1) of the same shape, or with more leading axes for many trials of the
+        same gradients, for an uplink with random bits; else None.
     uplink
         How gradients become symbols.
     gain

@@ -3,7 +3,9 @@ gain."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ from flmc.base.arrays import Array
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.planning.plans import Plan
 from flmc.sampling.langevin import Round
+from flmc.sampling.path_gains import constant_path_gains, draw_path_gains
 from flmc.uplink.power import realised_gain
 
 
@@ -124,7 +127,7 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
     # Fading first: who is active may depend on the channel.
-    fading = _draw_fading(plan, seed, experiments, block)
+    fading = draw_path_gains(plan, seed, experiments, block, rounds)
     return _schedule_of(plan, fading, _draw_active(plan, seed, experiments, block, fading), rounds)
 
 
@@ -145,7 +148,7 @@ def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
     Schedule
         With a single experiment.
     """
-    fading = _constant_fading(plan, seed)
+    fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
     return _schedule_of(plan, fading, active, rounds)
 
@@ -172,19 +175,11 @@ def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range
     if _is_known(plan):
         return None if plan.active is None else plan.active[rounds.start : rounds.stop]
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
-    experiments = range(num_experiments)
-    parts = []
-    for block in blocks:
-        fading = _draw_fading(plan, seed, experiments, block)
-        active = _draw_active(plan, seed, experiments, block, fading)
-        # The largest over experiments: a device counts if it transmits in any of them.
-        parts.append(
-            np.ones((len(block_of(plan, block)), plan.num_devices))
-            if active is None
-            else active.max(axis=0)
-        )
+    policies = _draw_policies(plan, seed, num_experiments, blocks)
+    # The largest over experiments: a device counts if it transmits in any of them.
+    transmitting = reduce(np.maximum, policies)
     begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK
-    return np.concatenate(parts)[begin : begin + len(rounds)]
+    return transmitting[begin : begin + len(rounds)]
 
 
 class Activity(NamedTuple):
@@ -213,40 +208,41 @@ def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
             plan.num_active[None], plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices)
         )
     blocks = range(-(-plan.num_rounds // ROUNDS_PER_BLOCK))
-    drawn = [draw_schedule(plan, seed, range(num_experiments), block) for block in blocks]
-    by_device = sum(each.active.sum(axis=1) for each in drawn if each.active is not None)
-    counts = np.concatenate([each.num_active for each in drawn], axis=1)
-    return Activity(counts, int(np.max(by_device)))
+    counts, most_rounds = [], 0.0
+    for active in _draw_policies(plan, seed, num_experiments, blocks):
+        counts.append(active.sum(axis=1))
+        most_rounds = max(most_rounds, active.sum(axis=0).max())
+    return Activity(np.stack(counts), int(most_rounds))
 
 
-def _constant_fading(plan: Plan, seed: int) -> Array:
-    """Path gains of a constant channel, (1, 1, device, dim)."""
-    return plan.uplink.fading.draw_checked(
-        generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
-    )[None]
-
-
-def _draw_fading(plan: Plan, seed: int, experiments: range, block: int) -> Array:
-    """Path gains (experiment, round, device, dim); a single experiment and round where the channel
-    is constant."""
-    if plan.uplink.fading.constant:
-        return _constant_fading(plan, seed)
-    draw, rounds = plan.uplink.fading.draw_checked, block_of(plan, block)
-    return np.stack(
-        [
-            draw(generator(seed, Purpose.FADING, e, 0, block), rounds, plan.num_devices, plan.dim)
-            for e in experiments
-        ]
-    )
+def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -> Iterator[Array]:
+    """Who transmits in the rounds of some blocks, (round, device) with 1 or 0, for one experiment
+    after the other; for a single one where the policy has the same devices active in all. The plan
+    itself must not say it."""
+    # All blocks of an experiment before the next: where rounds depend on each other, its path gains
+    # are drawn once.
+    for experiment in range(num_experiments if plan.scheduler.random else 1):
+        one, parts = range(experiment, experiment + 1), []
+        for block in blocks:
+            fading = draw_path_gains(plan, seed, one, block, block_of(plan, block))
+            parts.append(_ask_policy(plan, seed, one, block, fading)[0])
+        yield np.concatenate(parts)
 
 
 def _draw_active(
     plan: Plan, seed: int, experiments: range, block: int, fading: Array
 ) -> Array | None:
     """Who transmits, (experiment, round, device) with 1 or 0; None: all."""
-    rounds = block_of(plan, block)
     if _is_known(plan):
+        rounds = block_of(plan, block)
         return None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
+    return _ask_policy(plan, seed, experiments, block, fading)
+
+
+def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: Array) -> Array:
+    """Who transmits as the policy draws it, (experiment, round, device) with 1 or 0; a single
+    experiment where the policy is not random."""
+    rounds = block_of(plan, block)
     if not plan.scheduler.random:
         experiments = experiments[:1]  # the policy says that all have the same devices active
         fading = fading[:1]

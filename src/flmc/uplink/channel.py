@@ -74,8 +74,7 @@ def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) 
     """
     # One pass without an array of the products, which would be as large as the symbols.
     received: Array = np.einsum("...km,...km->...m", symbols, received_amplitude)
-    received += noise
-    return received
+    return received + noise
 
 
 def estimate_gradient(

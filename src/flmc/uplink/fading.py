@@ -17,17 +17,29 @@ from flmc.base.errors import InvalidSetting
 class Fading(ABC):
     """Law of the path gains. Your own is a class with one method, ``draw``.
 
+    Unless the class says otherwise, all rounds of a run are drawn at once: a path gain may depend
+    on the number of the round, as in a measured trace, and on the path gains of earlier rounds.
+
     Examples
     --------
-    >>> class Shadowing(flmc.Fading):
+    Shadowing that moves slowly: its decibels are an autoregressive sequence over all rounds.
+
+    >>> class SlowShadowing(flmc.Fading):
     ...     def draw(self, rng, rounds, num_devices, dim):
-    ...         return 0.04 * 10 ** (0.2 * rng.standard_normal((len(rounds), num_devices, 1)))
-    >>> flmc.Digital(fading=Shadowing()).fading.constant
+    ...         decibel = 4 * rng.standard_normal((len(rounds), num_devices, 1))
+    ...         for now in range(1, len(rounds)):
+    ...             decibel[now] = 0.95 * decibel[now - 1] + np.sqrt(1 - 0.95**2) * decibel[now]
+    ...         return 0.04 * 10 ** (decibel / 20)
+    >>> flmc.Digital(fading=SlowShadowing()).fading.independent
     False
     """
 
     constant: bool = False
     """Whether every draw gives the same values: then the power limit is the same in every round."""
+    independent: bool = False
+    """Whether the path gains of all rounds are independent draws from one law, which knows neither
+    the number of a round nor other rounds. Then each block of rounds is drawn by itself, from its
+    own stream. Else all rounds of a run are drawn at once, from one stream for each experiment."""
 
     def __init_subclass__(cls) -> None:
         """Refuse a ``draw`` with the signature of earlier versions, which were not told which
@@ -48,9 +60,11 @@ class Fading(ABC):
         Parameters
         ----------
         rng
-            The only source of randomness: one stream for each experiment and block of rounds.
+            The only source of randomness: one stream for each experiment; if rounds are
+            ``independent``, one for each experiment and block of rounds.
         rounds
-            The rounds that are drawn, counted from 0.
+            The rounds that are drawn, counted from 0: all rounds of a run, from its first to its
+            last, unless they are ``independent``.
         num_devices, dim
             Number of devices and of entries.
 

@@ -24,6 +24,7 @@ class ConstantFading(Fading):
 
     gain: float = 0.04
     constant = True
+    independent = True
 
     def __post_init__(self) -> None:
         checks.positive("fading", self.gain, extreme=1e30)
@@ -69,6 +70,7 @@ class FixedFading(Fading):
 
     gains: Array
     constant = True
+    independent = True
 
     def __post_init__(self) -> None:
         gains = checks.finite_array("fading", self.gains)
@@ -111,6 +113,7 @@ class RayleighFading(Fading):
     """
 
     scale: float = 0.04
+    independent = True
 
     def __post_init__(self) -> None:
         checks.positive("fading scale", self.scale, extreme=1e30)

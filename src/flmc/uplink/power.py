@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from flmc.base.arrays import Array
@@ -9,7 +11,7 @@ from flmc.base.randomness import Purpose, generator
 from flmc.uplink.uplink import Uplink
 
 _PLANNED_ROUNDS = 1024
-"""Rounds of a random channel that a plan averages over."""
+"""Rounds of a random channel that a plan averages over, at least."""
 _LOUDEST = 1e9
 """Gain that stands for an infinite one, in standard deviations of the noise."""
 
@@ -117,8 +119,10 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     )
 
 
-def draw_planned_fading(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Array:
-    """Path gains that a plan counts on.
+def draw_planned_fading(
+    uplink: Uplink, rounds: range, num_rounds: int, num_devices: int, dim: int
+) -> Array:
+    """Path gains that a plan counts on for some rounds of a run.
 
     For a constant channel they are exact; else they are drawn from the channel's law with a fixed
     seed. The law is public, so this reveals nothing of the data.
@@ -127,31 +131,48 @@ def draw_planned_fading(uplink: Uplink, num_rounds: int, num_devices: int, dim: 
     ----------
     uplink
         Gives the fading.
+    rounds
+        The rounds that are asked for, counted from 0.
     num_rounds
-        Rounds that are asked for.
+        Rounds of the run.
     num_devices, dim
         Number of devices and of entries.
 
     Returns
     -------
     Array
-        Path gains, (round, device, dim): ``num_rounds`` rounds of a constant channel, at least 1024
-        of a random one.
+        Path gains, (drawn, device, dim). They go through ``rounds`` in order: once if the channel
+        is constant, else again and again, if the run is short or its rounds are independent.
     """
     # A fixed seed: two plans with the same settings are equal, whatever the seed of the run.
     rng = generator(0, Purpose.PLANNING)
-    if uplink.fading.constant:
+    fading, sizes = uplink.fading, (num_devices, dim)
+    if fading.constant:
         return np.broadcast_to(
-            uplink.fading.draw_checked(rng, range(1), num_devices, dim),
-            (num_rounds, num_devices, dim),
+            fading.draw_checked(rng, range(1), *sizes), (len(rounds), num_devices, dim)
         )
-    drawn = uplink.fading.draw_checked(rng, range(_PLANNED_ROUNDS), num_devices, dim)
+    if not fading.independent:
+        # As the run itself is drawn: all its rounds at once, of which only some are asked for.
+        part = slice(rounds.start, rounds.stop)
+        whole = [
+            fading.draw_checked(rng, range(num_rounds), *sizes)[part]
+            for _ in range(-(-_PLANNED_ROUNDS // num_rounds))
+        ]
+        return whole[0] if len(whole) == 1 else np.concatenate(whole)
+    first = rounds[:_PLANNED_ROUNDS]
+    passes = -(-_PLANNED_ROUNDS // len(first))
+    drawn = np.concatenate([fading.draw_checked(rng, first, *sizes) for _ in range(passes)])
     # A longer plan uses the drawn rounds again: more of them would cost time and memory.
-    return drawn[np.arange(max(num_rounds, _PLANNED_ROUNDS)) % _PLANNED_ROUNDS]
+    return drawn[np.arange(max(len(rounds), _PLANNED_ROUNDS)) % _PLANNED_ROUNDS]
 
 
 def planned_power_limit(
-    uplink: Uplink, num_devices: int, dim: int, active: Array | None = None
+    uplink: Uplink,
+    num_devices: int,
+    dim: int,
+    active: Array | None = None,
+    *,
+    num_rounds: int = 1,
 ) -> float:
     """Power-limited gain that nine rounds in ten attain.
 
@@ -166,17 +187,24 @@ def planned_power_limit(
         Number of devices and of entries.
     active
         Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
+    num_rounds
+        Rounds of the run; as many as ``active`` has, where that is given.
 
     Returns
     -------
     float
         The gain.
     """
-    num_rounds = 1 if active is None else len(active)
-    fading = draw_planned_fading(uplink, num_rounds, num_devices, dim)
-    who = None if active is None else active[np.arange(len(fading)) % num_rounds]
+    rounds = range(num_rounds if active is None else len(active))
+    asked = rounds if active is not None else _standing_for(uplink, rounds)
+    fading = draw_planned_fading(uplink, asked, len(rounds), num_devices, dim)
+    who = None if active is None else active[np.arange(len(fading)) % len(rounds)]
+    gains = [
+        power_limited_gain(uplink, fading[part], None if who is None else who[part])
+        for part in _parts(len(fading))
+    ]
     # The drawn gain at or below the quantile: at least nine tenths of the drawn rounds attain it.
-    return float(np.quantile(power_limited_gain(uplink, fading, who), 0.1, method="lower"))
+    return float(np.quantile(np.concatenate(gains), 0.1, method="lower"))
 
 
 def planned_gain(
@@ -193,22 +221,41 @@ def planned_gain(
     active
         Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
     kept
-        The rounds that are kept.
+        The rounds that are kept, up to the last of the run.
     num_devices, dim
         Number of devices and of entries.
 
     Returns
     -------
     Array
-        Gains, (1 or round, dim). Under random fading the rounds are at least 1024 drawn ones, which
-        go through the kept rounds again and again.
+        Gains, (1 or round, dim). Unless the channel is constant they are those of drawn channels,
+        which go through the kept rounds in order, perhaps again and again.
     """
-    # With one cap and all devices in every round, one round of a constant channel stands for all.
     varies = active is not None or len(cap) > 1
-    fading = draw_planned_fading(uplink, len(kept) if varies else 1, num_devices, dim)
+    asked = kept if varies else _standing_for(uplink, kept)
+    fading = draw_planned_fading(uplink, asked, kept.stop, num_devices, dim)
     # There may be more drawn channels than kept rounds: then each kept round meets several
     # channels.
     rounds = kept.start + np.arange(len(fading)) % len(kept)
     who = None if active is None else active[rounds]
     caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(fading), dim))
-    return realised_gain(uplink, caps, fading, who)
+    gains = [
+        realised_gain(uplink, caps[part], fading[part], None if who is None else who[part])
+        for part in _parts(len(fading))
+    ]
+    return np.concatenate(gains)
+
+
+def _standing_for(uplink: Uplink, rounds: range) -> range:
+    """The first rounds, as many as stand for all of them where nothing but the channel changes: one
+    of a constant channel, some of independent draws, else all."""
+    fading = uplink.fading
+    if fading.constant:
+        return rounds[:1]
+    return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds
+
+
+def _parts(num_rounds: int) -> Iterator[slice]:
+    """Slices of all rounds, so that what is computed of a long run at a time fits into memory."""
+    for first in range(0, num_rounds, _PLANNED_ROUNDS):
+        yield slice(first, first + _PLANNED_ROUNDS)

@@ -80,7 +80,8 @@ class Digital(Uplink):
         gradient
             Local gradients, (..., device, dim).
         uniform
-            Random numbers drawn uniformly from [0, 1), in the same shape; None is refused.
+            Random numbers drawn uniformly from [0, 1), in the same shape or with more leading axes;
+            None is refused.
         """
         if uniform is None:
             raise InvalidSetting(

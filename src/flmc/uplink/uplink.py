@@ -99,8 +99,9 @@ class Uplink(ABC):
         gradient
             Local gradients, (..., device, dim).
         uniform
-            Random numbers drawn uniformly from [0, 1), in the shape of ``gradient``; None for an
-            uplink without random bits.
+            Random numbers drawn uniformly from [0, 1), in the shape of ``gradient`` or with more
+            leading axes, for many trials of the same gradients; None for an uplink without random
+            bits.
 
         Returns
         -------

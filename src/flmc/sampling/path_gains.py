@@ -1,0 +1,146 @@
+"""Path gains of a block of rounds, for each experiment, whether or not rounds depend on each other.
+
+Where rounds are independent draws, each block has a stream of its own. Else all rounds of a run are
+drawn at once for an experiment, and a block is a part of them: so a run may be cut anywhere without
+losing what one round has to do with another. Such draws are kept for the blocks that follow, up to
+a number of bytes; beyond it they are drawn again, with the same result."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import OrderedDict
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.randomness import Purpose, generator
+from flmc.planning.plans import Plan
+
+_log = logging.getLogger(__name__)
+
+_KEPT_BYTES = 256_000_000
+"""Bytes of whole runs that are kept at most."""
+
+_Key = tuple[int, int, int]
+
+
+class _WholeRuns:
+    """Path gains of whole runs, the latest of them kept. Threads may share it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._kept: OrderedDict[_Key, tuple[weakref.ref[Plan], Array]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def draw(self, plan: Plan, seed: int, experiment: int) -> Array:
+        """Path gains of all rounds, (1 or round, 1 or device, 1 or dim)."""
+        # By identity: two plans may be equal while their fadings, of a user's own, are not.
+        key = (id(plan), seed, experiment)
+        with self._lock:
+            plan_then, gains = self._kept.get(key, (None, None))
+            # An identity is used again after its object is gone, so it is not enough.
+            if gains is not None and plan_then is not None and plan_then() is plan:
+                self._kept.move_to_end(key)
+                return gains
+        # Without the lock: two threads that draw the same experiment get the same numbers.
+        gains = _compact(
+            plan.uplink.fading.draw_checked(
+                generator(seed, Purpose.FADING, experiment),
+                range(plan.num_rounds),
+                plan.num_devices,
+                plan.dim,
+            )
+        )
+        with self._lock:
+            self._keep(key, plan, gains)
+        return gains
+
+    def _keep(self, key: _Key, plan: Plan, gains: Array) -> None:
+        if key in self._kept:
+            self._bytes -= self._kept.pop(key)[1].nbytes
+        self._kept[key] = (weakref.ref(plan), gains)
+        self._bytes += gains.nbytes
+        while self._bytes > self.most_bytes:
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._bytes -= oldest.nbytes
+
+    def warn_if_too_large(self, plan: Plan, num_bytes: int) -> None:
+        """Say once that the path gains which are needed at a time are more than can be kept."""
+        if num_bytes <= self.most_bytes or self._warned:
+            return
+        self._warned = True
+        _log.warning(
+            "all rounds of %s take %.3g MB for the data sets that run at once, and %.3g MB are"
+            " kept: they are drawn again for every block of rounds, which is slow; set independent"
+            " = True in the class if rounds are independent, or lower experiments_at_once",
+            type(plan.uplink.fading).__name__,
+            num_bytes / 1e6,
+            self.most_bytes / 1e6,
+        )
+
+
+_whole_runs = _WholeRuns(_KEPT_BYTES)
+
+
+def constant_path_gains(plan: Plan, seed: int) -> Array:
+    """Path gains of a constant channel, (1, 1, device, dim).
+
+    Parameters
+    ----------
+    plan
+        A plan whose fading is constant.
+    seed
+        Of the run.
+    """
+    return plan.uplink.fading.draw_checked(
+        generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
+    )[None]
+
+
+def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, rounds: range) -> Array:
+    """Path gains of a block of rounds.
+
+    Parameters
+    ----------
+    plan
+        Gives the law of the fading.
+    seed
+        Of the run.
+    experiments
+        The data sets to draw for; each has streams of its own.
+    block, rounds
+        Number of the block, from 0, and its rounds.
+
+    Returns
+    -------
+    Array
+        Path gains, (experiment, round, device, dim); a single experiment and round where the
+        channel is constant.
+    """
+    fading = plan.uplink.fading
+    if fading.constant:
+        return constant_path_gains(plan, seed)
+    shape = (len(rounds), plan.num_devices, plan.dim)
+    if fading.independent:
+        streams = (generator(seed, Purpose.FADING, e, 0, block) for e in experiments)
+        return np.stack([fading.draw_checked(rng, rounds, *shape[1:]) for rng in streams])
+    parts, num_bytes = [], 0
+    for experiment in experiments:
+        whole = _whole_runs.draw(plan, seed, experiment)
+        num_bytes += whole.nbytes
+        # A single row stands for all rounds.
+        part = whole if len(whole) == 1 else whole[rounds.start : rounds.stop]
+        parts.append(np.broadcast_to(part, shape))
+    _whole_runs.warn_if_too_large(plan, num_bytes)
+    return np.stack(parts)
+
+
+def _compact(gains: Array) -> Array:
+    """A copy of path gains without the axes along which they were broadcast, which have one entry
+    each; a copy, because a user's own array may change."""
+    part = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in gains.strides)
+    return gains[part].copy()

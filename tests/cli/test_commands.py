@@ -430,13 +430,6 @@ def test_what_relaxing_would_bring_is_what_asking_for_it_brings(
         assert str(needed) in row.split()
 
 
-def test_suggestions_that_cannot_meet_a_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "plan", "--scope", "run", "--epsilon", "2", "--suggest")
-    assert code == 0
-    assert "these settings do not fit the budget" in out
-    assert "--neighbouring example" in out
-
-
 def test_names_that_are_nearly_right(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for name, right in (("snr_bd", "snr_db"), ("burn-in", "burn_in")):
         (tmp_path / "settings.toml").write_text(f"{name} = 3\n")

@@ -7,6 +7,8 @@ clipped: :math:`\rho(c) = E[u^2\,1(|u e| \le c)]` of the curvature remains."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from flmc.base import checks
@@ -56,3 +58,38 @@ def shrink_factor(
     # of the nodes, because it divides by u; the integrand vanishes there.
     density = np.square(u) * np.exp(-0.5 * u * u) * (2 * ndtr(scaled / u) - 1)
     return float(2 * np.trapezoid(density, u) / np.sqrt(2 * np.pi))
+
+
+@lru_cache(maxsize=64)
+def mean_shift_variance(example_clip: float) -> float:
+    r"""Variance of the shift of the mean by clipping examples, over the posterior's variance.
+
+    For linear regression with standard normal features u and residuals e the estimate without
+    clipping moves with :math:`x = u e` of every example, the clipped one with
+    :math:`\operatorname{clip}(x)/\rho(c)`. The mean square of their difference, over
+    :math:`E[x^2] = 1`, is the variance of the shift in each entry. It does not depend on how many
+    examples there are.
+
+    Parameters
+    ----------
+    example_clip
+        Bound c of the gradient entries of one example.
+
+    Returns
+    -------
+    float
+        A number that vanishes for a large clip.
+
+    Examples
+    --------
+    >>> from flmc.uplink.example_clipping import mean_shift_variance
+    >>> round(mean_shift_variance(4.0), 3)
+    0.02
+    """
+    left = shrink_factor(example_clip)
+    grid = np.linspace(-10.0, 10.0, 801)
+    weight = np.exp(-0.5 * grid**2)
+    weight /= weight.sum()
+    product = grid[:, None] * grid
+    apart = np.clip(product, -example_clip, example_clip) / left - product
+    return float(weight @ np.square(apart) @ weight)

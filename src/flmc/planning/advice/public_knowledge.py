@@ -15,6 +15,7 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtr
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
+from flmc.uplink.example_clipping import mean_shift_variance
 from flmc.uplink.uplink import Uplink
 
 _NODES = np.linspace(-8.0, 8.0, 161)
@@ -97,7 +98,8 @@ class PublicModel(Model):
         N))`. Local gradients cancel at the mode, mean symbols do not quite: what is left of their
         sum has in each of m entries the variance :math:`K r^2`, where :math:`r^2` is the variance
         of the mean symbol that no straight line explains. It moves the mean by :math:`\sqrt{m K
-        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction.
+        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction. Clipped examples
+        move it as well.
 
         Parameters
         ----------
@@ -116,7 +118,10 @@ class PublicModel(Model):
         rest = 2.0 - step * slope * self.num_samples
         if slope <= 0 or rest <= 0:
             return PublicLaw(math.inf, math.inf, outside)
-        shift = math.sqrt(self.dim * self.num_devices * bent / self.num_samples) / slope
+        squared = self.num_devices * bent / self.num_samples / slope**2
+        if uplink.example_clip is not None:
+            squared += mean_shift_variance(uplink.example_clip)
+        shift = math.sqrt(self.dim * squared)
         return PublicLaw(step * variance / (slope * rest), shift, outside)
 
     def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:

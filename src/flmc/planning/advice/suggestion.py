@@ -34,9 +34,9 @@ _STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
 more."""
 _CLIPS = (3.0, 3.5, 4.5)
 """Clips that are tried, in standard deviations of a local gradient."""
-_WIDE_CLIPS = (3.5, 6.0, 14.0)
+_WIDE_CLIPS = (3.5, 6.0)
 """The same where single examples are hidden, which the device's clip has no part in."""
-_EXAMPLE_CLIPS = (4.0, 5.0)
+_EXAMPLE_CLIPS = (4.0, 5.0, 6.5, 8.0)
 """Example clips that are tried, in units of a standard normal feature times residual."""
 _WIDEST, _MOST_CLIPPED = 1.15, 0.015
 """Variance ratio and clipped share up to which a candidate counts, by public knowledge."""

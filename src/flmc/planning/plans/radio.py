@@ -58,17 +58,17 @@ class Radio:
         }
 
 
-def radio_of(uplink: Uplink, num_devices: int, dim: int) -> Radio:
+def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Radio:
     """SNR and path gain of an uplink, over the rounds that plans draw if the channel is random.
 
     Parameters
     ----------
     uplink
         Gives the fading and the SNR.
-    num_devices, dim
-        Number of devices and of entries.
+    num_rounds, num_devices, dim
+        Number of rounds, of devices and of entries.
     """
-    drawn = draw_planned_fading(uplink, 1, num_devices, dim)
+    drawn = draw_planned_fading(uplink, range(num_rounds), num_rounds, num_devices, dim)
     mean_square = float(np.mean(np.square(drawn)))
     varies = bool(drawn.max() > drawn.min())
     return Radio(uplink.snr_db, math.sqrt(mean_square) if varies else float(drawn.max()), varies)

@@ -143,7 +143,7 @@ class Plan:
     @cached_property
     def radio(self) -> Radio:
         """SNR at the transmitter and at the receiver, and the path gain between them."""
-        return radio_of(self.uplink, self.num_devices, self.dim)
+        return radio_of(self.uplink, *self._sizes)
 
     @property
     def margins_db(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flmc.base.errors import InvalidSetting
-from flmc.base.tables import Listing, Row
+from flmc.base.tables import Listing, Row, format_short
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.cli.signals import stopping_at_signals
@@ -111,7 +111,7 @@ def _show_finished(directory: Path, json_: bool) -> None:
         print_json(finished)
     else:
         metrics = (finished.get("metrics") or {}).items()
-        rows = tuple(Row(name, f"{value['mean']:.5g}") for name, value in metrics)
+        rows = tuple(Row(name, format_short(value["mean"])) for name, value in metrics)
         typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
     clean_up(directory)
 

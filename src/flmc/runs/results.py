@@ -133,6 +133,8 @@ class Result:
             "posterior_trace": None if self.metrics is None else self.metrics.posterior_trace,
             "independent_draws": None if self.metrics is None else self.metrics.independent_draws,
             "wasserstein2_floor": None if self.metrics is None else self.metrics.wasserstein2_floor,
+            "shift_from": None if self.metrics is None else self.metrics.shift_from,
+            "notes": [] if self.metrics is None else result_rows.notes(self, self.metrics),
             "version": VERSION,
             "engine": self.engine,
             "seconds": self.seconds,
@@ -168,7 +170,10 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
     if metrics is None:
         return None
     return {
-        name: {"mean": estimate.mean, "se": None if math.isnan(estimate.se) else estimate.se}
+        name: {
+            part: None if math.isnan(value) else value
+            for part, value in zip(("mean", "se"), estimate, strict=True)
+        }
         for name, estimate in metrics.estimates.items()
     }
 

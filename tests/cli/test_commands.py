@@ -162,7 +162,7 @@ def test_run_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "squared W2 distance" in out
     assert "3 data set(s), 4 chain(s) each" in out
     _, alone, _ = call(capsys, "run", "--chains", "1", "--rounds", "60", "--burn-in", "40")
-    assert "% lower than with many" in " ".join(alone.split())
+    assert "a shift of the mean counts as spread" in " ".join(alone.split())
 
 
 def test_experiments_reach_the_check_value(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -102,7 +104,7 @@ def test_w2_is_given_only_with_enough_independent_draws() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"step_size": 1.5e-3}], ids=["travels", "hot"])
 def test_one_chain_of_many_data_sets_and_many_chains_of_one_agree(
-    settings: dict[str, float],
+    settings: dict[str, Any],
 ) -> None:
     """At 0 dB, where the ratio is about 30: with the automatic step chains still travel and
     remember all of their past, and one chain about its own mean had a ratio of 0.17. With a large

@@ -18,6 +18,8 @@ from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
 from flmc.runs.records import Record, load
 from flmc.runs.results import Result
+from flmc.runs.sweeps.calling import sweep
+from flmc.runs.sweeps.table import Sweep
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import ConstantFading, FixedFading, RayleighFading
 from flmc.uplink.link import Link
@@ -57,6 +59,7 @@ __all__ = [
     "Scheduler",
     "Sigmoid",
     "Sign",
+    "Sweep",
     "Uplink",
     "compare",
     "data",
@@ -68,4 +71,5 @@ __all__ = [
     "resume",
     "run",
     "spent",
+    "sweep",
 ]

@@ -124,6 +124,7 @@ class Result:
     def to_document(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON; what is not a number is null."""
         return {
+            "schema_version": records.SCHEMA_VERSION,
             "plan": self.plan.to_document(),
             "metrics": metrics_document(self.metrics),
             "num_chains": self.num_chains,

@@ -19,6 +19,8 @@ from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
 from flmc.runs.records import Record, load
 from flmc.runs.results import Result
+from flmc.runs.sweeps.calling import sweep
+from flmc.runs.sweeps.table import Sweep
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import ConstantFading, FixedFading, RayleighFading
 from flmc.uplink.link import Link
@@ -58,6 +60,7 @@ __all__ = [
     "Scheduler",
     "Sigmoid",
     "Sign",
+    "Sweep",
     "Uplink",
     "choose_link",
     "compare",
@@ -70,4 +73,5 @@ __all__ = [
     "resume",
     "run",
     "spent",
+    "sweep",
 ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,7 +163,7 @@ def test_run_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "squared W2 distance" in out
     assert "3 data set(s), 4 chain(s) each" in out
     _, alone, _ = call(capsys, "run", "--chains", "1", "--rounds", "60", "--burn-in", "40")
-    assert "% lower than with many" in " ".join(alone.split())
+    assert "a shift of the mean counts as spread" in " ".join(alone.split())
 
 
 def test_experiments_reach_the_check_value(capsys: pytest.CaptureFixture[str]) -> None:
@@ -446,3 +447,37 @@ def test_an_unfinished_record_in_the_way(
         code, _, err = call(capsys, "run", "--out", str(tmp_path))
         assert code == 2
         assert f"to go on with the run in it: {message}" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "--no-run"],
+        ["run", "--rounds", "6", "--burn-in", "3", "--chains", "1", "--engine", "numpy"],
+        ["audit", "--trials", "2000", "--audit-rounds", "2"],
+        ["reproduce", "--figure", "2", "--experiments", "2", "--engine", "numpy"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_json_has_its_version(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a sweep and a ledger are looked at beside their numbers."""
+    out = [] if arguments[0] in ("plan", "audit") else ["--out", str(tmp_path / "out")]
+    code, answer, _ = call(capsys, *arguments, *out, "--json")
+    assert code == 0
+    assert isinstance(json.loads(answer)["schema_version"], int)
+    for path in (tmp_path / "out").glob("*.json"):
+        assert isinstance(json.loads(path.read_text())["schema_version"], int), path.name
+
+
+def test_a_finished_run_without_a_distance_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One chain is too few for the squared W2 distance: a dash, in place of a number."""
+    out = str(tmp_path / "run")
+    settings = ("--rounds", "6", "--burn-in", "3", "--chains", "1", "--engine", "numpy")
+    assert call(capsys, "run", *settings, "--out", out)[0] == 0
+    code, shown, _ = call(capsys, "resume", out)
+    assert code == 0
+    assert re.search(r"wasserstein2_squared +-$", shown, flags=re.MULTILINE)

@@ -5,6 +5,7 @@ that were interrupted after 192 of 300 rounds, of the same runs."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -59,3 +60,15 @@ def test_the_ledger_is_read(
     shutil.copytree(RECORDS / f"interrupted-{engine}", copy)
     assert main(["ledger", str(copy)]) == 0
     assert "192 of 300 rounds" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_finished_record_is_shown_with_its_version(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results of earlier versions had no version of their own: it is that of their record."""
+    copy = tmp_path / "record"
+    shutil.copytree(RECORDS / f"finished-{engine}", copy)
+    assert "schema_version" not in json.loads((copy / "result.json").read_text())
+    assert main(["resume", str(copy), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema_version"] == 2

@@ -73,7 +73,18 @@ def test_wasserstein_distance_by_another_formula() -> None:
     )
     assert metrics.wasserstein2_squared.mean == pytest.approx(expected, rel=1e-9)
     assert metrics.mean_error_squared.mean == pytest.approx(np.sum((flat.mean(axis=0) - MEAN) ** 2))
-    assert metrics.variance_ratio.mean == pytest.approx(np.trace(fitted) / np.trace(sigma))
+    # 50 chains make 17 batches of 3 (the last of 2): the square of the shift is the mean product of
+    # a batch's mean with that of all others.
+    deviation = draws - MEAN
+    product = sum(
+        np.sum(
+            deviation[b : b + 3].sum(axis=(0, 1))
+            * np.delete(deviation, slice(b, b + 3), 0).mean(axis=(0, 1))
+        )
+        for b in range(0, 50, 3)
+    )
+    spread = np.sum(deviation**2) / 1000 - product / 1000
+    assert metrics.variance_ratio.mean == pytest.approx(spread / np.trace(sigma))
     np.testing.assert_allclose(
         metrics.mse.mean, np.mean(np.sum((flat - MEAN) ** 2, axis=1)), rtol=1e-12
     )

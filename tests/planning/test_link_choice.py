@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -70,7 +72,7 @@ def test_a_clip_that_biases_a_straight_link_is_found_too(unlike: flmc.LinearGaus
 
 
 def test_the_chosen_link_suits_unlike_devices(unlike: flmc.LinearGaussian) -> None:
-    settings = {"num_rounds": 20_000, "num_burn_in": 5_000}
+    settings: dict[str, Any] = {"num_rounds": 20_000, "num_burn_in": 5_000}
     uplink = flmc.choose_link(unlike, flmc.Digital(clip=90), **settings)
     assert isinstance(uplink.link, Linear)
     assert not flmc.plan(unlike, uplink, **settings).warnings

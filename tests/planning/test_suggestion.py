@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from flmc.settings.schema import merge
 from flmc.settings.suggestions import suggest_settings
 from support import QUICK
 
-_ASKED = {
+_ASKED: dict[str, dict[str, Any]] = {
     "device, round": {"snr_db": 12, "devices": 50, "dim": 30, "epsilon": 2},
     "analog": {"scheme": "analog", "epsilon": 3},
     "probit": {"link": "probit"},
@@ -72,7 +73,7 @@ def test_what_stands_in_the_way_and_by_how_much() -> None:
         suggest_settings(merge({}, asked))
     needed = float(str(failed.value).split("epsilon ")[1].split()[0])
     # The value that is named does, and 10 % less does not: it was found to 3 %.
-    assert suggest_settings(merge({}, {**asked, "epsilon": needed})).found.plan
+    assert suggest_settings(merge({}, {**asked, "epsilon": needed})).settings
     with pytest.raises(RunFailed):
         suggest_settings(merge({}, {**asked, "epsilon": 0.9 * needed}))
     with pytest.raises(RunFailed, match=r"clip 14\.7 instead of 10"):

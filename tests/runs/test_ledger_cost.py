@@ -48,6 +48,40 @@ def test_ledger_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["ledger", str(tmp_path)]) == 2
 
 
+def test_what_was_spent_up_to_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    settings = ["--rounds", "40", "--burn-in", "10", "--chains", "3", "--scheduling", "random:10"]
+    assert main(["run", *settings, "--json", "--out", out]) == 0
+    capsys.readouterr()
+    assert main(["ledger", out, "--at", "15", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema_version"], document["at"], document["num_chains"]) == (1, 15, 3)
+    # A second source: the ledger's own lines, and the event of the device that talked most.
+    lines = [json.loads(line) for line in flmc.load(out).ledger[:15]]
+    talked = [sum(device not in line["silent"] for line in lines) for device in range(20)]
+    assert document["transmitted"] == talked
+    gain = lines[0]["gain"][0]
+    worst = flmc.Digital().privacy_event([(gain, 5 * max(talked))]).epsilon(1e-5)
+    assert document["epsilon"] == pytest.approx(worst, rel=1e-9)
+    assert document["curve"] == [[15, document["epsilon"]]]
+    assert main(["ledger", out, "--at", "15"]) == 0
+    text = capsys.readouterr().out
+    assert "the ledger of one chain: the 3 chains of the run" in text
+    assert "picture" not in text
+    for wrong, message in (("0", "at least 1, got 0"), ("41", "at most 40, got 41")):
+        assert main(["ledger", out, "--at", wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_what_is_not_bounded_is_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    settings = ["--scheme", "ideal", "--rounds", "6", "--burn-in", "3", "--chains", "1"]
+    assert main(["run", *settings, "--json", "--out", out]) == 0
+    capsys.readouterr()
+    assert main(["ledger", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epsilon"] is None
+
+
 def test_a_damaged_ledger_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert (

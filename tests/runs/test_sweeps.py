@@ -17,8 +17,10 @@ import pytest
 
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
-from flmc.runs.sweeps import key_of, on_dask, on_this_machine, sweep
 from flmc.runs.sweeps.grid import read_grid
+from flmc.runs.sweeps.identity import key_of
+from flmc.runs.sweeps.sweeping import run_grid
+from flmc.runs.sweeps.workers import on_dask, on_this_machine
 from support import full
 
 SMALL = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20, "chains": 4}
@@ -33,10 +35,10 @@ def table(out: Path) -> list[dict[str, str]]:
 def test_the_same_table_everywhere(tmp_path: Path) -> None:
     grid = read_grid({**SMALL, "sweep": SWEPT}, {})
     assert len(grid.points) == 12
-    sweep(grid, tmp_path / "one", on_this_machine(1))
-    sweep(grid, tmp_path / "two", on_this_machine(2))
+    run_grid(grid, tmp_path / "one", on_this_machine(1))
+    run_grid(grid, tmp_path / "two", on_this_machine(2))
     with on_dask("local", 2) as work:
-        sweep(grid, tmp_path / "dask", work)
+        run_grid(grid, tmp_path / "dask", work)
     for name in ("table.csv", "table.parquet"):
         first, *others = (
             (tmp_path / place / name).read_bytes() for place in ("one", "two", "dask")
@@ -57,14 +59,14 @@ def test_finished_points_are_kept_and_failures_are_rows(tmp_path: Path) -> None:
 
     # The ideal uplink takes no gain: those points fail, the rest goes on.
     document = {**SMALL, "sweep": {"scheme": ["digital", "ideal"], "gain": [0.01, 0.02]}}
-    done = sweep(read_grid(document, {}), tmp_path, counting)
+    done = run_grid(read_grid(document, {}), tmp_path, counting)
     assert len(asked) == 4
     assert done.num_failed == 2
     assert [bool(row["error"]) for row in table(tmp_path)] == [False, False, True, True]
     assert "takes no gain" in done.rows[2]["error"]
     before = (tmp_path / "table.csv").read_bytes()
     asked.clear()
-    sweep(read_grid(document, {}), tmp_path, counting)
+    run_grid(read_grid(document, {}), tmp_path, counting)
     assert len(asked) == 2  # only what failed is tried again
     assert (tmp_path / "table.csv").read_bytes() == before
     # A wider grid does what is new; a damaged file is done again.
@@ -72,7 +74,7 @@ def test_finished_points_are_kept_and_failures_are_rows(tmp_path: Path) -> None:
     damaged.write_text("{")
     wider = {**document, "sweep": {"scheme": ["digital"], "gain": [0.01, 0.02, 0.03]}}
     asked.clear()
-    sweep(read_grid(wider, {}), tmp_path, counting)
+    run_grid(read_grid(wider, {}), tmp_path, counting)
     assert len(asked) == 2
 
 
@@ -83,7 +85,7 @@ def test_a_user_s_mistake_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         " ZeroDivisionError('oh')\n"
     )
     grid = read_grid({**SMALL, "sweep": {"link": ["sigmoid", "brokenlink:Broken"]}}, {})
-    done = sweep(grid, tmp_path / "out", on_this_machine(1))
+    done = run_grid(grid, tmp_path / "out", on_this_machine(1))
     assert done.rows[0]["error"] is None
     assert "oh" in done.rows[1]["error"]
 
@@ -178,7 +180,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
         "sweep": {"seed": list(range(full(24, 14)))},
     }
     grid = read_grid(document, {})
-    sweep(grid, tmp_path / "calm", on_this_machine(2))
+    run_grid(grid, tmp_path / "calm", on_this_machine(2))
     from distributed import Client
 
     address_file = tmp_path / "scheduler.json"
@@ -244,7 +246,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
         thread = threading.Thread(target=kill_mid_sweep, daemon=True)
         thread.start()
         with on_dask(address, 2) as work:
-            done = sweep(grid, tmp_path / "rough", work)
+            done = run_grid(grid, tmp_path / "rough", work)
         assert fell.is_set()
         assert victim.wait(10) == -signal.SIGKILL
     finally:

@@ -42,6 +42,7 @@ def test_public_names_are_frozen() -> None:
         "Scheduler",
         "Sigmoid",
         "Sign",
+        "Sweep",
         "Uplink",
         "compare",
         "data",
@@ -53,6 +54,7 @@ def test_public_names_are_frozen() -> None:
         "resume",
         "run",
         "spent",
+        "sweep",
     ]
     for name in flmc.__all__:
         assert getattr(flmc, name) is not None

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+ANSWER_VERSION = 1
+"""``schema_version`` of the JSON that commands print and of the files of a sweep; plans and records
+count versions of their own."""
+
 
 def to_document(value: Any) -> Any:
     """The value as plain JSON values: numbers, strings, lists, dictionaries and null.

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flmc.base import checks
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
@@ -53,7 +54,11 @@ def audit_command(
             )
     if json_:
         print_json(
-            {"audits": [each.to_document() for each in found], "gain": float(plan.gain.max())}
+            {
+                "schema_version": ANSWER_VERSION,
+                "audits": [each.to_document() for each in found],
+                "gain": float(plan.gain.max()),
+            }
         )
     else:
         for each in found:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +9,7 @@ import typer
 
 from flmc.base.errors import InvalidSetting
 from flmc.cli.output import Json, print_json
+from flmc.runs.sweeps.workers import single_threaded_blas
 from flmc.settings.registered import ENGINES, PAPERS
 
 
@@ -47,7 +46,7 @@ def reproduce_command(
         raise InvalidSetting(
             f"out must be a new or empty directory, or use --force; got {str(out)!r}"
         )
-    with show_stages() as stage, _single_threaded_blas():
+    with show_stages() as stage, single_threaded_blas():
         study = PAPERS[paper].maker(
             figure=figure,
             experiments=experiments,
@@ -61,14 +60,3 @@ def reproduce_command(
         print_json(study.to_document())
     else:
         show(study.grid(), f"report: {out / 'report.html'}")
-
-
-def _single_threaded_blas() -> AbstractContextManager[object]:
-    """While this lasts, BLAS uses one thread: for small matrices its threads only wait for each
-    other, and cost twice the CPU."""
-    if importlib.util.find_spec("threadpoolctl") is None:
-        return nullcontext()
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
-    return limits

@@ -107,19 +107,30 @@ def resume_command(
 def _show_finished(directory: Path, json_: bool) -> None:
     """Print the result of a run that was finished before, and remove what an interrupted clean-up
     left."""
-    finished = load(directory).result or {}
+    record = load(directory)
+    finished = record.result or {}
     if json_:
-        print_json(finished)
+        print_json({"schema_version": record.schema_version, **finished})
     else:
         metrics = (finished.get("metrics") or {}).items()
-        rows = tuple(Row(name, f"{value['mean']:.5g}") for name, value in metrics)
+        rows = tuple(
+            Row(name, "-" if value["mean"] is None else f"{value['mean']:.5g}")
+            for name, value in metrics
+        )
         typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
     clean_up(directory)
 
 
-def ledger_command(directory: Directory, json_: Json = False) -> None:
-    """What a recorded run has spent: epsilon against round, for the device that spent most, and a
-    picture."""
+def ledger_command(
+    directory: Directory,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", metavar="ROUND", help="what was spent up to and including this round"),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """What one chain of a recorded run has spent: epsilon against round, for the device that spent
+    most, and a picture."""
     from flmc.views.ledger_figure import draw_ledger_file
 
     record = load(directory)
@@ -129,11 +140,11 @@ def ledger_command(directory: Directory, json_: Json = False) -> None:
             " flmc.spent(flmc.load(DIR), plan)"
         )
     settings = merge({}, record.asked.get("settings") or {})
-    curve = spent_under(record, make_uplink(settings), make_limits(settings))
+    curve = spent_under(record, make_uplink(settings), make_limits(settings), at=at)
     if json_:
         print_json(curve.to_document())
         return
     typer.echo(str(curve))
-    picture = draw_ledger_file(curve, directory)
+    picture = None if at is not None else draw_ledger_file(curve, directory)
     if picture is not None:
         typer.echo(f"picture: {picture}")

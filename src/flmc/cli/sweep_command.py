@@ -9,23 +9,31 @@ from typing import Annotated
 import typer
 
 from flmc.base import checks
-from flmc.base.errors import Interrupted, RunFailed
+from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.cli.signals import interrupting_at_sigterm
-from flmc.runs.sweeps import differs, on_dask, on_this_machine, sweep
 from flmc.runs.sweeps.grid import SweepGrid
+from flmc.runs.sweeps.sweeping import differs, run_grid
+from flmc.runs.sweeps.workers import on_dask, on_this_machine
 
 
 @with_settings
 def sweep_command(
     grid: SweepGrid,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option("--out", metavar="DIR", help="where results go; finished points are kept"),
-    ],
+    ] = None,
+    plan_only: Annotated[
+        bool,
+        typer.Option("--plan-only", help="plan every point, simulate none; --out may be left out"),
+    ] = False,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="processes; default: all processors")
+        int | None,
+        typer.Option(
+            "--workers", help="processes; default: all processors, with --plan-only this process"
+        ),
     ] = None,
     scheduler: Annotated[
         str | None,
@@ -39,8 +47,13 @@ def sweep_command(
     from flmc.views.sweep_figure import draw_sweep_file
     from flmc.views.terminal import show
 
-    count = os.cpu_count() or 1 if workers is None else checks.at_least("workers", workers, 1)
-    if differs(grid, out):
+    if out is None and not plan_only:
+        raise InvalidSetting(
+            "a sweep needs --out DIR, where finished points are kept; only --plan-only goes without"
+        )
+    default = 1 if plan_only and scheduler is None else os.cpu_count() or 1
+    count = default if workers is None else checks.at_least("workers", workers, 1)
+    if out is not None and differs(grid, out, plan_only=plan_only):
         typer.echo(
             f"{str(out)!r} held another sweep: its table is replaced, its finished points are kept",
             err=True,
@@ -48,22 +61,22 @@ def sweep_command(
     try:
         with show_progress("sweeping") as progress, interrupting_at_sigterm():
             if scheduler is None:
-                done = sweep(grid, out, on_this_machine(count), progress)
+                work = on_this_machine(count, plan_only=plan_only)
+                done = run_grid(grid, out, work, progress, plan_only=plan_only)
             else:
-                with on_dask(scheduler, count) as work:
-                    done = sweep(grid, out, work, progress)
+                with on_dask(scheduler, count, plan_only=plan_only) as work:
+                    done = run_grid(grid, out, work, progress, plan_only=plan_only)
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; finished points are kept: the same command goes on with the rest"
         ) from None
-    picture = draw_sweep_file(done, out)
+    picture = None if out is None else draw_sweep_file(done, out)
     if json_:
-        print_json({"rows": done.rows, "failed": done.num_failed, "out": str(out)})
+        print_json({**done.to_document(), "out": None if out is None else str(out)})
     else:
-        written = f"table: {out / 'table.csv'}" + (
-            "" if picture is None else f", picture: {picture}"
-        )
-        show(done.table(), written)
+        written = [] if out is None else [f"table: {out / 'table.csv'}"]
+        written += [] if picture is None else [f"picture: {picture}"]
+        show(done.table(), *([", ".join(written)] if written else []))
     if done.num_failed:
         raise RunFailed(
             f"{done.num_failed} of {len(done.rows)} points failed: see the column `error` of the"

@@ -2,21 +2,29 @@ r"""How close the draws are to the exact posterior :math:`N(\mu, \Sigma)`.
 
 The MSE is the mean over kept rounds of :math:`\|\theta - \mu\|^2`. Exact posterior samples have MSE
 = trace(Sigma), *not* zero: a smaller MSE means a collapsed sampler, so it is never reported alone.
-Covariances are pooled over chains and kept rounds about the pooled mean, per data set. Standard
-errors are over data sets, or a jackknife over batches of chains where there is one."""
+Variance ratios are about the exact posterior mean (:mod:`flmc.evaluation.variance_ratios`), and
+unbiased from two chains on. Squared W2 is of the Gaussian fitted to the draws of each data set, and
+given only where these are worth enough independent draws. Standard errors are over data sets, or
+over batches of chains where there is one."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.evaluation.variance_ratios import ShiftKnownFrom, contributions
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
+
+ENOUGH_DRAWS = 20.0
+"""Independent draws of a data set below which a Gaussian fitted to them says little of what they
+were drawn from: with 20 its variance is too small by 5 per cent."""
 
 
 class Estimate(NamedTuple):
@@ -37,7 +45,9 @@ class Estimate(NamedTuple):
         return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
 
     def __str__(self) -> str:
-        return f"{self.mean:.4g}" + ("" if np.isnan(self.se) else f" ± {self.se:.2g}")
+        if math.isnan(self.mean):
+            return "-"
+        return f"{self.mean:.4g}" + ("" if math.isnan(self.se) else f" ± {self.se:.2g}")
 
 
 @dataclass(frozen=True)
@@ -47,13 +57,16 @@ class Metrics:
     mse: Estimate
     """Mean over kept rounds of the squared distance from the posterior mean."""
     variance_ratio: Estimate
-    """trace(Cov)/trace(Sigma)."""
+    """trace(Cov)/trace(Sigma), averaged over data sets."""
     variance_ratio_smallest: Estimate
-    """Smallest ratio of variances over the posterior's eigen-directions."""
+    """Smallest ratio of variances over the posterior's eigen-directions, each averaged over data
+    sets."""
     variance_ratio_largest: Estimate
-    """Largest ratio of variances over the posterior's eigen-directions."""
+    """Largest ratio of variances over the posterior's eigen-directions, each averaged over data
+    sets."""
     wasserstein2_squared: Estimate
-    """Squared 2-Wasserstein distance from the Gaussian fitted to the draws to the posterior."""
+    """Squared 2-Wasserstein distance from the Gaussian fitted to the draws to the posterior; NaN
+    where a data set has fewer than 20 independent draws."""
     mean_error_squared: Estimate
     """Squared distance of the pooled mean from the posterior mean."""
     posterior_trace: float
@@ -66,6 +79,12 @@ class Metrics:
     wasserstein2_floor: float
     """Expected squared W2 distance of exact posterior samples with the same memory: a value at the
     floor cannot be told from perfect."""
+    shift_from: ShiftKnownFrom = "chains"
+    """Which independent groups told the shift of the mean from the spread in the variance ratios:
+    ``chains``; ``data sets``, where a data set has one chain, and a shift of its own counts as
+    spread; ``nothing`` for one chain of one data set, where all shift counts as spread."""
+    chains_for_wasserstein2: int | None = None
+    """Chains a data set from which on squared W2 is given, where these were too few; else None."""
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -97,17 +116,57 @@ def measure(
         Means over data sets, with standard errors.
     """
     compare = _Comparison(posterior)
-    estimates = {name: _estimate(moments, value) for name, value in compare.statistics().items()}
+    estimates: dict[str, Any] = {
+        name: _estimate(moments, value) for name, value in compare.statistics().items()
+    }
     num_draws = int(moments.counts.sum())
     # Kept rounds so far: a checkpoint measures a run that is not finished.
     shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
+    independent = compare.independent_draws(*shape)
+    enough = independent >= ENOUGH_DRAWS
+    if not enough:
+        estimates["wasserstein2_squared"] = Estimate(math.nan, math.nan)
     return Metrics(
         **estimates,
+        **_variance_ratios(moments, compare),
         posterior_trace=float(compare.trace.mean()),
         num_draws=num_draws,
-        independent_draws=compare.independent_draws(*shape),
+        independent_draws=independent,
         wasserstein2_floor=compare.floor(*shape),
+        chains_for_wasserstein2=(
+            None if enough else math.ceil(ENOUGH_DRAWS * num_chains / independent)
+        ),
     )
+
+
+def variance_ratio(moments: Moments, posterior: Gaussian) -> Estimate:
+    """Variance of the draws over that of the posterior, as ``Metrics.variance_ratio`` has it.
+
+    Parameters
+    ----------
+    moments
+        Sums over kept rounds about the exact posterior means.
+    posterior
+        The exact posterior of every data set.
+    """
+    found: Estimate = _variance_ratios(moments, _Comparison(posterior))["variance_ratio"]
+    return found
+
+
+def _variance_ratios(moments: Moments, compare: _Comparison) -> dict[str, Any]:
+    """The variance ratios by the names of their metrics, and what told shift from spread."""
+    found = contributions(moments, compare.values, compare.directions)
+    estimates = [
+        Estimate(float(mean), float(se))
+        for mean, se in zip(found.mean, found.standard_error, strict=True)
+    ]
+    along = estimates[1:]
+    return {
+        "variance_ratio": estimates[0],
+        "variance_ratio_smallest": min(along, key=lambda each: each.mean),
+        "variance_ratio_largest": max(along, key=lambda each: each.mean),
+        "shift_from": found.shift_from,
+    }
 
 
 def squared_errors(moments: Moments) -> Array:
@@ -122,31 +181,6 @@ def squared_errors(moments: Moments) -> Array:
         Sums over kept rounds.
     """
     return _second_trace(moments.products.sum(axis=1) / moments.counts.sum())
-
-
-def pooled_variance_ratios(moments: Moments, posterior: Gaussian) -> Array:
-    """Variance of the draws over that of the posterior, about the exact posterior means.
-
-    A single chain's variance about its own mean is too small; by how much depends on its memory. So
-    deviations from the exact means are pooled over data sets, less the shift that all data sets
-    have in common. This needs many data sets, and only then agrees with what ``variance_ratio``
-    says of many chains on one data set.
-
-    Parameters
-    ----------
-    moments
-        Sums over kept rounds about the exact posterior means.
-    posterior
-        The exact posterior of every data set.
-
-    Returns
-    -------
-    Array
-        Values (experiment) whose mean is the ratio.
-    """
-    common = (moments.sums.sum(axis=1) / moments.counts.sum()).mean(axis=0)
-    trace = np.trace(posterior.covariance, axis1=1, axis2=2).mean()
-    return np.asarray((squared_errors(moments) - common @ common) / trace)
 
 
 def _second_trace(second: Array) -> Array:
@@ -167,16 +201,9 @@ class _Comparison:
         self.trace = self.values.sum(axis=1)
 
     def statistics(self) -> dict[str, Statistic]:
-        """Every metric as a function of the first two moments, by name."""
+        """Every metric that is a function of the first two moments of a data set, by name."""
         return {
             "mse": lambda shift, second: _second_trace(second),
-            "variance_ratio": lambda shift, second: (
-                (_second_trace(second) - np.square(shift).sum(axis=1)) / self.trace
-            ),
-            "variance_ratio_smallest": lambda shift, second: self._ratios(shift, second).min(
-                axis=1
-            ),
-            "variance_ratio_largest": lambda shift, second: self._ratios(shift, second).max(axis=1),
             "wasserstein2_squared": self._wasserstein2_squared,
             "mean_error_squared": lambda shift, second: np.square(shift).sum(axis=1),
         }
@@ -185,11 +212,6 @@ class _Comparison:
         """Covariance of the draws in the posterior's eigen-directions, (experiment, dim, dim)."""
         covariance = second - shift[:, :, None] * shift[:, None, :]
         return np.asarray(np.swapaxes(self.directions, 1, 2) @ covariance @ self.directions)
-
-    def _ratios(self, shift: Array, second: Array) -> Array:
-        """Variance of the draws over the posterior's along each eigen-direction, (experiment,
-        dim)."""
-        return np.asarray(np.diagonal(self._rotated(shift, second), axis1=1, axis2=2) / self.values)
 
     def _wasserstein2_squared(self, shift: Array, second: Array) -> Array:
         r""":math:`\|\bar\theta - \mu\|^2 + \operatorname{tr}(C + \Sigma - 2(\Sigma^{1/2} C

@@ -14,6 +14,7 @@ from flmc.models.model import Model
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.runs.execution import run
+from flmc.runs.result_rows import notes_on_chains
 from flmc.runs.results import Result
 from flmc.uplink.uplink import Uplink
 
@@ -61,7 +62,8 @@ class Comparison:
             )
             notes.append(Row("", text, severity="warning"))
         for name, result in self.results.items():
-            notes += [Row(name, text, severity="warning") for text in result.warnings]
+            few = [] if result.metrics is None else notes_on_chains(result.metrics)
+            notes += [Row(name, text, severity="warning") for text in [*result.warnings, *few]]
         return Grid(tuple(header), rows, notes=tuple(notes))
 
 

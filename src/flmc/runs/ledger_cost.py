@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from flmc.base import checks
 from flmc.base.arrays import Array
+from flmc.base.documents import ANSWER_VERSION, to_document
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Grid, Row, format_up
 from flmc.planning.limits import Limits
@@ -42,16 +44,32 @@ class SpentCurve:
     """Epsilon that the run may spend, if it has a budget."""
     unfinished: int | None = None
     """Rounds that were planned, if the run is not finished."""
+    num_chains: int = 1
+    """Chains of the run; each is a deployment of its own that spends what is stated here."""
+
+    @property
+    def at(self) -> int:
+        """The last round that counts."""
+        return self.points[-1][0]
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon that the device that spent most has spent up to and including round ``at``."""
+        return self.points[-1][1]
 
     def to_document(self) -> dict[str, Any]:
-        """The curve as plain values, for JSON."""
+        """The curve as plain values, for JSON; an epsilon that is not bounded is null."""
         return {
+            "schema_version": ANSWER_VERSION,
+            "at": self.at,
+            "epsilon": to_document(self.epsilon),
             "run_delta": self.run_delta,
-            "curve": self.points,
+            "curve": to_document(self.points),
             "transmitted": self.transmitted,
-            "devices": self.devices,
+            "devices": to_document(self.devices),
             "budget": self.budget,
             "unfinished": self.unfinished,
+            "num_chains": self.num_chains,
         }
 
     def __str__(self) -> str:
@@ -71,18 +89,27 @@ class SpentCurve:
             f" {least} to {largest}"
         )
         budget = "" if self.budget is None else f"; the run's budget is {self.budget:g}"
-        notes = [Row("", devices + budget)]
+        notes = [Row("", devices + budget), Row("", self._whose())]
         if self.unfinished is not None:
             text = (
-                f"the run is not finished: {self.points[-1][0]} of {self.unfinished} rounds count"
-                " as spent, because rounds are entered before they begin"
+                f"the run is not finished: {self.at} of {self.unfinished} rounds count as spent,"
+                " because rounds are entered before they begin"
             )
             notes.append(Row("", text, severity="warning"))
         return Grid(("round", "epsilon"), rows, head, tuple(notes))
 
+    def _whose(self) -> str:
+        """Whether the ledger is of one chain, in words."""
+        if self.num_chains == 1:
+            return "it is the ledger of one chain, the only one of the run"
+        return (
+            f"it is the ledger of one chain: the {self.num_chains} chains of the run simulate as"
+            " many deployments, and each spends this"
+        )
 
-def spent(record: Record, plan: Plan) -> SpentCurve:
-    """What a recorded run has spent, under the plan that it was made with.
+
+def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
+    """What one chain of a recorded run has spent, under the plan that it was made with.
 
     Parameters
     ----------
@@ -90,6 +117,9 @@ def spent(record: Record, plan: Plan) -> SpentCurve:
         What :func:`flmc.load` opened; the run need not be finished.
     plan
         The plan of the run.
+    at
+        Round up to which, and including which, spending counts; None: all that the ledger has, at
+        up to 12 rounds on the way.
 
     Returns
     -------
@@ -99,7 +129,7 @@ def spent(record: Record, plan: Plan) -> SpentCurve:
     Raises
     ------
     InvalidSetting
-        If the record has no ledger.
+        If the record has no ledger, or the ledger has no round ``at``.
     RunFailed
         If the ledger is damaged, or ends before the run did.
 
@@ -114,10 +144,12 @@ def spent(record: Record, plan: Plan) -> SpentCurve:
     >>> curve.points[-1][0], curve.transmitted
     (6, [6, 6, 6, 6])
     """
-    return spent_under(record, plan.uplink, plan.limits)
+    return spent_under(record, plan.uplink, plan.limits, at=at)
 
 
-def spent_under(record: Record, uplink: Uplink, limits: Limits) -> SpentCurve:
+def spent_under(
+    record: Record, uplink: Uplink, limits: Limits, *, at: int | None = None
+) -> SpentCurve:
     """What a recorded run has spent over an uplink, where its plan is not at hand.
 
     Parameters
@@ -128,6 +160,8 @@ def spent_under(record: Record, uplink: Uplink, limits: Limits) -> SpentCurve:
         The uplink that the run used: what its transmissions reveal.
     limits
         Neighbouring relation, delta of the run, and its budget, if it has one.
+    at
+        Round up to which spending counts; None: all that the ledger has.
 
     Returns
     -------
@@ -135,11 +169,25 @@ def spent_under(record: Record, uplink: Uplink, limits: Limits) -> SpentCurve:
         Upper bounds of epsilon.
     """
     check_ledger(record)
-    if not record.ledger:
+    rounds = len(record.ledger)
+    if not rounds:
         raise InvalidSetting(f"{str(record.directory)!r} holds no ledger")
+    if at is not None and checks.at_least("at", at, 1) > rounds:
+        raise InvalidSetting(f"at must be a round of the ledger, at most {rounds}, got {at}")
     planned = record.asked["plan"]
-    curve = spent_curve(record.ledger, uplink, limits, planned["num_devices"], planned["dim"])
-    return replace(curve, unfinished=planned["num_rounds"] if record.result is None else None)
+    curve = spent_curve(
+        record.ledger[:at],
+        uplink,
+        limits,
+        planned["num_devices"],
+        planned["dim"],
+        last_only=at is not None,
+    )
+    return replace(
+        curve,
+        unfinished=planned["num_rounds"] if record.result is None and at is None else None,
+        num_chains=record.asked.get("num_chains", 1),
+    )
 
 
 def check_ledger(record: Record) -> None:
@@ -170,7 +218,13 @@ def check_ledger(record: Record) -> None:
 
 
 def spent_curve(
-    entries: Sequence[str], uplink: Uplink, limits: Limits, num_devices: int, dim: int
+    entries: Sequence[str],
+    uplink: Uplink,
+    limits: Limits,
+    num_devices: int,
+    dim: int,
+    *,
+    last_only: bool = False,
 ) -> SpentCurve:
     """The curve of what was spent, from the entries of a ledger, at the caps of the gain that they
     state.
@@ -186,6 +240,8 @@ def spent_curve(
         `tight`: an upper bound.
     num_devices, dim
         Devices, and entries of theta.
+    last_only
+        Whether the curve has its last point only.
 
     Returns
     -------
@@ -213,7 +269,8 @@ def spent_curve(
     by_device = [each[index] for index in np.ravel(group)]
     device = int(np.argmax(by_device))
     # The curve is of one device, the one that spent most in all.
-    places = np.unique(np.linspace(min(1, len(rounds)), len(rounds), _POINTS).astype(int))
+    first = len(rounds) if last_only else min(1, len(rounds))
+    places = np.unique(np.linspace(first, len(rounds), _POINTS).astype(int))
     points = [(int(last), cost(gains[:last][talks[:last, device]])) for last in places]
     transmitted = [int(count) for count in talks.sum(axis=0)]
     return SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)

@@ -20,7 +20,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.runs.append_log import Log
 from flmc.runs.durable_files import read_arrays, write_arrays, write_json
 from flmc.runs.ledger import Ledger
-from flmc.runs.records import clean_up, parts_of_draws
+from flmc.runs.records import SCHEMA_VERSION, clean_up, parts_of_draws
 from flmc.sampling.chains import Chains
 
 _log = logging.getLogger(__name__)
@@ -141,6 +141,7 @@ class Recorder:
         write_json(
             self.directory / "progress.json",
             {
+                "schema_version": SCHEMA_VERSION,
                 "round": chains.round,
                 "num_rounds": self.ledger.plan.num_rounds,
                 "metrics": self.metrics(chains),

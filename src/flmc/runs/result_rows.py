@@ -71,40 +71,69 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
         Row("squared W2 distance", f"{metrics.wasserstein2_squared} (expected: {floor})"),
         Row("MSE", f"{metrics.mse} (exact draws: trace(Sigma) = {metrics.posterior_trace:.4g})"),
     ]
-    return rows + [Row("note", text, severity="warning") for text in _notes(result, metrics, ratio)]
+    return rows + [Row("note", text, severity="warning") for text in notes(result, metrics)]
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
     """Variance ratio and squared mean error to expect, and whether they are predicted or those of
     exact draws."""
-    # The variance of n independent draws about their own mean is too small by 1 - 1/n, and their
-    # mean is off by trace(Sigma)/n, even if the draws are exact.
-    few = 1 / metrics.independent_draws
-    ratio, shift, prediction = 1 - few, few * metrics.posterior_trace, result.plan.prediction
+    # The mean of n independent draws is off by trace(Sigma)/n, even if the draws are exact.
+    chance = metrics.posterior_trace / metrics.independent_draws
+    prediction = result.plan.prediction
     if prediction is None:
-        return ratio, shift, "exact draws"
-    return ratio * prediction.variance_ratio, shift + prediction.mean_error_squared, "predicted"
+        return 1.0, chance, "exact draws"
+    ratio = prediction.variance_ratio
+    if metrics.shift_from == "nothing":
+        ratio += prediction.relative_mean_error
+    return ratio, chance + prediction.mean_error_squared, "predicted"
 
 
-def _notes(result: Result, metrics: Metrics, ratio: float) -> list[str]:
-    """What to keep in mind with these metrics: far from the prediction, or too few independent
-    draws."""
+def notes(result: Result, metrics: Metrics) -> list[str]:
+    """What to keep in mind with the metrics of a result: far from the prediction, or too few
+    chains.
+
+    Parameters
+    ----------
+    result, metrics
+        A finished run with a known posterior, and its metrics.
+    """
     found = []
     prediction = result.plan.prediction
     if prediction is not None:
-        off = abs(metrics.variance_ratio.mean - ratio)
+        off = abs(metrics.variance_ratio.mean - _expected(result, metrics)[0])
         # Five standard errors are no chance; 10 % allows for what the prediction leaves out.
         if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
             found.append(
                 "the variance ratio is far from what was predicted: a burn-in too short, or deep"
                 " fades"
             )
-    if metrics.independent_draws < 20:
-        share = 100 / metrics.independent_draws
+    return found + notes_on_chains(metrics)
+
+
+def notes_on_chains(metrics: Metrics) -> list[str]:
+    """What metrics leave out, or count in, because a data set has too few chains.
+
+    Parameters
+    ----------
+    metrics
+        Quality of the draws.
+    """
+    found = []
+    if metrics.chains_for_wasserstein2 is not None:
         found.append(
-            f"with {metrics.independent_draws:.1f} independent draws a data set the variance ratio"
-            f" is about {share:.0f} % lower than with many, as `expected` says; use more chains to"
-            " judge it"
+            "the squared W2 distance is not given: it needs 20 independent draws a data set, and"
+            f" there are {metrics.independent_draws:.1f}; use {metrics.chains_for_wasserstein2}"
+            " or more chains a data set"
+        )
+    if metrics.shift_from != "chains":
+        counted = (
+            "a shift of the mean that differs between data sets counts as spread"
+            if metrics.shift_from == "data sets"
+            else "a shift of the mean counts as spread, and there is no standard error"
+        )
+        found.append(
+            f"with one chain a data set the variance ratio is about the exact mean: {counted}; use"
+            " 2 or more chains a data set to tell them apart"
         )
     return found
 

@@ -124,6 +124,7 @@ class Result:
     def to_document(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON; what is not a number is null."""
         return {
+            "schema_version": records.SCHEMA_VERSION,
             "plan": self.plan.to_document(),
             "metrics": metrics_document(self.metrics),
             "num_chains": self.num_chains,
@@ -133,6 +134,8 @@ class Result:
             "posterior_trace": None if self.metrics is None else self.metrics.posterior_trace,
             "independent_draws": None if self.metrics is None else self.metrics.independent_draws,
             "wasserstein2_floor": None if self.metrics is None else self.metrics.wasserstein2_floor,
+            "shift_from": None if self.metrics is None else self.metrics.shift_from,
+            "notes": [] if self.metrics is None else result_rows.notes(self, self.metrics),
             "version": VERSION,
             "engine": self.engine,
             "seconds": self.seconds,
@@ -168,7 +171,10 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
     if metrics is None:
         return None
     return {
-        name: {"mean": estimate.mean, "se": None if math.isnan(estimate.se) else estimate.se}
+        name: {
+            part: None if math.isnan(value) else value
+            for part, value in zip(("mean", "se"), estimate, strict=True)
+        }
         for name, estimate in metrics.estimates.items()
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import MissingExtra
-from flmc.runs.sweeps import Sweep
+from flmc.runs.sweeps.table import Sweep
 from flmc.views.figures import COLOURS, draw_curves, new_figure, write_png
 
 SWEPT = (
@@ -17,6 +17,13 @@ SWEPT = (
     ("temperature", "temperature"),
 )
 """Columns that a sweep is drawn of, as far as they were measured and vary, and their labels."""
+PLANNED = (
+    ("predicted_variance_ratio", "predicted variance ratio"),
+    ("epsilon_round", "epsilon of a round"),
+    ("gain_used", "gain"),
+    ("rounds_needed", "rounds needed"),
+)
+"""Columns that points are drawn of which were planned only."""
 
 
 def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
@@ -39,10 +46,11 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     rows = [row for row in done.rows if row["error"] is None]
     numeric = {
         name: values
-        for name, values in done.grid.axes.items()
+        for name, values in done.axes.items()
         if all(isinstance(v, (int, float)) for v in values) and len(values) > 1
     }
-    shown = [(name, words) for name, words in SWEPT if _varies([row.get(name) for row in rows])]
+    columns = PLANNED if done.plan_only else SWEPT
+    shown = [(name, words) for name, words in columns if _varies([row.get(name) for row in rows])]
     if not numeric or not shown:
         return None
     x = max(numeric, key=lambda name: len(numeric[name]))
@@ -50,7 +58,7 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         figure, panels = new_figure(columns=len(shown), width=3.2, height=3.0)
     except MissingExtra:
         return None
-    others = [name for name in done.grid.axes if name != x]
+    others = [name for name in done.axes if name != x]
     styles = _styles_of(rows, others)
     for axes, (name, words) in zip(panels, shown, strict=True):
         table = [
@@ -64,17 +72,44 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             if row.get(name) is not None
         ]
         draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)), styles)
-        if name in ("variance_ratio", "temperature"):
+        if name in ("variance_ratio", "predicted_variance_ratio", "temperature"):
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
         axes.set_xlabel(AXES_IN_WORDS.get(x, x.replace("_", " ")))
         axes.set_ylabel(words)
+    remarks = _remarks(rows)
+    if remarks:
+        figure.suptitle("\n".join(remarks), fontsize=7)
     if others:
         handles, labels = panels[0].get_legend_handles_labels()
-        columns = min(len(labels), 4)
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=columns, fontsize=6.5, frameon=False
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=min(len(labels), 4),
+            fontsize=6.5,
+            frameon=False,
         )
     return write_png(figure, out / "sweep.png")
+
+
+def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the picture leaves out or counts in because data sets have too few chains."""
+    few = sum(row.get("wasserstein2_floor") is not None for row in rows) - sum(
+        row.get("wasserstein2_squared") is not None for row in rows
+    )
+    alone = sum(row.get("shift_from") in ("data sets", "nothing") for row in rows)
+    found = []
+    if few:
+        found.append(
+            f"squared W2 distance of {few} of {len(rows)} points not given:"
+            " fewer than 20 independent draws a data set"
+        )
+    if alone:
+        found.append(
+            f"variance ratio of {alone} of {len(rows)} points from one chain a data set:"
+            " a shift of a data set's own counts as spread"
+        )
+    return found
 
 
 AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}

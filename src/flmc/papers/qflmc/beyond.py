@@ -47,8 +47,12 @@ class BeyondRow:
     epsilon_run: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The row by the names of its columns, for a table."""
-        return asdict(self)
+        """The row by the names of its columns, for a table; a cell is empty where nothing was
+        measured."""
+        return {
+            name: "" if isinstance(value, float) and math.isnan(value) else value
+            for name, value in asdict(self).items()
+        }
 
 
 def contestants(snr_db: float, epsilon: float, delta: float) -> dict[str, tuple[Uplink, Limits]]:

@@ -97,7 +97,7 @@ def _draw_beyond(out: Path) -> str:
             (panels[column], "wasserstein2_squared", "squared W2 distance"),
             (panels[2 + column], "epsilon_run", "epsilon of the run"),
         ):
-            draw_curves(axes, rows, value, names)
+            draw_curves(axes, [row for row in rows if row[value]], value, names)
             axes.set_xlabel(label)
             axes.set_ylabel(words)
     handles, labels = panels[0].get_legend_handles_labels()

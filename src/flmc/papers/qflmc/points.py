@@ -11,7 +11,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
-from flmc.evaluation.metrics import Estimate, pooled_variance_ratios, squared_errors
+from flmc.evaluation.metrics import Estimate, squared_errors, variance_ratio
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.readings import Reading
@@ -224,7 +224,7 @@ def measure(
         planned = laboratory.plan(point)
         moments = laboratory.moments(planned)
         errors = squared_errors(moments)
-        ratio = Estimate.over(pooled_variance_ratios(moments, laboratory.model.posterior))
+        ratio = variance_ratio(moments, laboratory.model.posterior)
         row = Row(
             point.figure,
             point.reading.name,

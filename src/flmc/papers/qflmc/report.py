@@ -19,6 +19,7 @@ from flmc.papers.qflmc.search import CHOICES, Found
 from flmc.papers.qflmc.study import FULL, SEARCH_EXPERIMENTS, SEARCH_POINTS, Study
 from flmc.papers.qflmc.words import (
     BEYOND_IN_WORDS,
+    FEW_CHAINS,
     FIGURES_IN_WORDS,
     INTERVALS,
     REASON,
@@ -186,16 +187,21 @@ def _beyond_section(study: Study) -> list[Block]:
             f"{r.temperature:.3g}",
             str(r.rounds),
             f"{r.variance_ratio:.3g} ± {r.variance_ratio_se:.1g}",
-            f"{r.wasserstein2_squared:.3g} ± {r.wasserstein2_squared_se:.1g}",
+            (
+                "-"
+                if math.isnan(r.wasserstein2_squared)
+                else f"{r.wasserstein2_squared:.3g} ± {r.wasserstein2_squared_se:.1g}"
+            ),
             f"{r.mean_error_squared:.2g} ± {r.mean_error_squared_se:.1g}",
             "unbounded" if math.isinf(r.epsilon_round) else f"{r.epsilon_round:.3g}",
             f"{r.epsilon_run:.4g}",
         ]
         for r in study.beyond
     ]
+    few = any(math.isnan(r.wasserstein2_squared) for r in study.beyond)
     return [
         ("heading", "Beyond the paper"),
-        ("text", BEYOND_IN_WORDS.format(decibels=power_gained_db())),
+        ("text", BEYOND_IN_WORDS.format(decibels=power_gained_db()) + (FEW_CHAINS if few else "")),
         ("table", (header, rows)),
     ]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flmc.base import checks
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
@@ -94,6 +95,7 @@ class Study:
     def to_document(self) -> dict[str, Any]:
         """Verdicts and what the search found as plain values, for JSON."""
         return {
+            "schema_version": ANSWER_VERSION,
             "experiments": self.experiments,
             "seed": self.seed,
             "version": VERSION,

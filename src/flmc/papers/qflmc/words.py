@@ -29,6 +29,11 @@ BEYOND_IN_WORDS = (
     " throughout, and digital's advantages are its bounded loss and its one-bit radio."
 )
 
+FEW_CHAINS = (
+    " No squared W2 distance is given where a data set has fewer than 20 independent draws; the"
+    " full study has enough chains everywhere."
+)
+
 SEARCH_IN_WORDS = (
     "Every combination of: {choices}. Steps are factors of the printed ones; 'paper, 1' puts 1 in"
     " place of K - 1 in the loss. The privacy limit stays on: without it nothing depends on"

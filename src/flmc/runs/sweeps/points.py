@@ -1,67 +1,149 @@
-"""One point of a sweep: its name, and its row.
+"""One point of a sweep: its row, planned and run, or planned only.
 
 A point is a set of settings. It runs on one thread and depends on its settings alone, so its
 numbers are the same to the bit wherever it runs."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from flmc.base.documents import to_document
 from flmc.base.errors import FlmcError
-from flmc.base.version import VERSION
+from flmc.base.findings import gravest
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import Cost
 from flmc.runs.execution import run
-from flmc.settings.assembly import assemble
+from flmc.runs.results import Result
+from flmc.runs.sweeps.identity import data_key
+from flmc.settings.assembly import assemble, make_model
 from flmc.settings.schema import Settings, merge
-
-
-def key_of(settings: Settings) -> str:
-    """Digest of the settings and the version of flmc: the name of the point's file."""
-    text = json.dumps({"flmc": VERSION, **settings.model_dump(mode="json")}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
     """The row of one point, planned and run on one thread: plain values without times; the column
-    ``error`` says what went wrong, or is None."""
+    ``error`` says what went wrong, or is None.
+
+    Parameters
+    ----------
+    given
+        Settings of the point that are not at their defaults.
+    """
+    return _row_of(given, _run_columns)
+
+
+def plan_point(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of one point that is planned only: the plan's columns of :func:`run_point`. The
+    privacy of the whole run is left out where the budget is not for it.
+
+    Parameters
+    ----------
+    given
+        Settings of the point that are not at their defaults.
+    """
+    return _row_of(given, _plan_only_columns)
+
+
+def _row_of(
+    given: Mapping[str, Any], columns: Callable[[Settings], dict[str, Any]]
+) -> dict[str, Any]:
+    """The columns of a point and no error, or its error alone."""
     try:
-        settings = merge({}, given)
-        problem = assemble(settings)
-        plan = problem.plan()
-        result = run(
-            plan,
-            problem.model,
-            settings.seed,
-            settings.num_chains,
-            keep_draws=False,
-            engine=settings.engine,
-            threads=1,
-        )
+        return {**columns(merge({}, given)), "error": None}
     except FlmcError as error:
         return {"error": str(error)}
     except Exception as error:  # a user's model or link: the other points shall go on
         return {"error": f"{type(error).__name__}: {error}"}
-    document = result.to_document()
-    privacy = document["plan"]["privacy"] or {}
-    row: dict[str, Any] = {
+
+
+def _run_columns(settings: Settings) -> dict[str, Any]:
+    problem = assemble(settings)
+    plan = problem.plan()
+    result = run(
+        plan,
+        problem.model,
+        settings.seed,
+        settings.num_chains,
+        keep_draws=False,
+        engine=settings.engine,
+        threads=1,
+    )
+    return {**_planned(plan, with_run=True), **_measured(result), **_said(plan)}
+
+
+def _plan_only_columns(settings: Settings) -> dict[str, Any]:
+    plan = assemble(settings, _shared_model(settings)).plan()
+    return {**_planned(plan, with_run=settings.scope == "run"), **_said(plan)}
+
+
+_latest: dict[str, Model] = {}
+"""The model that was built last, by what decides it."""
+
+
+def _shared_model(settings: Settings) -> Model:
+    """The model of a point: the one before, if its data are the same."""
+    if settings.model != "linear":  # a user's own model may not be the same when made again
+        return make_model(settings)
+    key = data_key(settings)
+    if key not in _latest:
+        model = make_model(settings)
+        _latest.clear()
+        _latest[key] = model
+    return _latest[key]
+
+
+def _planned(plan: Plan, *, with_run: bool) -> dict[str, Any]:
+    """Columns of the plan: what it decides, what it costs, and what it predicts."""
+    once, run_ = _stated(plan.round_cost), _stated(plan.run_cost if with_run else None)
+    row = {
         "gain_used": plan.typical_gain,
         "binding": plan.binding,
         "temperature": plan.temperature,
         "step_size_used": plan.step_size,
         "effective_step_size": plan.effective_step_size,
         "rounds_needed": plan.rounds_needed,
-        "epsilon_round": (privacy.get("round") or {}).get("epsilon"),
-        "epsilon_run": (privacy.get("run") or {}).get("epsilon"),
+        "epsilon_round": once[0],
+        "delta_round": once[1],
+        "epsilon_run": run_[0],
+        "delta_run": run_[1],
+    }
+    for name, limit in vars(plan.gain_limits).items():
+        row[f"limit_{name}"] = to_document(limit)
+    for name, margin in plan.margins_db.items():
+        row[f"margin_{name}_db"] = to_document(margin)
+    law = plan.prediction
+    row["predicted_variance_ratio"] = None if law is None else law.variance_ratio
+    row["predicted_mean_shift"] = None if law is None else law.mean_shift
+    return row
+
+
+def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
+    """Epsilon and the delta that it is stated at; an unbounded epsilon is None, as in JSON."""
+    return (None, None) if cost is None else (to_document(cost.epsilon), cost.delta)
+
+
+def _said(plan: Plan) -> dict[str, Any]:
+    """Columns of what speaks against the plan, and its digest."""
+    worst = gravest(plan.findings)
+    return {
+        "plan_digest": plan.digest,
+        "headline": worst[0].code if worst else None,
+        "findings": "; ".join(each.code for each in plan.findings) or None,
+        "warnings": "; ".join(plan.warnings) or None,
+    }
+
+
+def _measured(result: Result) -> dict[str, Any]:
+    """Columns of what was measured, with what it is to be compared with."""
+    document = result.to_document()
+    row: dict[str, Any] = {
         "clipped_fraction": result.clipped_fraction,
         "engine_used": result.engine,
+        "chains": result.num_chains,
     }
     for name, estimate in (document["metrics"] or {}).items():
         row[name], row[f"{name}_se"] = estimate["mean"], estimate["se"]
-    return {
-        **row,
-        "plan_digest": plan.digest,
-        "warnings": "; ".join(plan.warnings) or None,
-        "error": None,
-    }
+    for name in ("posterior_trace", "wasserstein2_floor", "independent_draws", "shift_from"):
+        row[name] = document[name]
+    return {**row, "notes": "; ".join(document["notes"]) or None}

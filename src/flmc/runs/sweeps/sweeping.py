@@ -1,7 +1,8 @@
 """A grid of settings: plan and run every point, and keep what is finished.
 
-A point's result is a file named by the digest of its settings, so that a second start runs only the
-points that are missing. A point that fails is a row with its error, and the others go on."""
+A point's result is a file named by the digest of what decides it, so that a second start computes
+only the points that are missing, and points that are the same are computed once. A point that fails
+is a row with its error, and the others go on."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import RunFailed
 from flmc.base.progress import Progress
 from flmc.runs.durable_files import read_json, write_json
 from flmc.runs.sweeps.grid import SweepGrid
-from flmc.runs.sweeps.points import key_of
+from flmc.runs.sweeps.identity import data_key, given_in, key_of
 from flmc.runs.sweeps.table import Sweep, write_rows
 from flmc.runs.sweeps.workers import Work
 
@@ -21,60 +23,122 @@ _GRID = "sweep.json"
 """File that names the grid which the table was made from."""
 
 
-def sweep(grid: SweepGrid, out: Path, work: Work, progress: Progress | None = None) -> Sweep:
-    """Run the points that are missing in ``out/points`` by ``work``, then write the rows of all
-    points and the grid into ``out``: ``table.csv``, ``table.parquet`` (with pyarrow),
-    ``sweep.json``."""
+def run_grid(
+    grid: SweepGrid,
+    out: Path | None,
+    work: Work,
+    progress: Progress | None = None,
+    *,
+    plan_only: bool = False,
+) -> Sweep:
+    """Compute the rows of all points of a grid, as far as they are not there yet.
+
+    Parameters
+    ----------
+    grid
+        The points.
+    out
+        Directory of the sweep: points are kept in ``points``, and in the end all rows and the grid
+        are written to ``table.csv``, ``table.parquet`` (with pyarrow) and ``sweep.json``. None:
+        nothing is written.
+    work
+        What computes points somewhere.
+    progress
+        Called with the finished fraction now and then.
+    plan_only
+        Whether ``work`` plans only.
+
+    Raises
+    ------
+    RunFailed
+        If the disk refuses.
+    """
     points = grid.points
-    keys = [key_of(point) for point in points]
-    store = out / "points"
+    keys = [key_of(point, plan_only=plan_only) for point in points]
     try:
-        store.mkdir(parents=True, exist_ok=True)
-        done = {key: _read_point(store / f"{key}.json") for key in dict.fromkeys(keys)}
-        missing = {
-            key: point.model_dump(mode="json", exclude_defaults=True)
-            for key, point in zip(keys, points, strict=True)
-            if done[key] is None
-        }
-        for count, (key, row) in enumerate(work(list(missing.items()))):
-            write_json(store / f"{key}.json", row)
+        store = _Store(None if out is None else out / "points")
+        done = {key: store.read(key) for key in dict.fromkeys(keys)}
+        missing = {k: p for k, p in zip(keys, points, strict=True) if done[k] is None}
+        order = list(missing)
+        if plan_only:  # points with the same data one after the other: these are drawn once
+            order.sort(key=lambda key: data_key(missing[key]))
+        tasks = [(key, given_in(missing[key])) for key in order]
+        for count, (key, row) in enumerate(work(tasks)):
+            store.write(key, row)
             done[key] = row
             if progress is not None:
-                progress((count + 1) / len(missing))
+                progress((count + 1) / len(tasks))
         found = [done[key] or {"error": "the point was lost"} for key in keys]
         rows = [
             {**{name: getattr(point, name) for name in grid.axes}, **row}
             for point, row in zip(points, found, strict=True)
         ]
-        write_rows(out, rows)
-        write_json(out / _GRID, _document(grid))
+        if out is not None:
+            write_rows(out, rows)
+            write_json(out / _GRID, _document(grid, plan_only))
     except OSError as error:
         raise RunFailed(
             f"cannot write to {str(out)!r}: {error.strerror}; finished points are kept"
         ) from error
-    return Sweep(grid, rows)
+    return Sweep(grid.axes, rows, num_distinct=len(done), plan_only=plan_only)
 
 
-def differs(grid: SweepGrid, out: Path) -> bool:
-    """Whether ``out`` holds the table of another grid."""
+def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
+    """Whether a directory holds the table of another grid.
+
+    Parameters
+    ----------
+    grid, out, plan_only
+        The same as for :func:`run_grid`.
+    """
     try:
-        return (out / _GRID).exists() and read_json(out / _GRID) != json.loads(
-            json.dumps(_document(grid))
-        )
+        if not (out / _GRID).exists():
+            return False
+        # A file of an earlier version has no version, and was not of plans only.
+        there = {"schema_version": ANSWER_VERSION, "plan_only": False, **read_json(out / _GRID)}
+        return bool(there != json.loads(json.dumps(_document(grid, plan_only))))
     except RunFailed:
         return True
 
 
-def _document(grid: SweepGrid) -> dict[str, Any]:
-    return {"settings": grid.base, "sweep": grid.axes}
+def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
+    """The grid in plain values."""
+    return {
+        "schema_version": ANSWER_VERSION,
+        "settings": grid.base,
+        "sweep": grid.axes,
+        "plan_only": plan_only,
+    }
 
 
-def _read_point(path: Path) -> dict[str, Any] | None:
-    """The row of a finished point; None if it is missing, has failed, or its file is damaged."""
-    if not path.exists():
-        return None
-    try:
-        row = read_json(path)
-    except RunFailed:
-        return None
-    return row if row.get("error") is None else None
+class _Store:
+    """Finished points in the files of a directory, or nowhere.
+
+    Parameters
+    ----------
+    directory
+        Where the files are; None: nothing is kept.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self.directory = directory
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def read(self, key: str) -> dict[str, Any] | None:
+        """The row of a finished point; None if it is missing, has failed, or its file is
+        damaged."""
+        if self.directory is None or not (self.directory / f"{key}.json").exists():
+            return None
+        try:
+            row = read_json(self.directory / f"{key}.json")
+        except RunFailed:
+            return None
+        row.pop("schema_version", None)
+        return row if row.get("error") is None else None
+
+    def write(self, key: str, row: dict[str, Any]) -> None:
+        """Keep the row of a point."""
+        if self.directory is not None:
+            document = {"schema_version": ANSWER_VERSION, **row}
+            write_json(self.directory / f"{key}.json", document)

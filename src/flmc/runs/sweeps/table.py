@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flmc.base.documents import ANSWER_VERSION
+from flmc.base.errors import MissingExtra
 from flmc.base.tables import Grid, Row
 from flmc.runs.durable_files import write_atomically, write_table
-from flmc.runs.sweeps.grid import SweepGrid
 
 _SHOWN = (
     "gain_used",
@@ -21,7 +22,19 @@ _SHOWN = (
     "effective_step_size",
     "rounds_needed",
 )
-"""Columns that are shown on a screen, beside the settings that vary."""
+"""Columns of a sweep that are shown on a screen, beside the settings that vary."""
+_SHOWN_OF_PLANS = (
+    "gain_used",
+    "binding",
+    "temperature",
+    "epsilon_round",
+    "epsilon_run",
+    "predicted_variance_ratio",
+    "predicted_mean_shift",
+    "rounds_needed",
+    "headline",
+)
+"""Columns that are shown of points that were planned only."""
 _MOST_ROWS = 40
 
 
@@ -31,41 +44,94 @@ def _cell(value: object) -> str:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points of a grid with their rows, in the order of the grid."""
+    """All points of a grid with their rows, in the order of the grid. Made by :func:`flmc.sweep`.
 
-    grid: SweepGrid
+    Attributes
+    ----------
+    axes
+        Settings that vary, by name, each with its values.
+    rows
+        A dict for each point: the settings that vary, the columns of its plan, what was measured,
+        and ``error``, which is None for a point that is done.
+    num_distinct
+        How many points differ in what decides their rows; the others were not computed again.
+    plan_only
+        Whether points were planned only.
+    """
+
+    axes: dict[str, list[Any]]
     rows: list[dict[str, Any]]
+    num_distinct: int
+    plan_only: bool = False
+
+    def __str__(self) -> str:
+        return str(self.table())
 
     def table(self) -> Grid:
-        """A table of the main columns, a row for each point, and what went wrong."""
-        names = [*self.grid.axes, *_SHOWN]
-        header = [name for name in names if any(row.get(name) is not None for row in self.rows)]
+        """A table of the main columns, a row for each point, and what is to be known of them."""
+        names = [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
+        # A distance that is given nowhere keeps its column: its dashes go with the note below.
+        known = {name for row in self.rows for name, value in row.items() if value is not None}
+        if "wasserstein2_floor" in known:
+            known.add("wasserstein2_squared")
+        header = [name for name in dict.fromkeys(names) if name in known]
         cells = tuple(
             tuple(_cell(row.get(name)) for name in header) for row in self.rows[:_MOST_ROWS]
         )
-        notes = []
-        if len(self.rows) > _MOST_ROWS:
-            notes.append(Row("", f"... and {len(self.rows) - _MOST_ROWS} more"))
+        return Grid(tuple(header), cells, notes=tuple(self._remarks()))
+
+    def _remarks(self) -> Iterator[Row]:
+        """What stands below the table."""
+        count = len(self.rows)
+        if count > _MOST_ROWS:
+            yield Row("", f"... and {count - _MOST_ROWS} more")
+        if self.num_distinct < count:
+            yield Row("", f"{self.num_distinct} of {count} points differ: each was computed once")
+        noted = [row["notes"] for row in self.rows if row.get("notes")]
+        if noted:
+            text = f"{len(noted)} of {count} points have notes (column `notes`), the first:"
+            yield Row("", f"{text} {noted[0]}", severity="warning")
         warned = sum(bool(row.get("warnings")) for row in self.rows)
         if warned:
             text = (
-                f"{warned} of {len(self.rows)} plans have warnings: see the column `warnings` of"
-                " the table"
+                f"{warned} of {count} plans have warnings: see the column `warnings` of the table"
             )
-            notes.append(Row("", text, severity="warning"))
+            yield Row("", text, severity="warning")
         if self.num_failed:
             first = next(row for row in self.rows if row["error"] is not None)
-            text = (
-                f"{self.num_failed} of {len(self.rows)} points failed, the first with:"
-                f" {first['error']}"
-            )
-            notes.append(Row("", text, severity="bad"))
-        return Grid(tuple(header), cells, notes=tuple(notes))
+            text = f"{self.num_failed} of {count} points failed, the first with: {first['error']}"
+            yield Row("", text, severity="bad")
 
     @property
     def num_failed(self) -> int:
         """How many rows have an error."""
         return sum(row["error"] is not None for row in self.rows)
+
+    def to_document(self) -> dict[str, Any]:
+        """The sweep in plain values, for JSON."""
+        return {
+            "schema_version": ANSWER_VERSION,
+            "plan_only": self.plan_only,
+            "rows": self.rows,
+            "failed": self.num_failed,
+            "distinct": self.num_distinct,
+        }
+
+    def to_pandas(self) -> Any:
+        """The rows as a DataFrame of pandas, which must be installed.
+
+        Raises
+        ------
+        MissingExtra
+            If pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtra(
+                "to_pandas needs pandas, which is not installed: pip install pandas"
+            ) from error
+        return pandas.DataFrame(self.rows, columns=columns_of(self.rows))
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -2,46 +2,87 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from flmc.base.errors import InvalidSetting, MissingExtra, RunFailed
-from flmc.runs.sweeps.points import run_point
+from flmc.runs.sweeps.points import plan_point, run_point
 
 Task = tuple[str, dict[str, Any]]
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
 """What runs tasks somewhere and yields their keys and rows as they finish."""
 
 
-def on_this_machine(workers: int) -> Work:
-    """What runs tasks in ``workers`` processes of this machine, by joblib."""
+def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
+    """What computes tasks in some processes of this machine.
+
+    Parameters
+    ----------
+    workers
+        Processes, by joblib; one is this process.
+    plan_only
+        Whether to plan only.
+    """
+    task_done = partial(_do, plan_only=plan_only)
+
+    def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
+        if workers == 1 or len(tasks) <= 1:
+            with single_threaded_blas():
+                yield from map(task_done, tasks)
+            return
+        parallel = _joblib().Parallel(n_jobs=workers, return_as="generator_unordered")
+        yield from parallel(_joblib().delayed(task_done)(task) for task in tasks)
+
+    if workers > 1:
+        _joblib()  # a message now, before anything is computed
+    return work
+
+
+def single_threaded_blas() -> AbstractContextManager[object]:
+    """While this lasts, BLAS uses one thread: for small matrices its threads only wait for each
+    other, and cost twice the CPU."""
+    if importlib.util.find_spec("threadpoolctl") is None:
+        return nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
+def _joblib() -> Any:
+    """The module joblib."""
     try:
         import joblib
     except ImportError as error:
         raise MissingExtra(
-            "a sweep on this machine needs joblib: pip install 'flmc[sweep]'"
+            "a sweep on several processors needs joblib: pip install 'flmc[sweep]', or use one"
+            " worker"
         ) from error
-
-    def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
-        if workers == 1:
-            yield from map(_run_task, tasks)
-            return
-        parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-        yield from parallel(joblib.delayed(_run_task)(task) for task in tasks)
-
-    return work
+    return joblib
 
 
-def _run_task(task: Task) -> tuple[str, dict[str, Any]]:
+def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
+    """Key and row of one task."""
     key, given = task
-    return key, run_point(given)
+    return key, plan_point(given) if plan_only else run_point(given)
 
 
 @contextmanager
-def on_dask(address: str, workers: int) -> Iterator[Work]:
-    """What runs tasks on the Dask cluster at ``address``, or with `local` in ``workers`` processes
-    here; a task whose worker dies runs elsewhere."""
+def on_dask(address: str, workers: int, *, plan_only: bool = False) -> Iterator[Work]:
+    """What computes tasks on a Dask cluster; a task whose worker dies runs elsewhere.
+
+    Parameters
+    ----------
+    address
+        Where its scheduler is, or `local` for processes of this machine.
+    workers
+        Number of these processes.
+    plan_only
+        Whether to plan only.
+    """
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError as error:
@@ -65,7 +106,8 @@ def on_dask(address: str, workers: int) -> Iterator[Work]:
 
         def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
             futures = {
-                client.submit(_run_task, task, key=task[0], retries=5): task[0] for task in tasks
+                client.submit(_do, task, plan_only=plan_only, key=task[0], retries=5): task[0]
+                for task in tasks
             }
             for future in as_completed(futures):  # type: ignore[no-untyped-call]
                 if future.status == "finished":

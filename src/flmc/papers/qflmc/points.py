@@ -14,6 +14,7 @@ from flmc.base.progress import Progress
 from flmc.evaluation.metrics import Estimate, pooled_variance_ratios, squared_errors
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.by_entry import entry_gain, limited
 from flmc.papers.qflmc.readings import Reading
 from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.planner import plan
@@ -172,9 +173,13 @@ class Laboratory:
         point
             Where a figure has a point.
         """
-        step = PAPER_STEP_SIZES[point.uplink.scheme] if point.reading.paper_steps else "auto"
-        limits = point.reading.limits(point.epsilon, readings.DELTA)
-        return plan(self.model, point.uplink, limits, step_size=step, forecast=False)
+        reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
+        step = PAPER_STEP_SIZES[uplink.scheme] if reading.paper_steps else "auto"
+        limits = reading.limits(uplink.scheme, epsilon, readings.DELTA)
+        planned = plan(self.model, uplink, limits, step_size=step, forecast=False)
+        if reading.conjecture and epsilon is not None:
+            return limited(planned, entry_gain(uplink, epsilon, readings.DELTA, self.model.dim))
+        return planned
 
     def moments(self, plan: Plan) -> Moments:
         """Sums over the kept rounds of a plan, for every experiment.

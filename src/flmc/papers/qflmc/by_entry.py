@@ -21,7 +21,7 @@ _below = NormalDist().cdf
 
 
 def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
-    r"""Largest gain that the conjecture's privacy rule allows, whatever power and Langevin noise do.
+    r"""Largest gain that the conjecture's privacy rule allows; other limits do not count.
 
     Digital: the largest A with :math:`\Pr(|\text{loss of one entry}| > \epsilon/m) \le \delta` for
     the exact worst-case pair. Analog: :math:`A = \sqrt{N_0 x/(2 m \ell^2)}` as printed, with the

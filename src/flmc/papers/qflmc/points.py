@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
+from flmc.evaluation.comparison import distance_from
 from flmc.evaluation.metrics import Estimate, pooled_variance_ratios, squared_errors
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
@@ -19,7 +20,6 @@ from flmc.papers.qflmc.readings import Reading
 from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
-from flmc.sampling.moments import Moments
 from flmc.sampling.simulation import simulate
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Analog, Digital
@@ -65,6 +65,8 @@ class Row:
     mse_se: float
     variance_ratio: float
     variance_ratio_se: float
+    wasserstein2_squared: float
+    wasserstein2_squared_se: float
     experiments: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,6 +149,24 @@ class Curves:
         return np.array(list(found)), np.stack(list(found.values()))
 
 
+class Measured(NamedTuple):
+    """What the kept rounds of one plan say.
+
+    Attributes
+    ----------
+    errors
+        Mean squared error of every experiment, (experiment).
+    variance_ratio
+        Variance of the draws over the posterior's.
+    wasserstein2_squared
+        Squared distance from the Gaussian fitted to the draws of one run to the posterior.
+    """
+
+    errors: Array
+    variance_ratio: Estimate
+    wasserstein2_squared: Estimate
+
+
 class Laboratory:
     """Runs plans on one set of data sets with one seed; a plan that was run before is not run
     again.
@@ -163,7 +183,8 @@ class Laboratory:
 
     def __init__(self, model: LinearGaussian, seed: int, engine: str = "auto") -> None:
         self.model, self.seed, self.engine = model, seed, engine
-        self._done: dict[str, Moments] = {}
+        self._distance = distance_from(model.posterior)
+        self._done: dict[str, Measured] = {}
 
     def plan(self, point: Point) -> Plan:
         """The plan of a point, with the limits and the step of its reading.
@@ -181,8 +202,8 @@ class Laboratory:
             return limited(planned, entry_gain(uplink, epsilon, readings.DELTA, self.model.dim))
         return planned
 
-    def moments(self, plan: Plan) -> Moments:
-        """Sums over the kept rounds of a plan, for every experiment.
+    def measured(self, plan: Plan) -> Measured:
+        """What the kept rounds of a plan say of every experiment.
 
         Parameters
         ----------
@@ -201,7 +222,12 @@ class Laboratory:
             )
         )
         if key not in self._done:
-            self._done[key] = simulate(plan, self.model, self.seed, engine=self.engine).moments
+            moments = simulate(plan, self.model, self.seed, engine=self.engine).moments
+            self._done[key] = Measured(
+                squared_errors(moments),
+                Estimate.over(pooled_variance_ratios(moments, self.model.posterior)),
+                Estimate.over(self._distance(moments)),
+            )
         return self._done[key]
 
 
@@ -227,9 +253,7 @@ def measure(
     curves = Curves()
     for index, point in enumerate(points):
         planned = laboratory.plan(point)
-        moments = laboratory.moments(planned)
-        errors = squared_errors(moments)
-        ratio = Estimate.over(pooled_variance_ratios(moments, laboratory.model.posterior))
+        errors, ratio, distance = laboratory.measured(planned)
         row = Row(
             point.figure,
             point.reading.name,
@@ -242,6 +266,7 @@ def measure(
             planned.rounds_needed or 0,
             *Estimate.over(errors),
             *ratio,
+            *distance,
             len(errors),
         )
         curves.add(row, errors)

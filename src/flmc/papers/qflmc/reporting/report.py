@@ -14,16 +14,17 @@ from flmc.base.version import VERSION
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.beyond import power_gained_db
 from flmc.papers.qflmc.claims import CLAIMS
-from flmc.papers.qflmc.figures import draw_study
-from flmc.papers.qflmc.search import CHOICES, Found
-from flmc.papers.qflmc.study import FULL, SEARCH_EXPERIMENTS, SEARCH_POINTS, Study
-from flmc.papers.qflmc.words import (
+from flmc.papers.qflmc.combinations import CHOICES
+from flmc.papers.qflmc.reporting.figures import draw_study
+from flmc.papers.qflmc.reporting.words import (
     BEYOND_IN_WORDS,
     FIGURES_IN_WORDS,
     INTERVALS,
     REASON,
     SEARCH_IN_WORDS,
 )
+from flmc.papers.qflmc.search import Found
+from flmc.papers.qflmc.study import FULL, SEARCH_EXPERIMENTS, SEARCH_POINTS, Study
 from flmc.runs.durable_files import write_table
 from flmc.views.reports import Block, write_html, write_markdown
 

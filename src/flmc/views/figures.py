@@ -124,7 +124,7 @@ def draw_curves(
             "color": COLOURS[index % len(COLOURS)],
             "marker": "os^Dv"[index % 5],
             "markersize": 2.5 + 2 * below,
-            "linewidth": 1.1 + below,
+            "linewidth": 1.1 + 2 * below,
             **(styles or {}).get(name, {}),
         }
         axes.plot(x, y, label=name, **style)
@@ -210,7 +210,7 @@ def draw_distance(
     """
     draw_curves(axes, rows, "wasserstein2_squared", curves, **settings)
     axes.axhline(exact, color="0.4", linestyle=":", linewidth=1)
-    axes.set_ylabel("squared W2 distance to the posterior")
+    axes.set_ylabel("squared W2 distance")
 
 
 def write_png(figure: Figure, path: Path) -> Path | None:

@@ -23,7 +23,8 @@ DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
 
 @dataclass(frozen=True)
 class Combination:
-    """One way to take the text; the first value of each list is what is printed."""
+    """One way to take the text; the first value of each list in ``CHOICES`` is what is printed, but
+    for the half of T(x), which print leaves out."""
 
     power: str
     langevin: str

@@ -20,7 +20,7 @@ from flmc.uplink.uplink import Uplink
 
 
 class Landmark(NamedTuple):
-    """A number of the paper's text: in which figure, what it is, and its printed value with unit."""
+    """A number of the paper's text: its figure, what it is, its printed value, and the unit."""
 
     figure: str
     words: str
@@ -98,7 +98,7 @@ def crossings(x: Array, ours: Array, theirs: Array) -> tuple[float, ...]:
 def digital_stops_db(epsilon: float = readings.EPSILON_OF_SNR_FIGURE) -> float:
     """SNR in dB from which more power does not help digital under the printed privacy bound.
 
-    The bound's gain does not depend on the SNR, nor on the step; power allows a gain of h sqrt(P_0).
+    The bound's gain depends neither on the SNR nor on the step; power allows a gain of h sqrt(P_0).
     Where both are equal, digital stops: from there on its chain is the same at every SNR.
 
     Parameters

@@ -103,7 +103,9 @@ def _draw_figure(
 
 def _draw_beyond(out: Path) -> str:
     """Draw the comparison beyond the paper; returns the name of the PNG."""
-    figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.6)
+    figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.8)
+    panels[0].set_title(f"epsilon {EPSILON_OF_SNR_FIGURE:g} of a round, delta {DELTA:g}", size=9)
+    panels[1].set_title(f"{SNR_OF_EPSILON_FIGURES:g} dB", size=9)
     table = read_table(out / "beyond.csv")
     names = list(dict.fromkeys(row["scheme"] for row in table))
     for column, (sweep, label) in enumerate(
@@ -122,7 +124,7 @@ def _draw_beyond(out: Path) -> str:
             if sweep == "epsilon":
                 make_x_logarithmic(axes)
             axes.set_xlabel(label)
-            axes.set_ylabel(words)
+            axes.set_ylabel(words, size=9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return write_png_and_pdf(figure, out, "figure_beyond")

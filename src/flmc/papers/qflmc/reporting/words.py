@@ -44,10 +44,11 @@ CONTRADICTION = (
     " dB on digital's chain is the same at every SNR, and so is its error. Analog's gain never"
     " falls as the SNR grows, and a larger gain does nothing but divide the channel noise (while"
     " no gradient is clipped, the error is that of the noiseless chain plus a multiple of"
-    " N_0/A^2). So if analog is better at 15 dB, it is better at 20 dB: 'analog has the smaller"
-    " error below 17.5 dB' excludes 'digital has the smaller error above 17.5 dB', and digital"
-    " cannot overtake analog anywhere above {stops:.1f} dB. This holds for power as printed;"
-    " counted for the block of m entries, digital stops 7 dB later."
+    " N_0/A^2; with clipping a larger gain has the smaller error too, as measured from a tenth"
+    " to ten times the printed step). So if analog is better at 15 dB, it is better at 20 dB:"
+    " 'analog has the smaller error below 17.5 dB' excludes 'digital has the smaller error above"
+    " 17.5 dB', and digital cannot overtake analog anywhere above {stops:.1f} dB. This holds for"
+    " power as printed; counted for the block of m entries, digital stops 7 dB later."
 )
 
 FIGURES_IN_WORDS = (
@@ -67,7 +68,7 @@ REASON = (
     " without any privacy; with the Langevin limit as printed it is {literal:.3g} times. The"
     " analog scheme at its printed step is limited by Langevin noise to the right width, once"
     " power and privacy allow it. So digital can have the smaller error only where privacy holds"
-    " analog back by more than that factor. At epsilon = 5 it does not, but under `by entry`,"
+    " analog back by more than that factor. At epsilon = 5 it does so under `by entry` alone,"
     " where analog pays for m twice. The MSE rewards the narrower cloud; it does not ask whether"
     " the cloud is the posterior. Under `calibrated` both errors are near trace(Sigma) once"
     " power and privacy allow the step; which of them is the smaller there is decided by the"

@@ -88,9 +88,12 @@ def gain_of(
     if combination.limits_noise(scheme):
         limits.append(math.sqrt(step / 2))
     if epsilon is not None:
-        limits.append(
-            _private_gain(scheme, slope, epsilon, combination.accountant, combination.half, norm)
-        )
+        if scheme == "digital":
+            # Norm clipping does not change the worst case of one entry, and the paper takes the
+            # worst case of every entry.
+            limits.append(_digital_gain(slope, epsilon, combination.accountant))
+        else:
+            limits.append(_analog_gain(epsilon, combination.accountant, combination.half, norm))
     return min(*limits, LOUDEST[scheme])
 
 
@@ -99,26 +102,26 @@ LOUDEST = {"digital": 30.0, "analog": 1.0}
 
 
 @lru_cache(maxsize=4096)
-def _private_gain(
-    scheme: str, slope: float, epsilon: float, accountant: str, half: str, norm: bool
-) -> float:
+def _digital_gain(slope: float, epsilon: float, accountant: str) -> float:
+    uplink = Digital(link=Sigmoid(slope))
+    if accountant == "by entry":
+        return entry_gain(uplink, epsilon, readings.DELTA, DIM)
     kind, _, shift = accountant.partition(", ")
-    if kind == "by entry" and scheme == "digital":
-        return entry_gain(Digital(link=Sigmoid(slope)), epsilon, readings.DELTA, DIM)
-    if scheme == "digital":
-        # Norm clipping does not change the worst case of one entry, and the paper takes the worst
-        # case of every entry.
-        bits = Digital(link=Sigmoid(slope)).privacy_event([(1.0, DIM)])
-        return bits.allowed_gain(epsilon, readings.DELTA, kind, DEVICES if shift != "1" else 2)
+    bits = uplink.privacy_event([(1.0, DIM)])
+    return bits.allowed_gain(epsilon, readings.DELTA, kind, DEVICES if shift != "1" else 2)
+
+
+@lru_cache(maxsize=4096)
+def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> float:
     event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
-    if kind == "tight":
+    if accountant == "tight":
         return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
     # T(x) >= 1 - delta without the half asks for a probability of (1 - delta)/2 only.
     target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
-    if kind == "by entry":
-        epsilon /= DIM  # in T alone: the m of the root is in the event
+    # By entry, epsilon/m is in T alone: the m of the root is in the event.
+    share = epsilon / DIM if accountant == "by entry" else epsilon
     return largest_gain(
-        lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(epsilon, g * event.mu),
+        lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(share, g * event.mu),
         target,
         1 / event.mu,
     )

@@ -8,7 +8,7 @@ combination only computes gains and interpolates, experiment by experiment."""
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -166,21 +166,24 @@ class Figures:
         points: list[tuple[float, float, float]],
     ) -> Curve:
         digital = scheme == "digital"
-        # What the scheme does not depend on is blanked, so that combinations share the curve.
-        other = {"half": "", "analog_step": 0.0} if digital else {"digital_step": 0.0}
-        noise = "on" if combination.limits_noise(scheme) else "off"
-        own = replace(combination, langevin=noise, **other)
-        if (figure, slope, own) not in self._curves:
-            factor = own.digital_step if digital else own.analog_step
-            key = (scheme, slope if digital else 0.0, factor, own.clipping)
+        factor = combination.digital_step if digital else combination.analog_step
+        # Without what the scheme does not depend on, so that combinations share the curve.
+        own = (
+            *(figure, scheme, slope, factor),
+            *(combination.power, combination.accountant, combination.clipping),
+            combination.limits_noise(scheme),
+            "" if digital else combination.half,
+        )
+        if own not in self._curves:
+            key = (scheme, slope if digital else 0.0, factor, combination.clipping)
             gains = [
                 gain_of(combination, scheme, slope, snr, epsilon) for _, snr, epsilon in points
             ]
-            self._curves[figure, slope, own] = (
+            self._curves[own] = (
                 np.array([x for x, _, _ in points]),
                 self._table.errors(key, np.array(gains)),
             )
-        return self._curves[figure, slope, own]
+        return self._curves[own]
 
 
 def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:

@@ -97,7 +97,8 @@ def _draw_figure(
         if number == "2"
         else f"{SNR_OF_EPSILON_FIGURES:g} dB"
     )
-    figure.suptitle(f"figure {number}, reading: {reading.label}; {fixed}", fontsize=9)
+    # A small f and i are one sign of the font, for which a PDF would embed the font once more.
+    figure.suptitle(f"Figure {number}, reading: {reading.label}; {fixed}", fontsize=9)
     return write_png_and_pdf(figure, out, f"figure_{number}_{reading.file_name}")
 
 

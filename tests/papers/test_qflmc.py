@@ -15,12 +15,14 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.clipping import clip_norm
 from flmc.cli import main
-from flmc.papers.qflmc import claims, readings, search
+from flmc.papers.qflmc import claims, combinations, readings, search
 from flmc.papers.qflmc.beyond import power_gained_db
 from flmc.papers.qflmc.points import Laboratory, Point, measure, points_of
 from flmc.runs.durable_files import read_table, write_table
 from flmc.views.reports import write_html, write_markdown
 from support import full
+
+READING_NAMES = {"literal", "unlimited", "calibrated", "by entry"}
 
 
 def plain_mse(
@@ -70,7 +72,7 @@ def test_points_agree_with_a_plain_loop(scheme: str) -> None:
 def test_points_of_the_figures() -> None:
     for number, curves in (("2", 4), ("3", 4), ("4", 4)):
         points = list(points_of(number))
-        assert {p.reading.name for p in points} == {"literal", "unlimited", "calibrated"}
+        assert {p.reading.name for p in points} == READING_NAMES
         assert len({p.curve for p in points}) == curves
     assert {p.x for p in points_of("2")} >= {0.0, 17.5, 30.0}
     assert {p.x for p in points_of("3")} >= {7.5, 15.0}
@@ -167,17 +169,17 @@ def test_noise_leaves_claims_undecided() -> None:
 
 def test_search_gains_are_the_plans() -> None:
     """The combination that is printed gives the literal reading's gains."""
-    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
+    printed = combinations.Combination(*(values[0] for values in combinations.CHOICES.values()))  # type: ignore[arg-type]
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=0))
     laboratory = Laboratory(model, 0)
     for figure in ("2", "3"):
         for point in list(points_of(figure))[::7]:
             if point.reading.name == "literal":
-                gain = search.gain_of(
+                gain = combinations.gain_of(
                     printed, point.uplink.scheme, 0.05, point.uplink.snr_db, point.epsilon
                 )
                 assert gain == pytest.approx(laboratory.plan(point).typical_gain, rel=1e-6)
-    assert len(list(search.combinations())) == 864
+    assert len(list(combinations.combinations())) == 2160
 
 
 def test_search_on_a_small_table() -> None:
@@ -185,7 +187,7 @@ def test_search_on_a_small_table() -> None:
     table = search.ErrorTable(model, 0, 3)
     table.keys = lambda: [key for key in search.ErrorTable.keys(table) if key[2:] == (1.0, "entry")]  # type: ignore[method-assign]
     table.fill()
-    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
+    printed = combinations.Combination(*(values[0] for values in combinations.CHOICES.values()))  # type: ignore[arg-type]
     figures = search.Figures(table).of(printed)
     assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
     grid = table.gains["digital"]
@@ -211,6 +213,7 @@ def test_tables_and_reports(tmp_path: Path) -> None:
         ("title", "T <1>"),
         ("heading", "H"),
         ("text", "a < b"),
+        ("list", ["one `x` < 2", "two " * 40]),
         ("picture", ("p.png", "a picture")),
         ("table", (["x", "y"], [["1", "<2>"]])),
     ]
@@ -219,6 +222,11 @@ def test_tables_and_reports(tmp_path: Path) -> None:
     assert "| 1 | <2> |" in (tmp_path / "r.md").read_text()
     page = (tmp_path / "r.html").read_text()
     assert "a &lt; b" in page
+    assert "<ul><li>one <code>x</code> &lt; 2</li>" in page
+    text = (tmp_path / "r.md").read_text()
+    assert "- one `x` < 2\n- two two" in text
+    assert "\n  two two" in text  # the item's second line belongs to it
+    assert max(map(len, text.splitlines())) <= 100
     assert "data:image/png;base64,cG5n" in page
     assert "http" not in page  # self-contained
 
@@ -255,7 +263,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reproduce", "--figure", "2", "--experiments", "3", "--out", str(out)]
     assert main([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document["claims"]) == {"literal", "unlimited", "calibrated"}
+    assert set(document["claims"]) == READING_NAMES
     names = {path.name for path in out.iterdir()}
     assert {
         "points.csv",
@@ -264,6 +272,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "report.html",
         "figure_2_literal.png",
         "figure_2_literal.pdf",
+        "figure_2_by_entry.png",
     } <= names
     text = (out / "report.md").read_text()
     assert "This is a preview" in text

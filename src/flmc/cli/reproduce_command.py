@@ -36,7 +36,7 @@ def reproduce_command(
     force: Annotated[bool, typer.Option("--force", help="overwrite what is there")] = False,
     json_: Json = False,
 ) -> None:
-    """The published figures under three readings, their claims judged one by one, and what a better
+    """The published figures under four readings, their claims judged one by one, and what a better
     design gains."""
     from flmc.views.progress import show_stages
     from flmc.views.terminal import show

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.evaluation.comparison import Comparison, Statistic, second_trace
 from flmc.evaluation.variance_ratios import ShiftKnownFrom, contributions
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
@@ -115,7 +115,7 @@ def measure(
     Metrics
         Means over data sets, with standard errors.
     """
-    compare = _Comparison(posterior)
+    compare = Comparison(posterior)
     estimates: dict[str, Any] = {
         name: _estimate(moments, value) for name, value in compare.statistics().items()
     }
@@ -149,11 +149,11 @@ def variance_ratio(moments: Moments, posterior: Gaussian) -> Estimate:
     posterior
         The exact posterior of every data set.
     """
-    found: Estimate = _variance_ratios(moments, _Comparison(posterior))["variance_ratio"]
+    found: Estimate = _variance_ratios(moments, Comparison(posterior))["variance_ratio"]
     return found
 
 
-def _variance_ratios(moments: Moments, compare: _Comparison) -> dict[str, Any]:
+def _variance_ratios(moments: Moments, compare: Comparison) -> dict[str, Any]:
     """The variance ratios by the names of their metrics, and what told shift from spread."""
     found = contributions(moments, compare.values, compare.directions)
     estimates = [
@@ -180,91 +180,7 @@ def squared_errors(moments: Moments) -> Array:
     moments
         Sums over kept rounds.
     """
-    return _second_trace(moments.products.sum(axis=1) / moments.counts.sum())
-
-
-def _second_trace(second: Array) -> Array:
-    """Trace of each matrix, (experiment)."""
-    return np.asarray(np.trace(second, axis1=1, axis2=2))
-
-
-Statistic = Callable[[Array, Array], Array]
-"""From mean deviation (experiment, dim) and mean product of deviations (experiment, dim, dim) to
-one value per data set."""
-
-
-class _Comparison:
-    """The posterior in its eigen-directions, and what draws are compared with there."""
-
-    def __init__(self, posterior: Gaussian) -> None:
-        self.values, self.directions = np.linalg.eigh(posterior.covariance)
-        self.trace = self.values.sum(axis=1)
-
-    def statistics(self) -> dict[str, Statistic]:
-        """Every metric that is a function of the first two moments of a data set, by name."""
-        return {
-            "mse": lambda shift, second: _second_trace(second),
-            "wasserstein2_squared": self._wasserstein2_squared,
-            "mean_error_squared": lambda shift, second: np.square(shift).sum(axis=1),
-        }
-
-    def _rotated(self, shift: Array, second: Array) -> Array:
-        """Covariance of the draws in the posterior's eigen-directions, (experiment, dim, dim)."""
-        covariance = second - shift[:, :, None] * shift[:, None, :]
-        return np.asarray(np.swapaxes(self.directions, 1, 2) @ covariance @ self.directions)
-
-    def _wasserstein2_squared(self, shift: Array, second: Array) -> Array:
-        r""":math:`\|\bar\theta - \mu\|^2 + \operatorname{tr}(C + \Sigma - 2(\Sigma^{1/2} C
-        \Sigma^{1/2})^{1/2})`."""
-        covariance = self._rotated(shift, second)
-        root = np.sqrt(self.values)
-        inner = np.linalg.eigvalsh(root[:, :, None] * covariance * root[:, None, :])
-        # Rounding can make an eigenvalue of a singular covariance slightly negative.
-        cross = np.sqrt(np.maximum(inner, 0.0)).sum(axis=1)
-        distance = (
-            np.square(shift).sum(axis=1)
-            + np.trace(covariance, axis1=1, axis2=2)
-            + self.trace
-            - 2 * cross
-        )
-        return np.asarray(np.maximum(distance, 0.0))
-
-    def memory(self, effective_step_size: float | None) -> Array:
-        r"""Correlation of successive rounds along each direction, :math:`\rho_i = 1 -
-        \eta_{\text{eff}}/v_i`; 1 where it is not known."""
-        if effective_step_size is None:
-            return np.ones_like(self.values)
-        # A negative correlation counts as none: it would make draws worth more than independent
-        # ones.
-        return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
-
-    def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        """How many independent draws would estimate the mean as well, weighted by the posterior's
-        variances."""
-        weight = np.average(_variance_of_mean(memory, num_kept), axis=1, weights=self.values)
-        return float(num_chains / weight.mean())
-
-    def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        r"""Expected squared W2 of exact draws with this memory to first order, in the eigenvalues
-        :math:`v` of Sigma: :math:`\sum_i v_i w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i
-        v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the chains; w is the variance of the mean of a chain's
-        draws. The first sum is the mean's part, the second the covariance's."""
-        v = self.values
-        mean_part = (v * _variance_of_mean(memory, num_kept)).sum(axis=1)
-        both = _variance_of_mean(memory[:, :, None] * memory[:, None, :], num_kept)
-        pairs = v[:, :, None] * v[:, None, :] / (v[:, :, None] + v[:, None, :]) * both
-        covariance_part = 0.5 * (pairs.sum(axis=(1, 2)) + np.trace(pairs, axis1=1, axis2=2))
-        return float(np.mean(mean_part + covariance_part) / num_chains)
-
-
-def _variance_of_mean(rho: Array, n: int) -> Array:
-    r"""Variance of the mean of n successive values of a unit autoregression:
-    :math:`\frac1n\bigl[\frac{1+\rho}{1-\rho} - \frac{2\rho(1-\rho^n)}{n(1-\rho)^2}\bigr]`, 1 for
-    :math:`\rho = 1`."""
-    # At rho = 1 both terms are infinite; a little below it the formula is near its limit 1, as long
-    # as n stays far below 1e6.
-    r = np.minimum(rho, 1.0 - 1e-6)
-    return np.asarray(((1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)) / n)
+    return second_trace(moments.products.sum(axis=1) / moments.counts.sum())
 
 
 def _estimate(moments: Moments, statistic: Statistic) -> Estimate:

@@ -13,6 +13,7 @@ import numpy as np
 
 from flmc.base.errors import MissingExtra
 from flmc.runs.durable_files import write_atomically
+from flmc.views.axes import make_y_logarithmic
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ def draw_curves(
             "color": COLOURS[index % len(COLOURS)],
             "marker": "os^Dv"[index % 5],
             "markersize": 2.5 + 2 * below,
-            "linewidth": 1.1 + below,
+            "linewidth": 1.1 + 2 * below,
             **(styles or {}).get(name, {}),
         }
         axes.plot(x, y, label=name, **style)
@@ -132,22 +133,7 @@ def draw_curves(
         )
     drawn = [float(row[value]) for row in rows if row["curve"] in curves]
     if drawn and 0 < 3 * min(drawn) < max(drawn):
-        _make_logarithmic(axes)
-
-
-def _make_logarithmic(axes: Axes) -> None:
-    """Make the y axis logarithmic, with labels in plain numbers; at 2 and 5 too where there are few
-    powers of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    # Two small ticks for each power of ten: the usual nine take as long to draw as all the rest.
-    axes.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
-    axes.yaxis.set_minor_formatter(
-        axes.yaxis.get_major_formatter() if high < 30 * low else NullFormatter()
-    )
+        make_y_logarithmic(axes)
 
 
 def draw_mse(
@@ -200,6 +186,33 @@ def draw_variance_ratio(
     axes.set_ylabel("variance ratio")
 
 
+def draw_distance(
+    axes: Axes,
+    rows: Sequence[Mapping[str, Any]],
+    curves: Sequence[str],
+    exact: float,
+    **settings: Any,
+) -> None:
+    """Draw the squared W2 distance of one run to the posterior, dotted where exact draws are.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    rows
+        The table: rows with ``curve``, ``x``, ``one_run_wasserstein2_squared`` and its ``_se``.
+    curves
+        Names of the curves to draw.
+    exact
+        Distance of as many exact draws.
+    **settings
+        ``styles``, as for :func:`draw_curves`.
+    """
+    draw_curves(axes, rows, "one_run_wasserstein2_squared", curves, **settings)
+    axes.axhline(exact, color="0.4", linestyle=":", linewidth=1)
+    axes.set_ylabel("squared W2 distance of one run")
+
+
 def write_png(figure: Figure, path: Path) -> Path | None:
     """Save a figure as PNG. If that fails, warn and go on: a picture is no reason to lose a result.
 
@@ -224,7 +237,7 @@ def write_png(figure: Figure, path: Path) -> Path | None:
 
 
 def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
-    """Save a figure as PNG and as PDF.
+    """Save a figure as PNG and as PDF; the PDF has its fonts inside, as TrueType.
 
     Parameters
     ----------
@@ -240,7 +253,11 @@ def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
     str
         Name of the PNG.
     """
+    from matplotlib import rc_context
+
     figure.savefig(out / f"{name}.png", dpi=160)
     figure.set_layout_engine("none")  # saving the PNG has found the layout; once is enough
-    figure.savefig(out / f"{name}.pdf")
+    # The usual Type 3 fonts are refused by many publishers, and cannot be edited.
+    with rc_context({"pdf.fonttype": 42}):
+        figure.savefig(out / f"{name}.pdf")
     return f"{name}.png"

@@ -13,8 +13,8 @@ from typing import Any
 from flmc.runs.durable_files import write_atomically
 
 Block = tuple[str, Any]
-"""A piece of a report: ('title' | 'heading' | 'text', str), ('picture', (file name, caption)) or
-('table', (header, rows))."""
+"""A piece of a report: ('title' | 'heading' | 'text', str), ('list', items), ('picture', (file
+name, caption)) or ('table', (header, rows))."""
 
 
 def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
@@ -40,6 +40,9 @@ def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
                 "| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *rows]
             ]
             parts.append("\n".join(lines))
+        elif kind == "list":
+            items = [wrap_prose(item, 98).replace("\n", "\n  ") for item in content]
+            parts.append("\n".join(f"- {item}" for item in items))
         else:
             parts.append(wrap_prose(content))
     text = "\n\n".join(parts) + "\n"
@@ -83,6 +86,11 @@ img{max-width:100%}code{background:#f3f3f3;padding:0 .2rem}
 figure{margin:1rem 0}figcaption{font-size:13px;color:#555}"""
 
 
+def _inline(text: str) -> str:
+    """A piece of prose as HTML, with what stands in backquotes as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
 def write_html(path: Path, blocks: Sequence[Block]) -> None:
     """Write a report as one HTML file that needs no other: pictures are inside.
 
@@ -113,10 +121,12 @@ def write_html(path: Path, blocks: Sequence[Block]) -> None:
                 for row in rows
             )
             parts.append(f"<table><tr>{cells}</tr>{body}</table>")
-        else:
+        elif kind == "list":
             parts.append(
-                "<p>" + re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(content)) + "</p>"
+                "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in content) + "</ul>"
             )
+        else:
+            parts.append(f"<p>{_inline(content)}</p>")
     title = next((content for kind, content in blocks if kind == "title"), "report")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     page = f'<!doctype html><html lang="en">{head}'

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import MissingExtra
+from flmc.planning.limits import Limits
 from flmc.runs.sweeps.table import Sweep
+from flmc.views.axes import epsilon_label, make_x_logarithmic
 from flmc.views.figures import COLOURS, draw_curves, new_figure, write_png
 
 SWEPT = (
@@ -74,8 +76,10 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
         draw_curves(axes, table, name, list(dict.fromkeys(row["curve"] for row in table)), styles)
         if name in ("variance_ratio", "predicted_variance_ratio", "temperature"):
             axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
-        axes.set_xlabel(AXES_IN_WORDS.get(x, x.replace("_", " ")))
-        axes.set_ylabel(words)
+        if x == "epsilon" and max(numeric[x]) >= 10 * min(numeric[x]):
+            make_x_logarithmic(axes)
+        axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
+        axes.set_ylabel(_label(done, name, words))
     remarks = _remarks(rows)
     if remarks:
         figure.suptitle("\n".join(remarks), fontsize=7)
@@ -114,6 +118,20 @@ def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
 """Labels of settings that are more than their names."""
+
+
+def _label(done: Sweep, name: str, words: str) -> str:
+    """Label of an axis; that of an epsilon says its scope and delta, if all points share them."""
+
+    def shared(setting: str) -> Any:
+        default = getattr(Limits(), setting)
+        return None if setting in done.axes else done.base.get(setting, default)
+
+    scope = "run" if name == "epsilon_run" else shared("scope")
+    if name not in ("epsilon", "epsilon_run") or scope is None:
+        return words
+    delta = shared("delta" if scope == "round" else "run_delta")
+    return words if delta is None else epsilon_label(scope, delta)
 
 
 def _styles_of(

@@ -4,16 +4,19 @@ tests."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
+from flmc.evaluation.comparison import distance_from
 from flmc.evaluation.metrics import Estimate, squared_errors, variance_ratio
+from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.by_entry import entry_gain, limited
 from flmc.papers.qflmc.readings import Reading
 from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.planner import plan
@@ -64,6 +67,8 @@ class Row:
     mse_se: float
     variance_ratio: float
     variance_ratio_se: float
+    one_run_wasserstein2_squared: float
+    one_run_wasserstein2_squared_se: float
     experiments: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,6 +151,34 @@ class Curves:
         return np.array(list(found)), np.stack(list(found.values()))
 
 
+class Measured(NamedTuple):
+    """What the kept rounds of one plan say.
+
+    Attributes
+    ----------
+    errors
+        Mean squared error of every experiment, (experiment).
+    variance_ratio
+        Variance of the draws over the posterior's.
+    one_run_wasserstein2_squared
+        Squared distance from the Gaussian fitted to the draws of one run to the posterior.
+    """
+
+    errors: Array
+    variance_ratio: Estimate
+    one_run_wasserstein2_squared: Estimate
+
+
+_DISTANCES = 250
+"""Data sets whose squared W2 distance is computed: it costs more than the run itself."""
+
+
+def _first(moments: Moments) -> Moments:
+    """Moments of the data sets whose squared W2 distance is computed."""
+    kept = slice(0, _DISTANCES)
+    return replace(moments, sums=moments.sums[kept], products=moments.products[kept])
+
+
 class Laboratory:
     """Runs plans on one set of data sets with one seed; a plan that was run before is not run
     again.
@@ -162,7 +195,10 @@ class Laboratory:
 
     def __init__(self, model: LinearGaussian, seed: int, engine: str = "auto") -> None:
         self.model, self.seed, self.engine = model, seed, engine
-        self._done: dict[str, Moments] = {}
+        first = slice(0, _DISTANCES)
+        posterior = model.posterior
+        self._distance = distance_from(Gaussian(posterior.mean[first], posterior.covariance[first]))
+        self._done: dict[str, Measured] = {}
 
     def plan(self, point: Point) -> Plan:
         """The plan of a point, with the limits and the step of its reading.
@@ -172,12 +208,16 @@ class Laboratory:
         point
             Where a figure has a point.
         """
-        step = PAPER_STEP_SIZES[point.uplink.scheme] if point.reading.paper_steps else "auto"
-        limits = point.reading.limits(point.epsilon, readings.DELTA)
-        return plan(self.model, point.uplink, limits, step_size=step, forecast=False)
+        reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
+        step = PAPER_STEP_SIZES[uplink.scheme] if reading.paper_steps else "auto"
+        limits = reading.limits(uplink.scheme, epsilon, readings.DELTA)
+        planned = plan(self.model, uplink, limits, step_size=step, forecast=False)
+        if reading.conjecture and epsilon is not None:
+            return limited(planned, entry_gain(uplink, epsilon, readings.DELTA, self.model.dim))
+        return planned
 
-    def moments(self, plan: Plan) -> Moments:
-        """Sums over the kept rounds of a plan, for every experiment.
+    def measured(self, plan: Plan) -> Measured:
+        """What the kept rounds of a plan say of every experiment.
 
         Parameters
         ----------
@@ -196,7 +236,12 @@ class Laboratory:
             )
         )
         if key not in self._done:
-            self._done[key] = simulate(plan, self.model, self.seed, engine=self.engine).moments
+            moments = simulate(plan, self.model, self.seed, engine=self.engine).moments
+            self._done[key] = Measured(
+                squared_errors(moments),
+                variance_ratio(moments, self.model.posterior),
+                Estimate.over(self._distance(_first(moments))),
+            )
         return self._done[key]
 
 
@@ -222,9 +267,7 @@ def measure(
     curves = Curves()
     for index, point in enumerate(points):
         planned = laboratory.plan(point)
-        moments = laboratory.moments(planned)
-        errors = squared_errors(moments)
-        ratio = variance_ratio(moments, laboratory.model.posterior)
+        errors, ratio, distance = laboratory.measured(planned)
         row = Row(
             point.figure,
             point.reading.name,
@@ -237,6 +280,7 @@ def measure(
             planned.rounds_needed or 0,
             *Estimate.over(errors),
             *ratio,
+            *distance,
             len(errors),
         )
         curves.add(row, errors)

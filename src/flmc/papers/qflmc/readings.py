@@ -15,8 +15,11 @@ class Reading:
     ----------
     name, words
         How the reading is called, and what it is in words.
-    privacy, langevin
-        Criterion of the privacy limit, and kind of Langevin limit, as in :class:`flmc.Limits`.
+    privacy
+        Criterion of the privacy limit, as in :class:`flmc.Limits`; ``by entry`` for the conjecture
+        of :mod:`flmc.papers.qflmc.by_entry`.
+    digital_langevin, analog_langevin
+        Kind of Langevin limit of each scheme, as in :class:`flmc.Limits`.
     paper_steps
         Whether the printed steps are used; else the automatic one.
     """
@@ -24,27 +27,48 @@ class Reading:
     name: str
     words: str
     privacy: str
-    langevin: str
+    digital_langevin: str
+    analog_langevin: str
     paper_steps: bool
 
-    def limits(self, epsilon: float | None, delta: float) -> Limits:
-        """The limits of a plan under this reading.
+    @property
+    def conjecture(self) -> bool:
+        """Whether this is a guess at the authors' program, and no sound privacy rule."""
+        return self.privacy == "by entry"
+
+    @property
+    def label(self) -> str:
+        """The name for titles, where a conjecture is marked as one."""
+        return f"{self.name} (conjecture)" if self.conjecture else self.name
+
+    @property
+    def file_name(self) -> str:
+        """The name as part of a file's name."""
+        return self.name.replace(" ", "_")
+
+    def limits(self, scheme: str, epsilon: float | None, delta: float) -> Limits:
+        """The limits of a plan under this reading; without a budget under a conjecture.
 
         Parameters
         ----------
+        scheme
+            `digital` or `analog`.
         epsilon
             Privacy budget of a round; None for the benchmark without privacy.
         delta
             Its delta.
         """
-        privacy = "off" if epsilon is None else self.privacy
-        return Limits(epsilon=epsilon, delta=delta, privacy=privacy, langevin=self.langevin)
+        langevin = self.digital_langevin if scheme == "digital" else self.analog_langevin
+        if epsilon is None or self.conjecture:
+            return Limits(delta=delta, privacy="off", langevin=langevin)
+        return Limits(epsilon=epsilon, delta=delta, privacy=self.privacy, langevin=langevin)
 
 
 READINGS = (
     Reading(
         "literal",
         "all three constraints as printed, the half restored in T(x)",
+        "paper",
         "paper",
         "paper",
         True,
@@ -54,6 +78,7 @@ READINGS = (
         "as literal, but the Langevin noise requirement is not enforced",
         "paper",
         "off",
+        "off",
         True,
     ),
     Reading(
@@ -61,7 +86,17 @@ READINGS = (
         "ours: tail of the exact pair, calibrated noise, automatic step",
         "tail",
         "calibrated",
+        "calibrated",
         False,
+    ),
+    Reading(
+        "by entry",
+        "a conjecture about the authors' program, not a sound privacy rule: every entry gets"
+        " epsilon/m, and the Langevin noise requirement limits analog only",
+        "by entry",
+        "off",
+        "paper",
+        True,
     ),
 )
 

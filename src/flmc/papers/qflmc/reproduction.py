@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flmc.base.errors import InvalidSetting
-from flmc.papers.qflmc.report import write
+from flmc.papers.qflmc.reporting.report import write
 from flmc.papers.qflmc.study import Stage, Study, conduct
 from flmc.views.figures import new_figure
 

@@ -8,10 +8,7 @@ combination only computes gains and interpolates, experiment by experiment."""
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -21,48 +18,14 @@ from flmc.evaluation.metrics import squared_errors
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.claims import CLAIMS, Judge
+from flmc.papers.qflmc.combinations import CHOICES, LOUDEST, Combination, combinations, gain_of
 from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
-from flmc.privacy import gaussian
-from flmc.privacy.gaussian import GaussianEvent
-from flmc.privacy.root_finding import largest_gain
 from flmc.sampling.simulation import simulate
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
-
-DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
-
-
-@dataclass(frozen=True)
-class Combination:
-    """One way to take the text; the first value of each list is what is printed."""
-
-    power: str
-    langevin: str
-    accountant: str
-    half: str
-    digital_step: float
-    analog_step: float
-    clipping: str
-
-
-CHOICES: dict[str, tuple[str | float, ...]] = {
-    "power": ("per symbol", "per block", "off"),
-    "langevin": ("on", "off"),
-    "accountant": ("paper, K - 1", "paper, 1", "tail", "tight"),
-    "half": ("with 1/2", "without"),
-    "digital_step": (1.0, 0.1, 10.0),
-    "analog_step": (1.0, 0.1, 10.0),
-    "clipping": ("entry", "norm"),
-}
-
-
-def combinations() -> Iterator[Combination]:
-    """All combinations of the choices."""
-    for values in itertools.product(*CHOICES.values()):
-        yield Combination(*values)  # type: ignore[arg-type]
 
 
 class NormDigital(Digital):
@@ -77,72 +40,14 @@ class NormAnalog(Analog):
     clips_norm = True
 
 
-def gain_of(
-    combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None
-) -> float:
-    """The largest gain that the limits of a combination allow.
-
-    Parameters
-    ----------
-    combination
-        How the text is taken.
-    scheme, slope
-        `digital` or `analog`, and the parameter a of the digital sigmoid.
-    snr_db, epsilon
-        SNR in dB, and privacy budget of a round; None: without privacy.
-    """
-    power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
-    norm = combination.clipping == "norm"
-    # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows
-    # ell^2.
-    peak = 1.0 if scheme == "digital" else CLIP / (math.sqrt(DIM) if norm else 1.0)
-    limits = [FADING * math.sqrt(power) / peak if combination.power != "off" else math.inf]
-    step = PAPER_STEP_SIZES[scheme] * (
-        combination.digital_step if scheme == "digital" else combination.analog_step
-    )
-    if combination.langevin == "on":
-        limits.append(math.sqrt(step / 2))
-    if epsilon is not None:
-        limits.append(
-            _private_gain(scheme, slope, epsilon, combination.accountant, combination.half, norm)
-        )
-    return min(*limits, _LOUDEST[scheme])
-
-
-_LOUDEST = {"digital": 30.0, "analog": 1.0}
-"""Gain where nothing limits it; the noise is negligible there."""
-
-
-@lru_cache(maxsize=4096)
-def _private_gain(
-    scheme: str, slope: float, epsilon: float, accountant: str, half: str, norm: bool
-) -> float:
-    kind, _, shift = accountant.partition(", ")
-    if scheme == "digital":
-        # Norm clipping does not change the worst case of one entry, and the paper takes the worst
-        # case of every entry.
-        bits = Digital(link=Sigmoid(slope)).privacy_event([(1.0, DIM)])
-        return bits.allowed_gain(epsilon, readings.DELTA, kind, DEVICES if shift != "1" else 2)
-    event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
-    if kind == "tight":
-        return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
-    # T(x) >= 1 - delta without the half asks for a probability of (1 - delta)/2 only.
-    target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
-    return largest_gain(
-        lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(epsilon, g * event.mu),
-        target,
-        1 / event.mu,
-    )
-
-
 class ErrorTable:
     """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping."""
 
     def __init__(self, model: LinearGaussian, seed: int, points: int, engine: str = "auto") -> None:
         self.model, self.seed, self.engine = model, seed, engine
         self.gains = {
-            "digital": np.geomspace(0.004, _LOUDEST["digital"], points),
-            "analog": np.geomspace(1e-4, _LOUDEST["analog"], points),
+            "digital": np.geomspace(0.004, LOUDEST["digital"], points),
+            "analog": np.geomspace(1e-4, LOUDEST["analog"], points),
         }
         self._tables: dict[tuple[str, float, float, str], Array] = {}
 
@@ -261,21 +166,24 @@ class Figures:
         points: list[tuple[float, float, float]],
     ) -> Curve:
         digital = scheme == "digital"
-        # What the scheme does not depend on is blanked, so that combinations share the curve.
-        own = replace(
-            combination, **({"half": "", "analog_step": 0.0} if digital else {"digital_step": 0.0})
+        factor = combination.digital_step if digital else combination.analog_step
+        # Without what the scheme does not depend on, so that combinations share the curve.
+        own = (
+            *(figure, scheme, slope, factor),
+            *(combination.power, combination.accountant, combination.clipping),
+            combination.limits_noise(scheme),
+            "" if digital else combination.half,
         )
-        if (figure, slope, own) not in self._curves:
-            factor = own.digital_step if digital else own.analog_step
-            key = (scheme, slope if digital else 0.0, factor, own.clipping)
+        if own not in self._curves:
+            key = (scheme, slope if digital else 0.0, factor, combination.clipping)
             gains = [
                 gain_of(combination, scheme, slope, snr, epsilon) for _, snr, epsilon in points
             ]
-            self._curves[figure, slope, own] = (
+            self._curves[own] = (
                 np.array([x for x, _, _ in points]),
                 self._table.errors(key, np.array(gains)),
             )
-        return self._curves[figure, slope, own]
+        return self._curves[own]
 
 
 def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:

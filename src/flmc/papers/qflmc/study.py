@@ -14,10 +14,12 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
 from flmc.data.synthetic import draw_linear_statistics
+from flmc.evaluation.comparison import distance_of_exact_draws
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.beyond import BeyondRow, compare_beyond, power_gained_db
+from flmc.papers.qflmc.beyond import KEPT, BeyondRow, compare_beyond, power_gained_db
 from flmc.papers.qflmc.claims import Figures, Verdict, judge
+from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.points import Curves, Laboratory, measure, points_of
 from flmc.papers.qflmc.search import ErrorTable, Found, search
 from flmc.sampling.engines import ENGINES
@@ -46,9 +48,13 @@ class Study:
     seed: int
     trace: float
     """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
+    exact_distance: float
+    """Expected squared W2 distance of as many independent posterior draws as a run keeps."""
     curves: Curves = field(default_factory=Curves)
     verdicts: dict[str, dict[str, Verdict]] = field(default_factory=dict)
     """Verdicts by reading, then by claim."""
+    landmarks: dict[str, Landmarks] = field(default_factory=dict)
+    """Numbers that the paper's text names, by reading."""
     beyond: list[BeyondRow] = field(default_factory=list)
     """The comparison of schemes beyond the paper."""
     found: list[Found] = field(default_factory=list)
@@ -104,6 +110,11 @@ class Study:
                     name: {"holds": v.holds, "value": v.value} for name, v in verdicts.items()
                 }
                 for reading, verdicts in self.verdicts.items()
+            },
+            "conjectures": [r.name for r in readings.READINGS if r.conjecture],
+            "numbers": {
+                reading: {name: list(values) for name, values in found.items()}
+                for reading, found in self.landmarks.items()
             },
             "search": {
                 "combinations": len(self.found),
@@ -166,14 +177,15 @@ def conduct(
 
     model = draw(experiments)
     trace = float(np.trace(model.posterior.covariance, axis1=1, axis2=2).mean())
-    study = Study(wanted, experiments, seed, trace)
+    study = Study(wanted, experiments, seed, trace, distance_of_exact_draws(model.posterior, KEPT))
     if wanted:
         points = [point for number in wanted for point in points_of(number)]
-        study.curves = measure(points, Laboratory(model, seed, engine), stage("figures"))
-        study.verdicts = {
-            reading.name: judge(_figures(study.curves, reading.name))
-            for reading in readings.READINGS
-        }
+        laboratory = Laboratory(model, seed, engine)
+        study.curves = measure(points, laboratory, stage("figures"))
+        for reading in readings.READINGS:
+            curves = _figures(study.curves, reading.name)
+            study.verdicts[reading.name] = judge(curves)
+            study.landmarks[reading.name] = landmarks_of(reading, curves, laboratory)
     if figure in ("beyond", "all"):
         whole = experiments >= FULL
         few = draw(BEYOND_EXPERIMENTS if whole else 2)

@@ -80,7 +80,7 @@ def run_grid(
         raise RunFailed(
             f"cannot write to {str(out)!r}: {error.strerror}; finished points are kept"
         ) from error
-    return Sweep(grid.axes, rows, num_distinct=len(done), plan_only=plan_only)
+    return Sweep(grid.axes, rows, num_distinct=len(done), plan_only=plan_only, base=grid.base)
 
 
 def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:

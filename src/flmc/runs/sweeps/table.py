@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,15 @@ class Sweep:
         How many points differ in what decides their rows; the others were not computed again.
     plan_only
         Whether points were planned only.
+    base
+        Settings that all points share, as far as they were given.
     """
 
     axes: dict[str, list[Any]]
     rows: list[dict[str, Any]]
     num_distinct: int
     plan_only: bool = False
+    base: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.table())

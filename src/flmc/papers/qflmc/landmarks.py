@@ -1,0 +1,117 @@
+"""The numbers that the paper's text names, under each reading, and a contradiction among them that
+needs no simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.claims import Figures
+from flmc.papers.qflmc.combinations import DEVICES, DIM, FADING
+from flmc.papers.qflmc.points import Laboratory, Point
+from flmc.papers.qflmc.readings import Reading
+from flmc.uplink.schemes import Analog, Digital
+from flmc.uplink.uplink import Uplink
+
+
+class Landmark(NamedTuple):
+    """A number of the paper's text: its figure, what it is, its printed value, and the unit."""
+
+    figure: str
+    words: str
+    printed: float
+    unit: str = ""
+
+
+LANDMARKS = {
+    "digital until": Landmark("3", "epsilon from which privacy no longer limits digital", 7.5),
+    "analog until": Landmark("3", "epsilon from which privacy no longer limits analog", 15.0),
+    "crossing epsilon": Landmark("3", "epsilon at which the errors of both schemes cross", 7.5),
+    "crossing SNR": Landmark("2", "SNR at which the errors of both schemes cross", 17.5, " dB"),
+}
+
+Landmarks = Mapping[str, tuple[float, ...]]
+"""Values found for landmarks, by name; several or none where curves cross often or never."""
+
+
+def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> Landmarks:
+    """The landmarks under one reading, as far as their figures were measured.
+
+    Parameters
+    ----------
+    reading
+        How the text is taken.
+    figures
+        Its curves.
+    laboratory
+        What plans points.
+    """
+    found: dict[str, tuple[float, ...]] = {}
+    if "3" in figures:
+        found["digital until"] = (_unlimited_from(reading, Digital(), laboratory),)
+        found["analog until"] = (_unlimited_from(reading, Analog(), laboratory),)
+    for name, number in (("crossing epsilon", "3"), ("crossing SNR", "2")):
+        if number in figures:
+            x, digital = figures[number]["digital"]
+            found[name] = crossings(x, digital, figures[number]["analog"][1])
+    return found
+
+
+def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) -> float:
+    """Smallest epsilon at which a scheme has the gain that it has without privacy, to 0.1 %."""
+
+    def gain(epsilon: float | None) -> float:
+        point = Point("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
+        return laboratory.plan(point).typical_gain
+
+    free = gain(None) * (1 - 1e-9)
+    low, high = math.log(0.01), math.log(100.0)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if gain(math.exp(middle)) >= free else (middle, high)
+    return math.exp(high)
+
+
+def crossings(x: Array, ours: Array, theirs: Array) -> tuple[float, ...]:
+    """Where mean errors (point, experiment) are equal: the logarithm of their ratio, interpolated.
+
+    Parameters
+    ----------
+    x
+        Places, (point).
+    ours, theirs
+        Errors of the same experiments under both schemes.
+    """
+    height = np.log(ours.mean(axis=1) / theirs.mean(axis=1))
+    return tuple(
+        float(x[i] + (x[i + 1] - x[i]) * height[i] / (height[i] - height[i + 1]))
+        for i in range(len(x) - 1)
+        if height[i] * height[i + 1] < 0
+    )
+
+
+def digital_stops_db(epsilon: float = readings.EPSILON_OF_SNR_FIGURE) -> float:
+    """SNR in dB from which more power does not help digital under the printed privacy bound.
+
+    The bound's gain depends neither on the SNR nor on the step; power allows a gain of h sqrt(P_0).
+    Where both are equal, digital stops: from there on its chain is the same at every SNR.
+
+    Parameters
+    ----------
+    epsilon
+        Privacy budget of a round, at the paper's delta.
+
+    Examples
+    --------
+    >>> from flmc.papers.qflmc.landmarks import digital_stops_db
+    >>> round(digital_stops_db(), 1)
+    13.7
+    """
+    unit = Digital().privacy_event([(1.0, DIM)])
+    gain = unit.allowed_gain(epsilon, readings.DELTA, "paper", DEVICES)
+    return 20 * math.log10(gain / FADING)

@@ -43,6 +43,7 @@ def test_public_names_are_frozen() -> None:
         "Sigmoid",
         "Sign",
         "Uplink",
+        "check_model",
         "compare",
         "data",
         "diagnose",

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     CHANNEL = 4
     PLANNING = 5
     SCHEDULING = 6
+    CHECK = 7
 
 
 def generator(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flmc.cli.options import with_settings
-from flmc.cli.output import Json, print_json
+from flmc.cli.output import Json, model_check, print_json
 from flmc.planning.plans.schema import schema as plan_schema
 from flmc.settings.assembly import assemble, suggest_settings
 from flmc.settings.schema import Settings, merge
@@ -50,4 +50,10 @@ def plan_command(
 
     alternatives = problem.what_if(settings, planned).grid(with_run=not no_run)
     misfit = None if suggestion is None else suggestion.misfit(planned)
-    show(planned.listing(with_run=not no_run), alternatives, *([] if misfit is None else [misfit]))
+    checked = model_check(problem.model, planned)
+    show(
+        planned.listing(with_run=not no_run),
+        *checked,
+        alternatives,
+        *([] if misfit is None else [misfit]),
+    )

@@ -6,6 +6,7 @@ entries and predictions, so that it costs little beside the run."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,13 @@ _MOST_ENTRIES = 20
 _MOST_DRAWS = 20_000
 """About the largest number of draws of all chains that are looked at; every so-many-th where there
 are more. That hardly changes R-hat, and can only make effective sizes smaller."""
+_MANY_CHAINS = 20
+"""Chains from which on it is asked whether all of them together are at rest."""
+_LEAST_LOST = 0.1
+"""Share of its memory that a chain must lose from the first kept draw to the last."""
+_MOST_WIDER, _MOST_WAY = 1.5, 0.25
+"""How many times wider than at rest chains may still be, by two standard errors, and how many
+standard deviations of their way may be left, to count as at rest."""
 _PRECISE, _USEFUL = 100.0, 20.0
 """Effective draws below which there is a note, and a warning. With 100 the mean is known to 0.1
 posterior standard deviations and the spread to 7 %; with 20 the mean to 0.22, nearly what a plan
@@ -65,16 +73,24 @@ class Mixing(NamedTuple):
     """Of the entries of theta."""
     predictions: Agreement | None
     """Of what the model predicts; None for a model that predicts nothing."""
+    settled: bool = False
+    """Whether all chains together are at rest, although each may be too short for R-hat."""
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values, for JSON: those of the entries, and ``predictions`` or null."""
+        """Plain values, for JSON: those of the entries, ``predictions`` or null, ``settled``."""
         predictions = None if self.predictions is None else self.predictions.to_document()
-        return {**self.entries.to_document(), "predictions": predictions}
+        return {
+            **self.entries.to_document(),
+            "predictions": predictions,
+            "settled": self.settled,
+        }
 
     @property
-    def apart(self) -> bool:
-        """Whether the chains are so far from each other that nothing else can be judged."""
-        return self.entries.r_hat > APART
+    def doubt(self) -> float:
+        """The R-hat that stands against other tests of the draws; 1 where chains agree, or are at
+        rest."""
+        r_hat = self.entries.r_hat
+        return r_hat if r_hat > AGREED and not self.settled else 1.0
 
     @property
     def rows(self) -> list[Row]:
@@ -85,10 +101,16 @@ class Mixing(NamedTuple):
             rows.append(Row("chains, predictions", str(self.predictions)))
         return rows
 
-    @property
-    def findings(self) -> list[Finding]:
-        """What speaks against the chains: they have not met, or hold few independent draws."""
-        return [*self._unmixed(), *([] if self.apart else self._few())]
+    def findings(self, *, known_posterior: bool = False) -> list[Finding]:
+        """What speaks against the chains: they have not met, or hold few independent draws.
+
+        Parameters
+        ----------
+        known_posterior
+            Whether draws are compared with the exact posterior anyway: then there are notes only.
+        """
+        found = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
+        return [replace(each, grade="note") for each in found] if known_posterior else found
 
     def _unmixed(self) -> list[Finding]:
         """Finding where R-hat is above its limit, or where one chain alone cannot show it."""
@@ -102,9 +124,16 @@ class Mixing(NamedTuple):
             return [Finding("one-chain", "note", text, numbers=numbers)]
         if not r_hat > AGREED:
             return []
+        if self.settled:
+            text = (
+                f"the chains are short beside their memory (R-hat {r_hat:.3g}), but the first and"
+                f" last draws of all {self.num_chains} agree: what is taken over all chains can"
+                " stand"
+            )
+            return [Finding("short-chains", "note", text, numbers=numbers)]
         whose = "halves of the chain" if self.num_chains == 1 else "chains"
         meaning = (
-            "mean and spread of the draws mean nothing yet"
+            f"the {whose} differ more from each other than each varies in itself"
             if r_hat > APART
             else f"the {whose} are not mixed, or too short to show it"
         )
@@ -176,9 +205,38 @@ def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixi
     """
     if chains is None or chains.shape[2] < FEWEST_DRAWS:
         return None
-    agreement = _agreement(thinned(chains))
+    draws = thinned(chains)
+    agreement = _agreement(draws)
     of_predictions = None if predictions is None else _agreement(predictions)
-    return Mixing(chains.shape[1], agreement, of_predictions)
+    return Mixing(chains.shape[1], agreement, of_predictions, _settled(chains[0]))
+
+
+def _settled(draws: Array) -> bool:
+    """Whether many chains together are at rest, judged by the first and the last draw of each.
+
+    Suppose that a share b of what a chain remembers is lost from the first draw to the last, and
+    that chains are f times as wide as where they come to rest. Then the variance over chains falls
+    by the factor (1 - b)^2 + b (2 - b)/f, and their mean goes the share b of its way. So both tell
+    what is still to come; chains that have lost nothing tell nothing."""
+    if len(draws) < _MANY_CHAINS:
+        return False
+    first, last = draws[:, 0], draws[:, -1]
+    before, after = first.var(axis=0, ddof=1), last.var(axis=0, ddof=1)
+    if not ((before > 0) & (after > 0)).all():
+        return False
+    kept = ((first - first.mean(axis=0)) * (last - last.mean(axis=0))).sum(axis=0)
+    kept /= (len(draws) - 1) * before
+    lost = 1.0 - float(kept.mean())
+    if not lost > _LEAST_LOST:
+        return False
+    # All entries together; the error is that of one, because entries may go together.
+    ratio = float((after / before).mean())
+    error = math.sqrt(4.0 * max(0.0, 1.0 - (1.0 - lost) ** 2) / len(draws))
+    gain = lost * (2.0 - lost)
+    left = ratio - 2.0 * error - (1.0 - lost) ** 2
+    way = np.abs(last.mean(axis=0) - first.mean(axis=0)) / (lost * np.sqrt(after))
+    way_error = np.sqrt((last - first).var(axis=0) / len(draws) / after) / lost
+    return left > gain / _MOST_WIDER and bool((way < _MOST_WAY + 2.0 * way_error).all())
 
 
 def _agreement(draws: Array) -> Agreement:

@@ -247,10 +247,11 @@ def _mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Find
     text = (
         f"local gradients differ {1 / spread:.2g} times less (in variance) than their curvature"
         f" implies, as if each were the mean over about {1 / spread:.2g} examples: is the gradient"
-        " a mean? It must be the sum over all examples of a device"
+        " a mean? It must be the sum over all examples of a device (or the likelihood assumes that"
+        " much more noise than the data have)"
     )
     if excess is not None and excess >= _TOO_LARGE:
-        text += f" (the claimed smoothness, too, is {excess:.2g} times the curvature)"
+        text += f"; the claimed smoothness, too, is {excess:.2g} times the curvature"
     short = "the gradient looks like a mean over examples, not a sum"
     return [Finding("mean-not-sum", "warning", text, short, {"spread": spread})]
 

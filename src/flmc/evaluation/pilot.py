@@ -13,13 +13,15 @@ from flmc.base.arrays import Array
 from flmc.models.model import Model
 from flmc.uplink.uplink import Uplink
 
-_MOST_DIRECTIONS = 24
-"""Directions along which curvature is measured: all entries, or as many steps of Lanczos' method
-where theta has more."""
+_MOST_DIRECTIONS = 48
+"""Entries of theta that are measured all at once, in a batch of twice as many places; where there
+are more, Lanczos' method finds the directions that matter."""
+_MOST_LANCZOS = 12
+"""Steps of Lanczos' method, each a batch of two places."""
 _MOST_STEPS = 12
 """Steps of Newton's method, where all entries are measured at once."""
 _MOST_LONG_STEPS = 4
-"""The same where Lanczos' method, a batch for each direction, measures them."""
+"""The same where Lanczos' method measures the curvature."""
 _REACH = 0.1
 """Half the distance over which gradients are compared, in posterior standard deviations along that
 direction: far enough that rounding and small kinks do not matter."""
@@ -124,8 +126,10 @@ class Pilot:
                 return
             self.curves.append(curve)
             step = _newton_step(curve, gradient)
-            # Near enough: what is left is taken by this step.
-            near = float(-gradient @ step) < _NEAR * len(gradient)
+            rest = float(-gradient @ step)
+            near = curve.eigenvalues[0] > 0 and rest < _NEAR * len(gradient)
+            if curve.eigenvalues[0] < 0 and 0 < rest < 1:
+                step = step / np.sqrt(rest)  # away from a saddle at once
             found = self._line_search(step, gradient)
             if found is None:
                 return
@@ -193,7 +197,7 @@ class Pilot:
         vectors = [start / np.linalg.norm(start)]
         images: list[Array] = []
         reach = float(self._reach.min())
-        for _ in range(_MOST_DIRECTIONS // 2):
+        for _ in range(_MOST_LANCZOS):
             offset = reach * vectors[-1]
             up, down = self.summed(np.stack([self.theta + offset, self.theta - offset]))
             image = (up - down) / (2 * reach)

@@ -20,8 +20,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding
 from flmc.base.tables import Row
-from flmc.evaluation.diagnostics import AGREED
-from flmc.evaluation.mixing import Mixing
+from flmc.evaluation.mixing import APART, Mixing
 from flmc.models.model import Model
 
 _MOST_DRAWS = 2000
@@ -88,8 +87,8 @@ class Evidence(NamedTuple):
             Whether the chains agree, if that is known. What chains that have not mixed can explain
             is not blamed on anything else: it cannot be judged before they have.
         """
-        r_hat = 1.0 if mixing is None or not mixing.entries.r_hat > AGREED else mixing.entries.r_hat
-        apart = mixing is not None and mixing.apart
+        r_hat = 1.0 if mixing is None else mixing.doubt
+        apart = r_hat > APART
         found, unclear = [], False
         # Four standard errors: that of few chains is itself uncertain. With one chain it is NaN,
         # and the comparison is false.

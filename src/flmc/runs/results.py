@@ -173,7 +173,8 @@ class Result:
         """What is to be known of the result: what the plan knew, what the check of the model found,
         whether chains agree, Stein's evidence, gradients that were not finite."""
         mixing, found = self.diagnostics, [*self.plan.findings, *self.model_findings]
-        found += [] if mixing is None else mixing.findings
+        if mixing is not None:
+            found += mixing.findings(known_posterior=self.metrics is not None)
         found += [] if self.evidence is None else self.evidence.findings(mixing)
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"

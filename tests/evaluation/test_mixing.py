@@ -13,6 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.evaluation import mixing
 from flmc.evaluation.chain_statistics import bulk_size, rank_normalised_r_hat, tail_size
+from flmc.evaluation.diagnostics import diagnose_draws
 from flmc.evaluation.stein import Evidence
 from support import full
 
@@ -36,8 +37,10 @@ def memory(
 @pytest.mark.parametrize(("chains", "draws"), [(4, 200), (3, 57), (20, 100)])
 def test_the_reference(rho: float, chains: int, draws: int) -> None:
     """arviz-stats has the same definitions; equal draws, as of a chain that stays, share a rank."""
-    array_stats = pytest.importorskip("arviz_stats.base").array_stats
-    smooth = memory(chains, draws, rho, start=np.arange(chains)[:, None] * 0.3)[0, :, :, 0]
+    from arviz_stats.base import array_stats  # type: ignore[attr-defined]
+
+    start = np.asarray(np.arange(chains)[:, None] * 0.3)
+    smooth = memory(chains, draws, rho, start=start)[0, :, :, 0]
     for sample in (smooth, np.round(smooth, 1)):
         axes = {"chain_axis": -2, "draw_axis": -1}
         for ours, theirs in (
@@ -180,9 +183,11 @@ def test_what_is_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mixing.thinned(np.zeros((2, 10, 9000, 3))).shape == (10, 1800, 3)
     assert mixing.thinned(np.zeros((1, 40_000, 9, 1))).shape == (40_000, 5, 1)
     seen = []
-    whole = mixing.diagnose_draws
-    monkeypatch.setattr(
-        mixing, "diagnose_draws", lambda draws: seen.append(draws.shape) or whole(draws)
-    )
+
+    def counted(draws: Array) -> flmc.Diagnostics:
+        seen.append(draws.shape)
+        return diagnose_draws(draws)
+
+    monkeypatch.setattr(mixing, "diagnose_draws", counted)
     mixing.judge_mixing(memory(2, 40, 0.0, dim=500))
     assert seen == [(1, 2, 40, 20)]

@@ -215,7 +215,8 @@ def test_a_run_checks_a_model_of_one_s_own_and_changes_no_draw(
 
     def counted(theta: Array) -> Array:
         calls.append(len(theta))
-        return right.gradient(theta[None])[0] - right.prior.gradient(theta)[:, None] / 20
+        both = right.gradient(theta[None])[0]
+        return np.asarray(both - right.prior.gradient(theta)[:, None] / 20)
 
     right = regression(mean=True)
     model = flmc.Model.from_gradient(

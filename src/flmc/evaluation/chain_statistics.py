@@ -91,7 +91,7 @@ def _halves(draws: Array) -> Array:
 @lru_cache(maxsize=4)
 def _scores_without_ties(count: int) -> Array:
     """Normal scores of the ranks 1 to ``count``."""
-    return ndtri((np.arange(1, count + 1) - 0.375) / (count + 0.25))
+    return ndtri(np.asarray((np.arange(1, count + 1) - 0.375) / (count + 0.25)))
 
 
 def _normal_scores(draws: Array) -> Array:

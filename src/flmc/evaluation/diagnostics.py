@@ -120,10 +120,7 @@ def diagnose_draws(chains: Array) -> Diagnostics:
 
     def of(function: Callable[[Array], float]) -> Array:
         return np.array(
-            [
-                [function(draws[..., entry]) for entry in range(draws.shape[-1])]
-                for draws in chains
-            ]
+            [[function(draws[..., entry]) for entry in range(draws.shape[-1])] for draws in chains]
         )
 
     return Diagnostics(of(rank_normalised_r_hat), of(bulk_size), of(tail_size))

@@ -65,7 +65,7 @@ class Agreement(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """Whether the chains of the first data set agree, in the entries of theta and in predictions."""
+    """Whether the chains of the first data set agree, in entries of theta and in predictions."""
 
     num_chains: int
     """Number of chains; a single one is compared with itself, half by half."""
@@ -95,7 +95,9 @@ class Mixing(NamedTuple):
     @property
     def rows(self) -> list[Row]:
         """Rows for whoever shows a result."""
-        entries = f"{self.entries}" + (" (one chain: of its halves)" if self.num_chains == 1 else "")
+        entries = f"{self.entries}" + (
+            " (one chain: of its halves)" if self.num_chains == 1 else ""
+        )
         rows = [Row("chains", entries)]
         if self.predictions is not None:
             rows.append(Row("chains, predictions", str(self.predictions)))
@@ -166,7 +168,9 @@ class Mixing(NamedTuple):
         text = f"few effective draws: {'; '.join(parts)}; use more rounds or chains"
         grade: Grade = "warning" if bulk < _USEFUL else "note"
         numbers = {"ess_bulk": bulk, "ess_tail": tail}
-        return [Finding("few-effective-draws", grade, text, f"{least:.0f} effective draws", numbers)]
+        return [
+            Finding("few-effective-draws", grade, text, f"{least:.0f} effective draws", numbers)
+        ]
 
 
 def thinned(chains: Array) -> Array:

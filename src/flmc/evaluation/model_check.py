@@ -16,6 +16,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
+from flmc.evaluation.device_spread import TOO_LARGE, mean_not_sum
 from flmc.evaluation.pilot import Curve, Pilot
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -30,8 +31,6 @@ _FITTING_QUANTILE = 0.995
 _TOO_SMALL = 1.5
 """Measured over claimed smoothness from which on it is warned of. An automatic step then has a
 discretisation error of up to 43 % of the variance, where it promises at most 25 %."""
-_TOO_LARGE = 10.0
-"""Claimed over measured smoothness from which on it is told: generous bounds are within that."""
 _TOO_CONVEX = 2.0
 """Claimed over measured convexity from which on it is warned of."""
 _UNSTABLE = 2.0
@@ -40,10 +39,6 @@ _COARSE = 1.0
 """Effective step times curvature at which the variance is twice the posterior's."""
 _ASYMMETRIC = 0.1
 """Asymmetry of the curvature, relative to its diagonal, that differences do not explain."""
-_ALIKE = 0.2
-"""Spread of local gradients over what curvature implies, below which they are too much alike."""
-_FEWEST_DEVICES = 4
-"""Devices below which their spread is not judged."""
 
 
 def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
@@ -152,12 +147,12 @@ def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
     # A claim is about where chains are. If the mode was not found, the benefit of the doubt.
     here = tops[-1] if pilot.arrived else min(tops)
     claimed = model.smoothness
-    found = _mean_not_sum(model, pilot, None if claimed is None else claimed / max(tops))
+    found = mean_not_sum(model, pilot, None if claimed is None else claimed / max(tops))
     if claimed is not None and here > _TOO_SMALL * claimed:
         found.append(_too_small(model, plan, here, claimed))
     elif (step := _relative_step(plan, here)) > _COARSE:
         found.append(_coarse(plan, step, here))
-    elif not found and claimed is not None and claimed > _TOO_LARGE * max(tops) > 0:
+    elif not found and claimed is not None and claimed > TOO_LARGE * max(tops) > 0:
         found.append(_too_large(claimed, max(tops)))
     least = float(pilot.curves[-1].eigenvalues[0])
     whole = len(pilot.curves[-1].basis) == model.dim
@@ -189,8 +184,8 @@ def _too_small(model: Model, plan: Plan, measured: float, claimed: float) -> Fin
         else f"the plan's step {plan.step_size:.3g} is small enough for other reasons"
     )
     text = (
-        f"the curvature at the mode is {measured:.3g}, {measured / claimed:.3g} times the smoothness"
-        f" {claimed:.3g} that the model claims: {effect}; give smoothness ="
+        f"the curvature at the mode is {measured:.3g}, {measured / claimed:.3g} times the"
+        f" smoothness {claimed:.3g} that the model claims: {effect}; give smoothness ="
         f" {_rounded_up(measured)}"
     )
     grade: Grade = "infeasible" if relative >= _UNSTABLE else "warning"
@@ -220,55 +215,6 @@ def _too_large(claimed: float, measured: float) -> Finding:
     )
     numbers = {"measured": measured, "claimed": claimed}
     return Finding("smoothness-too-large", "note", text, numbers=numbers)
-
-
-def _mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Finding]:
-    r"""Finding where local gradients are as alike as means of many examples are.
-
-    For a sum over n examples both the variance of a local gradient and its curvature grow like n:
-    in a likelihood that fits they are the same (Fisher's information), and devices that differ only
-    add to the variance. For a mean the variance is n times less than that. Labels without noise
-    make gradients too much alike as well, but at the mode only: so the prior's mean is looked at
-    too, unless the claimed smoothness exceeds the curvature as much (``excess``)."""
-    if model.num_devices < _FEWEST_DEVICES or not pilot.arrived:
-        return []
-    mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
-    spreads = [_spread(model, pilot, pilot.curves[-1], pilot.theta)]
-    if excess is None or excess < _TOO_LARGE:
-        spreads.append(_spread(model, pilot, pilot.curves[0], mean))
-    if any(spread is None for spread in spreads):
-        return []
-    spread = max(each for each in spreads if each is not None)
-    freedom = (model.num_devices - 1) * len(pilot.curves[-1].basis)
-    # Chernoff's bound of the chance that a chi-squared number is so small; where devices agree to
-    # the last digit there are no data, and nothing can be said.
-    if not 1e-9 < spread < _ALIKE or freedom / 2 * (spread - 1 - math.log(spread)) < math.log(1e6):
-        return []
-    text = (
-        f"local gradients differ {1 / spread:.2g} times less (in variance) than their curvature"
-        f" implies, as if each were the mean over about {1 / spread:.2g} examples: is the gradient"
-        " a mean? It must be the sum over all examples of a device (or the likelihood assumes that"
-        " much more noise than the data have)"
-    )
-    if excess is not None and excess >= _TOO_LARGE:
-        text += f"; the claimed smoothness, too, is {excess:.2g} times the curvature"
-    short = "the gradient looks like a mean over examples, not a sum"
-    return [Finding("mean-not-sum", "warning", text, short, {"spread": spread})]
-
-
-def _spread(model: Model, pilot: Pilot, curve: Curve, theta: Array) -> float | None:
-    """Variance of local gradients of the likelihood over devices, relative to their curvature; None
-    where the likelihood has no positive curvature."""
-    precision = np.broadcast_to(np.square(1.0 / np.asarray(model.prior.sd)), (model.dim,))
-    matrix = (curve.matrix + curve.matrix.T) / 2 - (curve.basis * precision) @ curve.basis.T
-    scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
-    scaled = matrix / np.outer(scale, scale)
-    if not np.isfinite(scaled).all() or np.linalg.eigvalsh(scaled)[0] <= 1e-6:
-        return None
-    local = model.gradient(theta[None, None], slice(0, 1))[0, 0]  # the prior's share is a constant
-    away = ((local - local.mean(axis=0)) @ curve.basis.T) / scale
-    covariance = away.T @ away / (len(away) - 1) * len(away)
-    return float(np.trace(np.linalg.solve(scaled, covariance)) / len(scaled))
 
 
 def _not_a_gradient(curve: Curve) -> list[Finding]:

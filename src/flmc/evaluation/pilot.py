@@ -103,8 +103,8 @@ class Pilot:
         """
         clip, rows = self._uplink.example_clip, slice(0, 1)
         if clip is None:
-            return self._model.gradient(theta[None], rows)[0]
-        return self._model.clipped_gradient(theta[None], clip, rows)[0]
+            return np.asarray(self._model.gradient(theta[None], rows)[0])
+        return np.asarray(self._model.clipped_gradient(theta[None], clip, rows)[0])
 
     def summed(self, theta: Array) -> Array:
         """Gradient of the sum of all local costs, (place, dim), examples not clipped.

@@ -111,9 +111,7 @@ class Evidence(NamedTuple):
         """Finding that the draws are too wide or too narrow."""
         kind = "wide" if self.variance_ratio > 1 else "narrow"
         short = f"the draws are too {kind}"
-        text = (
-            f"{short}, {self.variance_ratio:.3g} times the posterior's variance: {_CURES}"
-        )
+        text = f"{short}, {self.variance_ratio:.3g} times the posterior's variance: {_CURES}"
         numbers = {
             "variance_ratio": self.variance_ratio,
             "variance_ratio_se": self.variance_ratio_se,

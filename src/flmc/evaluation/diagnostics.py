@@ -6,7 +6,6 @@ right: with a temperature of 2 all chains agree on a posterior that is too wide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,12 +13,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.evaluation.chain_statistics import (
-    FEWEST_DRAWS,
-    bulk_size,
-    rank_normalised_r_hat,
-    tail_size,
-)
+from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
 
 AGREED = 1.01
 """R-hat below which chains count as agreed (Vehtari et al., 2021)."""
@@ -117,10 +111,7 @@ def diagnose_draws(chains: Array) -> Diagnostics:
     Diagnostics
         A value for every data set and entry.
     """
-
-    def of(function: Callable[[Array], float]) -> Array:
-        return np.array(
-            [[function(draws[..., entry]) for entry in range(draws.shape[-1])] for draws in chains]
-        )
-
-    return Diagnostics(of(rank_normalised_r_hat), of(bulk_size), of(tail_size))
+    columns = np.moveaxis(chains, 3, 1)  # (experiment, entry, chain, draw)
+    # A data set at a time: what is computed is as large as the draws, several times.
+    found = [chain_statistics(each) for each in columns]
+    return Diagnostics(*(np.stack(values) for values in zip(*found, strict=True)))

@@ -23,7 +23,7 @@ itself (R-hat squared is about 2). Below, draws can still be those of many short
 forgotten their starts: R-hat is about 1.1 where each chain holds ten independent draws."""
 _MOST_ENTRIES = 20
 """Entries of theta, and predictions, that are looked at: evenly chosen where there are more."""
-_MOST_DRAWS = 20_000
+_MOST_DRAWS = 10_000
 """About the largest number of draws of all chains that are looked at; every so-many-th where there
 are more. That hardly changes R-hat, and can only make effective sizes smaller."""
 _MANY_CHAINS = 20

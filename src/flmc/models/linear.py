@@ -15,7 +15,7 @@ from flmc.models.model import Model, Quadratic
 
 _MOST_HELD = 20_000_000
 """Numbers of local costs that a model keeps in memory: 160 MB in double precision."""
-_MOST_PREDICTED = 20
+_MOST_PREDICTED = 10
 """Examples for which targets are predicted."""
 
 

@@ -164,7 +164,8 @@ class Result:
         """R-hat and effective sample sizes of the first data set, over its entries and predictions;
         None without draws, or with fewer than 4.
 
-        At most 20,000 draws, 20 entries and 20 predictions are looked at; :func:`flmc.diagnose`
+        About 10,000 draws, 20 entries and 20 predictions are looked at
+        at most; :func:`flmc.diagnose`
         looks at all draws."""
         return judge_mixing(self.chains, self.predictions)
 

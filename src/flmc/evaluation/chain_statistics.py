@@ -80,9 +80,10 @@ def _halves(draws: Array) -> Array:
 
 
 @lru_cache(maxsize=4)
-def _scores_without_ties(count: int) -> Array:
-    """Normal scores of the ranks 1 to ``count``."""
-    return _score(np.arange(1.0, count + 1.0), count)
+def _scores_of_ranks(count: int) -> Array:
+    """Normal scores of the ranks 1 to ``count``; the upper half mirrors the lower one."""
+    lower = _score(np.arange(1.0, count // 2 + 1), count)
+    return np.concatenate([lower, np.zeros(count % 2), -lower[::-1]])
 
 
 def _score(ranks: Array, count: int) -> Array:
@@ -93,14 +94,17 @@ def _score(ranks: Array, count: int) -> Array:
 def _normal_scores(draws: Array) -> Array:
     """Normal quantiles of the ranks of all draws together, equal draws with their mean rank."""
     flat = draws.reshape(len(draws), -1)
-    order = np.argsort(flat, axis=1)
+    known, order = _scores_of_ranks(flat.shape[1]), np.argsort(flat, axis=1)
     scores = np.empty_like(flat)
-    np.put_along_axis(scores, order, _scores_without_ties(flat.shape[1])[None], axis=1)
+    np.put_along_axis(scores, order, known[None], axis=1)
     ordered = np.take_along_axis(flat, order, axis=1)
     for tied in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
         _, place, counts = np.unique(flat[tied], return_inverse=True, return_counts=True)
         ranks = np.cumsum(counts) - (counts - 1) / 2
-        scores[tied] = _score(ranks, flat.shape[1])[place.reshape(-1)]
+        found = known[ranks.astype(int) - 1]
+        between = ranks % 1 > 0
+        found[between] = _score(ranks[between], flat.shape[1])
+        scores[tied] = found[place.reshape(-1)]
     return scores.reshape(draws.shape)
 
 

@@ -237,10 +237,11 @@ def _judge_clip(plan: Plan, pilot: Pilot) -> list[Finding]:
     if not share > _CLIPPED or not np.isfinite(local).all():
         return []
     fitting = float(np.quantile(local, _FITTING_QUANTILE))
+    slope = ", with a slope parameter that fits it" if plan.uplink.bit_variance else ""
     text = (
         f"{100 * share:.2g} % of the gradient entries near the mode are beyond the clip"
         f" {plan.uplink.clip:g}: the samples will be too wide, or off where devices differ; use a"
-        f" clip of {_rounded_up(fitting)}, with a slope parameter that fits it"
+        f" clip of {_rounded_up(fitting)}{slope}"
     )
     grade: Grade = "infeasible" if share > _HOPELESSLY_CLIPPED else "warning"
     numbers = {"clipped_fraction": share, "clip": plan.uplink.clip, "fitting": fitting}

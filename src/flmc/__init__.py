@@ -7,6 +7,7 @@ from flmc.base import errors
 from flmc.base.version import VERSION
 from flmc.data.linear import LinearData
 from flmc.evaluation.diagnostics import Diagnostics, diagnose
+from flmc.evaluation.model_check import check_model
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
@@ -62,6 +63,7 @@ __all__ = [
     "Sign",
     "Sweep",
     "Uplink",
+    "check_model",
     "choose_link",
     "compare",
     "data",

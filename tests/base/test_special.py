@@ -8,7 +8,7 @@ import scipy.special
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flmc.base.special import expit, log_ndtr, ndtr
+from flmc.base.special import expit, log_ndtr, ndtr, ndtri
 
 
 @given(st.floats(-35, 35))
@@ -31,3 +31,8 @@ def test_logistic_function(x: float) -> None:
     assert float(expit(np.array(x))) == pytest.approx(
         float(scipy.special.expit(x)), rel=1e-14, abs=1e-300
     )
+
+
+def test_the_normal_quantile() -> None:
+    p = np.concatenate([np.geomspace(1e-12, 0.5, 40), 1 - np.geomspace(1e-9, 0.5, 40)])
+    np.testing.assert_allclose(ndtri(p), scipy.special.ndtri(p), rtol=1e-9, atol=1e-12)

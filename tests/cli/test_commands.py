@@ -332,12 +332,36 @@ class Two(flmc.Fading):
 def model():
     data = flmc.data.draw_linear(seed=1, num_samples=60, dim=2, num_devices=4)
     return flmc.LinearGaussian(data)
+
+def unknown(smoothness=61.0):
+    held = model()
+    return flmc.Model.from_gradient(
+        lambda theta: held.gradient(theta[None])[0] - theta[:, None] / 4,
+        prior=flmc.Normal(), dim=2, num_devices=4, smoothness=smoothness, convexity=0.5,
+    )
+
+def hasty():
+    return unknown(0.6)
 """
 
 
 def process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "flmc", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_a_model_of_the_users_own_is_checked_before_it_is_simulated(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    short = ("--scheme", "analog", "--rounds", "30", "--burn-in", "10")
+    wrong = process("run", "--model", "mine:hasty", *short, "--out", "record", cwd=tmp_path)
+    before, after = wrong.stdout.split("check of the model")[1].split("analog uplink")
+    assert "times the" in before
+    assert "R-hat at most" in after
+    found = json.loads((tmp_path / "record" / "result.json").read_text())
+    assert "smoothness-too-small" in [each["code"] for each in found["findings"]]
+    planned = process("plan", "--model", "mine:unknown", *short, cwd=tmp_path)
+    assert "nothing that does not fit" in planned.stdout
+    assert "check of the model" not in process("plan", *short, cwd=tmp_path).stdout
 
 
 def test_objects_of_the_users_own(tmp_path: Path) -> None:

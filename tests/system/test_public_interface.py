@@ -44,6 +44,7 @@ def test_public_names_are_frozen() -> None:
         "Sign",
         "Sweep",
         "Uplink",
+        "check_model",
         "compare",
         "data",
         "diagnose",

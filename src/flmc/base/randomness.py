@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     CHANNEL = 4
     PLANNING = 5
     SCHEDULING = 6
+    CHECK = 7
 
 
 def generator(

@@ -92,22 +92,6 @@ class Grid:
         return "\n".join([*([self.title] if self.title else []), text, *notes])
 
 
-def warning_rows(texts: Sequence[str]) -> tuple[Row, ...]:
-    """Rows with severity ``warning``, one for each sentence that speaks against a result.
-
-    Parameters
-    ----------
-    texts
-        The sentences.
-
-    Returns
-    -------
-    tuple of Row
-        One row per sentence, in the same order.
-    """
-    return tuple(Row("warning", text, severity="warning") for text in texts)
-
-
 def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Text of a grid: aligned columns under a header and a line.
 

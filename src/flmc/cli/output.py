@@ -9,6 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from flmc.base.tables import Listing, Row
+from flmc.evaluation.model_check import check_model
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+
 Json = Annotated[
     bool,
     typer.Option(
@@ -52,3 +57,18 @@ def with_option_names(message: str) -> str:
         A message with names of Python's parameters.
     """
     return re.sub(r"\bnum_(rounds|burn_in|devices|samples|experiments)\b", r"\1", message)
+
+
+def model_check(model: Model, plan: Plan) -> list[Listing]:
+    """What a pilot found of a model of the user's own; nothing where the posterior is known.
+
+    Parameters
+    ----------
+    model, plan
+        What is going to be run.
+    """
+    if model.posterior is not None:
+        return []
+    rows = tuple(finding.row for finding in check_model(model, plan))
+    nothing = (Row("found", "nothing that does not fit", severity="good"),)
+    return [Listing("check of the model by a short pilot", rows or nothing)]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, fail, print_json
-from flmc.planning.advice.requirements import read_requirement
+from flmc.evaluation.model_check import check_model
+from flmc.models.model import Model
+from flmc.planning.advice.requirements import Requirement, read_requirement
+from flmc.planning.plans import Plan
 from flmc.planning.plans.schema import schema as plan_schema
 from flmc.runs.durable_files import write_new_text
 from flmc.settings.assembly import assemble
@@ -76,47 +82,56 @@ def plan_command(
     for path in (write, out):
         if path is not None and path.exists():
             raise InvalidSetting(f"{str(path)!r} exists: name a new file")
-    above: list[Any] = []
-    solution: Solution | None = None
-    if solve_ is not None:
-        from flmc.views.progress import show_progress
-
-        with show_progress(f"solving for {solve_}") as progress:
-            solution = solve(settings, solve_, requirements, suggest=suggest_, progress=progress)
-        settings = solution.settings
-        above = [solution.words, solution.grid()]
-    elif suggest_:
-        suggested = suggest_settings(settings)
-        settings = merge({}, {**settings.model_dump(exclude_unset=True), **suggested.settings})
-        above = [suggested.listing()]
+    settings, above, solution = _chosen(settings, suggest_, solve_, requirements)
     problem = assemble(settings)
-    planned = problem.plan()
+    planned = _with_check(problem.plan(), problem.model)
+    document = planned.to_document(with_run=not no_run) if json_ or out is not None else {}
     if write is not None:
         write_new_text(write, to_toml(problem.settings.model_dump(exclude_unset=True)))
     if out is not None:
-        document = planned.to_document(with_run=not no_run)
         write_new_text(out, json.dumps(document, allow_nan=False, indent=1) + "\n")
     if json_:
         for each in above:
             typer.echo(f"{each}\n", err=True)
-        document = planned.to_document(with_run=not no_run)
-        print_json(
-            document
-            if solution is None
-            else {"schema_version": 1, "solved": solution.to_document(), "plan": document}
-        )
+        if solution is not None:
+            solved = solution.to_document()
+            document = {"schema_version": ANSWER_VERSION, "solved": solved, "plan": document}
+        print_json(document)
     else:
         from flmc.views.terminal import show
 
-        below: list[Any] = []
-        if not above:
-            below = [problem.what_if(planned).grid(with_run=not no_run)]
+        below = [] if above else [problem.what_if(planned).grid(with_run=not no_run)]
         show(*above, planned.listing(with_run=not no_run), *below, *_said_of(settings))
     broken = [text for each in requirements if (text := each.broken(planned)) is not None]
     for text in broken[:-1]:
         fail(text, 1)
     if broken:
         raise RunFailed(broken[-1])
+
+
+def _chosen(
+    settings: Settings, suggest: bool, name: str | None, requirements: Sequence[Requirement]
+) -> tuple[Settings, list[Any], Solution | None]:
+    """Settings to plan with, what is shown above the plan, and the answer to an inverse
+    question."""
+    if name is not None:
+        from flmc.views.progress import show_progress
+
+        with show_progress(f"solving for {name}") as progress:
+            solution = solve(settings, name, requirements, suggest=suggest, progress=progress)
+        return solution.settings, [solution.words, solution.grid()], solution
+    if not suggest:
+        return settings, [], None
+    suggested = suggest_settings(settings)
+    given = settings.model_dump(exclude_unset=True)
+    return merge({}, {**given, **suggested.settings}), [suggested.listing()], None
+
+
+def _with_check(planned: Plan, model: Model) -> Plan:
+    """The plan with what a short pilot found of a model of the user's own."""
+    if model.posterior is not None:
+        return planned
+    return replace(planned, findings=(*planned.findings, *check_model(model, planned)))
 
 
 def _said_of(settings: Settings) -> list[str]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Listing, Row
 from flmc.cli.options import with_settings
-from flmc.cli.output import Json, print_json
+from flmc.cli.output import Json, model_check, print_json
 from flmc.cli.signals import stopping_at_signals
+from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent_under
 from flmc.runs.records import check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.sampling.engines import choose_engine
-from flmc.settings.assembly import assemble, make_limits
+from flmc.settings.assembly import Problem, assemble, make_limits
+from flmc.settings.given_plans import assemble_for, read_plan
 from flmc.settings.schema import Settings, merge
 from flmc.settings.uplinks import make_uplink
 
@@ -31,6 +34,15 @@ def run_command(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="keep a record in a new directory")
     ] = None,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="run the plan that `flmc plan --out` wrote; settings then give model, data, seed"
+            " and chains only",
+        ),
+    ] = None,
 ) -> None:
     """Simulate, and print metrics against the exact posterior with their standard errors."""
     from flmc.views.progress import show_progress
@@ -38,12 +50,13 @@ def run_command(
 
     if out is not None:
         check_new(out)
-    problem = assemble(settings)
-    planned = problem.plan()
+    given = None if plan_file is None else read_plan(plan_file)
+    problem = assemble(settings) if given is None else assemble_for(given, settings)
+    settings, planned = problem.settings, problem.plan()
     # Raises now if the engine cannot run the plan, before anything is printed.
     choose_engine(settings.engine, planned, problem.model)
     if not json_:
-        show(planned.listing(), "")
+        show(planned.listing(), *model_check(problem.model, planned), "")
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = run(
             planned,
@@ -55,7 +68,10 @@ def run_command(
             threads=settings.threads,
             progress=progress,
             out=out,
-            settings=problem.settings.model_dump(exclude_defaults=True),
+            settings={
+                **settings.model_dump(exclude_defaults=True),
+                **({} if given is None else {_GIVEN_PLAN: True}),
+            },
             checkpoint_rounds=settings.checkpoint_rounds,
             stop=stop,
         )
@@ -90,8 +106,8 @@ def resume_command(
         raise InvalidSetting(
             f"the run in {str(directory)!r} was made in Python: go on there, with flmc.resume"
         )
-    settings = merge({}, asked["settings"])
-    problem = assemble(settings)
+    problem = _problem_of(asked)
+    settings = problem.settings
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = resume(
             directory,
@@ -102,6 +118,23 @@ def resume_command(
             stop=stop,
         )
     _answer(result, directory, json_)
+
+
+_GIVEN_PLAN = "plan"
+"""Key beside the settings in a record of a run whose plan was given in a file."""
+
+
+def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
+    """The settings that a record was made with, and the plan if it was given in a file."""
+    kept = dict(asked.get("settings") or {})
+    given = kept.pop(_GIVEN_PLAN, False)
+    return merge({}, kept), Plan.from_document(asked["plan"]) if given else None
+
+
+def _problem_of(asked: Mapping[str, Any]) -> Problem:
+    """The problem that a record was made for."""
+    settings, given = _settings_of(asked)
+    return assemble(settings) if given is None else assemble_for(given, settings)
 
 
 def _show_finished(directory: Path, json_: bool) -> None:
@@ -139,8 +172,11 @@ def ledger_command(
             f"{str(directory)!r} was made from Python, with a plan that is known there only: use"
             " flmc.spent(flmc.load(DIR), plan)"
         )
-    settings = merge({}, record.asked.get("settings") or {})
-    curve = spent_under(record, make_uplink(settings), make_limits(settings), at=at)
+    settings, given = _settings_of(record.asked)
+    if given is None:
+        curve = spent_under(record, make_uplink(settings), make_limits(settings), at=at)
+    else:
+        curve = spent_under(record, given.uplink, given.limits, at=at)
     if json_:
         print_json(curve.to_document())
         return

@@ -6,18 +6,15 @@ right: with a temperature of 2 all chains agree on a posterior that is too wide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.errors import InvalidSetting
+from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
 
-_FEWEST_DRAWS = 4
-"""Kept rounds at least: split R-hat cuts a chain into halves, and the variance of each needs two
-draws."""
 AGREED = 1.01
 """R-hat below which chains count as agreed (Vehtari et al., 2021)."""
 
@@ -50,7 +47,7 @@ class Diagnostics:
         advice = "" if self.agreed else f" (above {AGREED:g}: use more burn-in, or more rounds)"
         r_hat = f"at most {self.r_hat.max():.3f}{advice}"
         if np.isnan(self.r_hat).any():
-            r_hat = "unknown, which needs two chains or more, and draws that differ"
+            r_hat = "unknown, because draws do not vary or are not finite"
         return (
             f"R-hat {r_hat}; effective draws at least {self.ess_bulk.min():.0f} for the"
             f" middle, {self.ess_tail.min():.0f} for 5 % and 95 %"
@@ -58,7 +55,10 @@ class Diagnostics:
 
 
 def diagnose(done: KeepsDraws) -> Diagnostics:
-    """R-hat and effective sample sizes of the kept draws, by arviz-stats (extra `diagnostics`).
+    """R-hat and effective sample sizes of all kept draws.
+
+    A result tells them by itself for its first data set (:attr:`flmc.Result.diagnostics`); here
+    they are complete.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def diagnose(done: KeepsDraws) -> Diagnostics:
     Returns
     -------
     Diagnostics
-        A value for every data set and entry; NaN for R-hat where there is a single chain.
+        A value for every data set and entry. With a single chain R-hat compares its two halves,
+        which shows that it still travels, but not that another chain would arrive at the same
+        place.
 
     Raises
     ------
     InvalidSetting
         If no draws were kept, or fewer than 4 rounds.
-    MissingExtra
-        If arviz-stats is not installed.
 
     Examples
     --------
@@ -91,26 +91,27 @@ def diagnose(done: KeepsDraws) -> Diagnostics:
     chains = done.kept_draws
     if chains is None:
         raise InvalidSetting("diagnostics need the draws: run with keep_draws=True")
-    num_draws = chains.shape[2]
-    if num_draws < _FEWEST_DRAWS:
+    if chains.shape[2] < FEWEST_DRAWS:
         raise InvalidSetting(
-            f"diagnostics need at least {_FEWEST_DRAWS} kept rounds, got {num_draws}"
+            f"diagnostics need at least {FEWEST_DRAWS} kept rounds, got {chains.shape[2]}"
         )
-    try:
-        from arviz_stats.base import array_stats  # type: ignore[attr-defined]
-    except ImportError as error:
-        raise MissingExtra(
-            "diagnostics need arviz-stats: pip install 'flmc[diagnostics]'"
-        ) from error
-    draws = np.moveaxis(chains, 3, 1)  # (experiment, dim, chain, draw)
+    return diagnose_draws(chains)
 
-    def of(function: Callable[..., Any], **settings: Any) -> Array:
-        return np.asarray(
-            function(draws, chain_axis=-2, draw_axis=-1, **settings), dtype=np.float64
-        )
 
-    return Diagnostics(
-        r_hat=of(array_stats.rhat),
-        ess_bulk=of(array_stats.ess, method="bulk"),
-        ess_tail=of(array_stats.ess, method="tail", prob=(0.05, 0.95)),
-    )
+def diagnose_draws(chains: Array) -> Diagnostics:
+    """R-hat and effective sample sizes of draws.
+
+    Parameters
+    ----------
+    chains
+        Draws (experiment, chain, draw, entry), at least 4 of every chain.
+
+    Returns
+    -------
+    Diagnostics
+        A value for every data set and entry.
+    """
+    columns = np.moveaxis(chains, 3, 1)  # (experiment, entry, chain, draw)
+    # A data set at a time: what is computed is as large as the draws, several times.
+    found = [chain_statistics(each) for each in columns]
+    return Diagnostics(*(np.stack(values) for values in zip(*found, strict=True)))

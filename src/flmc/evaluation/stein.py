@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.findings import Finding
 from flmc.base.tables import Row
+from flmc.evaluation.mixing import APART, Mixing
 from flmc.models.model import Model
 
 _MOST_DRAWS = 2000
@@ -30,6 +32,11 @@ _NARROW, _WIDE = 0.8, 1.25
 errors."""
 _SHIFTED = 0.5
 """Posterior standard deviations by which the mean may be off without a warning."""
+_CURES = (
+    "gradients may be too large for clip or link, the link too steep, or smoothness too small for"
+    " the step"
+)
+"""What makes draws too wide, or moves them, once the chains agree."""
 
 
 class Evidence(NamedTuple):
@@ -71,30 +78,75 @@ class Evidence(NamedTuple):
             Row("mean off by about", shift),
         ]
 
-    @property
-    def warnings(self) -> list[str]:
-        """What speaks against the draws, a sentence each."""
-        found = []
-        cures = (
-            "gradients may be too large for clip or link, the link too steep, or smoothness too"
-            " small for the step"
-        )
+    def findings(self, mixing: Mixing | None = None) -> list[Finding]:
+        """What speaks against the draws.
+
+        Parameters
+        ----------
+        mixing
+            Whether the chains agree, if that is known. What chains that have not mixed can explain
+            is not blamed on anything else: it cannot be judged before they have.
+        """
+        r_hat = 1.0 if mixing is None else mixing.doubt
+        apart = r_hat > APART
+        found, unclear = [], False
         # Four standard errors: that of few chains is itself uncertain. With one chain it is NaN,
         # and the comparison is false.
         off = abs(self.variance_ratio - 1) > 4 * self.variance_ratio_se
         if off and not _NARROW < self.variance_ratio < _WIDE:
-            kind = "wide" if self.variance_ratio > 1 else "narrow"
-            found.append(
-                f"the draws are too {kind}, {self.variance_ratio:.3g} times the posterior's"
-                f" variance: {cures}"
-            )
+            # All draws together are wider than those of a chain by R-hat squared.
+            explained = _NARROW / r_hat**2 < self.variance_ratio < _WIDE * r_hat**2
+            unclear = apart or explained
+            found += [] if unclear else [self._spread()]
         if self.mean_shift > max(_SHIFTED, 4 * self.mean_shift_se):
-            found.append(
-                f"the mean of the draws is about {self.mean_shift:.2g} posterior standard"
-                f" deviations off: {cures}, or devices differ so much that clipping or a curved"
-                " link outvotes them"
-            )
-        return found
+            # Halves of chains differ from each other by so many standard deviations, as a root mean
+            # square; their mean may be off by twice that.
+            between = math.sqrt(r_hat**2 - 1)
+            explained = self.mean_shift < _SHIFTED + 2 * between and r_hat > 1
+            unclear = unclear or apart or explained
+            found += [] if apart or explained else [self._place()]
+        return [self._not_judged(r_hat)] if unclear and not found else found
+
+    def _spread(self) -> Finding:
+        """Finding that the draws are too wide or too narrow."""
+        kind = "wide" if self.variance_ratio > 1 else "narrow"
+        short = f"the draws are too {kind}"
+        text = f"{short}, {self.variance_ratio:.3g} times the posterior's variance: {_CURES}"
+        numbers = {
+            "variance_ratio": self.variance_ratio,
+            "variance_ratio_se": self.variance_ratio_se,
+        }
+        return Finding("draws-spread", "warning", text, short, numbers)
+
+    def _place(self) -> Finding:
+        """Finding that the mean of the draws is off."""
+        short = f"the mean of the draws is about {self.mean_shift:.2g} posterior sd off"
+        text = (
+            f"the mean of the draws is about {self.mean_shift:.2g} posterior standard"
+            f" deviations off: {_CURES}, or devices differ so much that clipping or a curved"
+            " link outvotes them"
+        )
+        numbers = {"mean_shift": self.mean_shift, "mean_shift_se": self.mean_shift_se}
+        return Finding("draws-place", "warning", text, short, numbers)
+
+    def _not_judged(self, r_hat: float) -> Finding:
+        """Note that the draws cannot be judged before the chains agree."""
+        text = (
+            "whether the draws are from the posterior cannot be judged before the chains agree:"
+            f" by Stein's identity the variance ratio is {self.variance_ratio:.3g} and the mean off"
+            f" by {self.mean_shift:.2g} posterior sd now, which chains that have not mixed explain"
+        )
+        numbers = {
+            "variance_ratio": self.variance_ratio,
+            "mean_shift": self.mean_shift,
+            "r_hat": r_hat,
+        }
+        return Finding("draws-not-judged", "note", text, numbers=numbers)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against the draws, a sentence each, for chains that agree."""
+        return [each.message for each in self.findings()]
 
 
 def _plus_minus(se: float) -> str:

@@ -15,6 +15,8 @@ from flmc.models.model import Model, Quadratic
 
 _MOST_HELD = 20_000_000
 """Numbers of local costs that a model keeps in memory: 160 MB in double precision."""
+_MOST_PREDICTED = 10
+"""Examples for which targets are predicted."""
 
 
 class LinearGaussian(Model):
@@ -195,6 +197,29 @@ class LinearGaussian(Model):
                         # others.
                         local[e, :, k, i] = clip(residual * u[:, i], example_clip).sum(axis=1)
         return local + prior[:, :, None]
+
+    def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
+        r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array or None
+            Predictions, (experiment, chain, prediction); None for sufficient statistics, which hold
+            no examples.
+        """
+        if self._examples is None:
+            return None
+        features = self._examples.features.reshape(self.num_experiments, -1, self.dim)[experiments]
+        every = max(1, features.shape[1] // _MOST_PREDICTED)
+        chosen = features[:, ::every][:, :_MOST_PREDICTED]
+        return np.asarray(theta @ np.swapaxes(chosen, 1, 2))
 
     @property
     def hessian(self) -> Array:

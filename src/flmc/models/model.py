@@ -10,9 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
-from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.models.distributions import Gaussian, Normal
@@ -127,6 +124,27 @@ class Model(ABC):
         """
         return None
 
+    def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
+        """Some quantities that the model predicts, for which a result asks whether chains agree.
+
+        They need not be many (some twenty are looked at), and matter where the entries of theta
+        are not identified: then chains may differ in theta and agree in all that can be observed.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array or None
+            Predictions, (experiment, chain, prediction); None for a model that gives none, as
+            here.
+        """
+        return None
+
     @staticmethod
     def from_gradient(
         gradient: Callable[[Array], Array],
@@ -138,6 +156,7 @@ class Model(ABC):
         convexity: float | None = None,
         posterior: Gaussian | None = None,
         clipped_gradient: Callable[[Array, float], Array] | None = None,
+        predict: Callable[[Array], Array] | None = None,
     ) -> Model:
         """Model of one data set, from a function that gives the gradients of the likelihood.
 
@@ -162,6 +181,9 @@ class Model(ABC):
             of every example's gradient clipped to [-clip, clip] before the examples are summed, and
             0 for what is not a number. It is what hides single examples (``example_clip``,
             ``neighbouring="example"``), and the privacy statement relies on it.
+        predict
+            ``predict(theta)`` takes (chain, dim) and returns (chain, prediction): some quantities
+            that the model predicts, for which a result asks whether chains agree.
 
         Returns
         -------
@@ -187,112 +209,9 @@ class Model(ABC):
         """
         if not isinstance(prior, Normal):
             raise InvalidSetting(f"prior must be a flmc.Normal, got {type(prior).__name__}")
+        from flmc.models.gradient_model import GradientModel  # which is a Model itself
+
+        curvatures = (smoothness, convexity)
         return GradientModel(
-            gradient, prior, dim, num_devices, smoothness, convexity, posterior, clipped_gradient
+            gradient, prior, dim, num_devices, *curvatures, posterior, clipped_gradient, predict
         )
-
-
-class GradientModel(Model):
-    """Model of one data set whose gradients a user's function gives; made by
-    :meth:`Model.from_gradient`.
-
-    Its curvatures are the user's statement, so they count as public."""
-
-    public = True
-
-    def __init__(
-        self,
-        gradient: Callable[[Array], Array],
-        prior: Normal,
-        dim: int,
-        num_devices: int,
-        smoothness: float | None,
-        convexity: float | None,
-        posterior: Gaussian | None,
-        clipped_gradient: Callable[[Array, float], Array] | None = None,
-    ) -> None:
-        self._gradient, self._clipped_gradient = gradient, clipped_gradient
-        self.posterior = posterior
-        self.prior = prior
-        self.dim = checks.at_least("dim", dim, 1)
-        self.num_devices = checks.at_least("num_devices", num_devices, 1)
-        for name, value in (("mean", prior.mean), ("sd", prior.sd)):
-            if np.shape(value) not in ((), (self.dim,)):
-                raise InvalidSetting(
-                    f"prior {name} must be a number or {dim} numbers, got the shape"
-                    f" {np.shape(value)}"
-                )
-        if posterior is not None and posterior.mean.shape[1] != self.dim:
-            raise InvalidSetting(f"posterior must have dim {dim}, got {posterior.mean.shape[1]}")
-        self.smoothness = None if smoothness is None else checks.positive("smoothness", smoothness)
-        self.convexity = None if convexity is None else checks.positive("convexity", convexity)
-        if (
-            self.smoothness is not None
-            and self.convexity is not None
-            and self.convexity > self.smoothness
-        ):
-            raise InvalidSetting(
-                f"convexity must not exceed smoothness {smoothness}, got {convexity}"
-            )
-
-    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients: the user's gradient of the likelihood plus 1/K of the prior's.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        experiments
-            Not used: there is one data set.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-        """
-        return self._with_prior("gradient", self._gradient, theta)
-
-    def clipped_gradient(
-        self, theta: Array, example_clip: float, experiments: slice = slice(None)
-    ) -> Array:
-        """Local gradients with examples clipped by the user's function, plus 1/K of the prior's
-        gradient.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_clip
-            Largest magnitude of an entry of one example's gradient.
-        experiments
-            Not used: there is one data set.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If no function was given that clips examples.
-        """
-        clipped = self._clipped_gradient
-        if clipped is None:
-            return super().clipped_gradient(theta, example_clip, experiments)
-        return self._with_prior(
-            "clipped_gradient", lambda batch: clipped(batch, example_clip), theta
-        )
-
-    def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
-        """Local gradients from a function for the likelihood, with its result's shape checked."""
-        batch = theta.reshape(-1, self.dim).view()
-        batch.flags.writeable = False  # these are the chains themselves
-        local = np.asarray(likelihood(batch), dtype=np.float64)
-        expected = (len(batch), self.num_devices, self.dim)
-        if local.shape != expected:
-            raise InvalidSetting(
-                f"{name} must return (chain, device, dim) = {expected}, got {local.shape}"
-            )
-        local = local + self.prior.gradient(batch)[:, None, :] / self.num_devices
-        return local.reshape(*theta.shape[:-1], self.num_devices, self.dim)

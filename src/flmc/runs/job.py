@@ -16,6 +16,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.version import VERSION
 from flmc.evaluation.metrics import Metrics, measure
+from flmc.evaluation.mixing import thinned
+from flmc.evaluation.model_check import check_model
 from flmc.evaluation.stein import Evidence, examine
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -101,6 +103,7 @@ class Job:
         recorder."""
         began = time.process_time()
         activity = self._activity()
+        checked = () if self.model.posterior is not None else check_model(self.model, self.plan)
         chains = simulate(
             self.plan,
             self.model,
@@ -144,6 +147,8 @@ class Job:
             moments=chains.moments.in_batches(),
             chains=chains.draws,
             evidence=self._examine(chains),
+            model_findings=checked,
+            predictions=self._predict(chains),
         )
         if recorder is not None:
             recorder.finish(result.to_document(), result.arrays)
@@ -170,3 +175,12 @@ class Job:
         if chains.draws is not None:
             return examine(self.model, chains.draws[0])
         return examine(self.model, self.engine.theta(chains, self.model)[0][:, None])
+
+    def _predict(self, chains: Chains) -> Array | None:
+        """What the model predicts at some kept draws of the first data set, (chain, draw,
+        prediction); None where it predicts nothing, or no draws were kept."""
+        if chains.draws is None:
+            return None
+        theta = thinned(chains.draws)
+        found = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
+        return None if found is None else found.reshape(*theta.shape[:2], -1)

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flmc.base.errors import InvalidSetting, MissingExtra
-from flmc.base.tables import Listing, Row, format_percent, warning_rows
-from flmc.evaluation.diagnostics import diagnose
+from flmc.base.tables import Listing, Row, format_percent
 from flmc.evaluation.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -37,7 +35,9 @@ def listing(result: Result) -> Listing:
         title += f", {metrics.num_draws} draws a data set, {result.seconds:.1f} s CPU"
         rows = _rows_against_posterior(result, metrics)
     rows.append(Row("clipped entries", format_percent(result.clipped_fraction)))
-    return Listing(title, (*rows, *_agreement(result), *warning_rows(result.warnings)))
+    if result.diagnostics is not None:
+        rows += result.diagnostics.rows
+    return Listing(title, (*rows, *(finding.row for finding in result.findings)))
 
 
 def _rows_without_posterior(result: Result) -> list[Row]:
@@ -136,14 +136,3 @@ def notes_on_chains(metrics: Metrics) -> list[str]:
             " 2 or more chains a data set to tell them apart"
         )
     return found
-
-
-def _agreement(result: Result) -> list[Row]:
-    """Whether the chains agree, for a model whose posterior is not known, as far as that can be
-    told."""
-    if result.metrics is not None:
-        return []
-    try:
-        return [Row("chains", str(diagnose(result)))]
-    except (InvalidSetting, MissingExtra):
-        return []

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
 from flmc.base.tables import Listing
 from flmc.base.version import VERSION
 from flmc.evaluation.metrics import Metrics
+from flmc.evaluation.mixing import Mixing, judge_mixing
 from flmc.evaluation.stein import Evidence
 from flmc.planning.plans import Plan
 from flmc.runs import records, result_rows
@@ -45,6 +48,12 @@ class Result:
     """Kept draws, (experiment, chain, draw, dim), if asked for."""
     evidence: Evidence | None = None
     """What gradients at the draws tell, for a model whose posterior is not known."""
+    model_findings: tuple[Finding, ...] = ()
+    """What :func:`flmc.check_model` found before the run, for a model whose posterior is not
+    known."""
+    predictions: Array | None = None
+    """What the model predicts at some draws of the first data set, (chain, draw, prediction); None
+    where it predicts nothing or no draws were kept."""
 
     @property
     def draws(self) -> Array:
@@ -130,6 +139,9 @@ class Result:
             "num_chains": self.num_chains,
             "clipped_fraction": self.clipped_fraction,
             "num_undefined": self.num_undefined,
+            "diagnostics": None if self.diagnostics is None else self.diagnostics.to_document(),
+            "findings": [finding.to_document() for finding in self.findings],
+            "warnings": self.warnings,
             "evidence": None if self.evidence is None else self.evidence.to_document(),
             "posterior_trace": None if self.metrics is None else self.metrics.posterior_trace,
             "independent_draws": None if self.metrics is None else self.metrics.independent_draws,
@@ -150,14 +162,34 @@ class Result:
         warnings."""
         return result_rows.listing(self)
 
+    @cached_property
+    def diagnostics(self) -> Mixing | None:
+        """R-hat and effective sample sizes of the first data set, over its entries and predictions;
+        None without draws, or with fewer than 4.
+
+        About 10,000 draws, 20 entries and 20 predictions are looked at
+        at most; :func:`flmc.diagnose`
+        looks at all draws."""
+        return judge_mixing(self.chains, self.predictions)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is to be known of the result: what the plan knew, what the check of the model found,
+        whether chains agree, Stein's evidence, gradients that were not finite."""
+        mixing, found = self.diagnostics, [*self.plan.findings, *self.model_findings]
+        if mixing is not None:
+            found += mixing.findings(known_posterior=self.metrics is not None)
+        found += [] if self.evidence is None else self.evidence.findings(mixing)
+        if self.num_undefined:
+            text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"
+            numbers = {"num_undefined": float(self.num_undefined)}
+            found.append(Finding("not-finite", "warning", text, numbers=numbers))
+        return tuple(found)
+
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the draws: warnings of the plan, of Stein's evidence, and of
-        gradients that were not finite."""
-        found = [*self.plan.warnings, *([] if self.evidence is None else self.evidence.warnings)]
-        if self.num_undefined:
-            found.append(f"{self.num_undefined} gradient entries were not finite; NaN counts as 0")
-        return found
+        """What speaks against the draws, a sentence each: the findings without notes."""
+        return [each.message for each in self.findings if each.grade != "note"]
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:

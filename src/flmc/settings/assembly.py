@@ -34,15 +34,19 @@ class Problem:
     limits: Limits
     settings: Settings
     """What it was assembled from, with a link that was chosen in place of ``auto``."""
+    given_plan: Plan | None = None
+    """A plan that was given in place of one made from the settings."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
-        """The plan that the settings ask for.
+        """The plan that the settings ask for, or the one that was given.
 
         Parameters
         ----------
         forecast
             Whether to predict what the chain will sample, and to look for findings.
         """
+        if self.given_plan is not None:
+            return self.given_plan
         arguments = planner_arguments(self.settings)
         return plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
 

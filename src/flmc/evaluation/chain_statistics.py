@@ -1,0 +1,150 @@
+"""R-hat and effective sample sizes of chains, as Vehtari et al. (2021) define them.
+
+flmc computes them itself: to import a library that does takes longer than most runs. Tests compare
+them with arviz-stats."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import ndtri
+
+FEWEST_DRAWS = 4
+"""Draws at least: chains are cut into halves, and the variance of each needs two draws."""
+TAILS = (0.05, 0.95)
+"""The quantiles whose effective sample size is that of the tails."""
+
+
+class ChainStatistics(NamedTuple):
+    """R-hat and effective sizes of some quantities, (quantity); NaN where draws do not vary or are
+    not finite.
+
+    Attributes
+    ----------
+    r_hat
+        R-hat of the halves of all chains, the larger of that of ranks and that of folded ranks:
+        about 1 where the halves agree in place and spread.
+    ess_bulk
+        Number of independent draws that would estimate the middle of the distribution as well.
+    ess_tail
+        Number of independent draws that would estimate the 5 % and 95 % quantiles as well, the
+        smaller of both.
+    """
+
+    r_hat: Array
+    ess_bulk: Array
+    ess_tail: Array
+
+
+def chain_statistics(draws: Array) -> ChainStatistics:
+    """R-hat and effective sizes.
+
+    Parameters
+    ----------
+    draws
+        Draws of some quantities, (quantity, chain, draw), at least 4 a chain. One chain has two
+        halves, too.
+
+    Returns
+    -------
+    ChainStatistics
+        A value for every quantity.
+    """
+    found = ChainStatistics(*np.full((3, len(draws)), np.nan))
+    flat = draws.reshape(len(draws), -1)
+    spread = flat.max(axis=1) - flat.min(axis=1)
+    known = np.isfinite(spread) & (spread > 0)
+    if not known.any():
+        return found
+    draws, flat = draws[known], flat[known]
+    halves = _halves(draws)
+    scores = _normal_scores(halves)
+    middle = np.median(halves.reshape(len(halves), -1), axis=1)[:, None, None]
+    folded = _normal_scores(np.abs(halves - middle))
+    found.r_hat[known] = np.maximum(_r_hat(scores), _r_hat(folded))
+    found.ess_bulk[known] = _effective_size(scores)
+    low, high = np.quantile(flat, TAILS, axis=1)[:, :, None, None]
+    below = (_effective_size(_halves((draws <= edge).astype(np.float64))) for edge in (low, high))
+    found.ess_tail[known] = np.minimum(*below)
+    return found
+
+
+def _halves(draws: Array) -> Array:
+    """Both halves of every chain as chains of their own; a middle draw is left out."""
+    half = draws.shape[2] // 2
+    return np.concatenate([draws[..., :half], draws[..., -half:]], axis=1)
+
+
+@lru_cache(maxsize=4)
+def _scores_of_ranks(count: int) -> Array:
+    """Normal scores of the ranks 1 to ``count``; the upper half mirrors the lower one."""
+    lower = _score(np.arange(1.0, count // 2 + 1), count)
+    return np.concatenate([lower, np.zeros(count % 2), -lower[::-1]])
+
+
+def _score(ranks: Array, count: int) -> Array:
+    """Normal quantiles of ranks among ``count``."""
+    return ndtri(np.asarray((ranks - 0.375) / (count + 0.25)))
+
+
+def _normal_scores(draws: Array) -> Array:
+    """Normal quantiles of the ranks of all draws together, equal draws with their mean rank."""
+    flat = draws.reshape(len(draws), -1)
+    known, order = _scores_of_ranks(flat.shape[1]), np.argsort(flat, axis=1)
+    scores = np.empty_like(flat)
+    np.put_along_axis(scores, order, known[None], axis=1)
+    ordered = np.take_along_axis(flat, order, axis=1)
+    for tied in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
+        _, place, counts = np.unique(flat[tied], return_inverse=True, return_counts=True)
+        ranks = np.cumsum(counts) - (counts - 1) / 2
+        found = known[ranks.astype(int) - 1]
+        between = ranks % 1 > 0
+        found[between] = _score(ranks[between], flat.shape[1])
+        scores[tied] = found[place.reshape(-1)]
+    return scores.reshape(draws.shape)
+
+
+def _r_hat(chains: Array) -> Array:
+    """Root of the variance of all chains together over the mean variance within chains."""
+    length = chains.shape[2]
+    within = chains.var(axis=2, ddof=1).mean(axis=1)
+    between = chains.mean(axis=2).var(axis=1, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt((length - 1) / length + between / within))
+
+
+def _effective_size(chains: Array) -> Array:
+    """Size of the draws over their autocorrelation time, by Geyer's initial monotone sequence."""
+    length, means = chains.shape[2], chains.mean(axis=2)
+    # Mean autocovariance of the chains, by Fourier transform with as many zeros as draws.
+    padded = 2 ** int(np.ceil(np.log2(2 * length)))
+    spectrum = np.fft.rfft(chains - means[..., None], padded, axis=2)
+    power = (np.square(spectrum.real) + np.square(spectrum.imag)).mean(axis=1)
+    covariance = np.fft.irfft(power, axis=1)[:, :length] / length
+    within = covariance[:, :1] * length / (length - 1)
+    total = covariance[:, :1] + means.var(axis=1, ddof=1)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlation = 1.0 - (within - covariance) / total
+    correlation[:, 0] = 1.0
+    times = np.array([_autocorrelation_time(each) for each in correlation])
+    count = chains.shape[1] * length
+    # Chains that alternate can be better than independent draws; how much better is not told well.
+    # What does not vary, as where no draw is beyond a quantile, has the size that it has.
+    sizes = count / np.maximum(times, 1.0 / np.log10(count))
+    return np.where(total[:, 0] > 0, sizes, float(count))
+
+
+def _autocorrelation_time(correlation: Array) -> float:
+    """Sum of the autocorrelations of all lags, of either sign, as far as they are not noise."""
+    # Sums of neighbours are positive and fall for a reversible chain; beyond the first that is
+    # negative there is noise only. The even lag after that still counts, if it is positive.
+    num_pairs = max(1, (len(correlation) - 1) // 2)
+    pairs = correlation[: 2 * num_pairs].reshape(num_pairs, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs < 0)
+    last = int(negative[0]) if len(negative) else num_pairs - 1
+    rest = max(0.0, float(correlation[2 * last])) if last else 0.0
+    return -1.0 + 2.0 * float(np.minimum.accumulate(pairs[: max(1, last)]).sum()) + rest

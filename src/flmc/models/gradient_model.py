@@ -1,0 +1,153 @@
+"""A model from a user's function for the gradients of the likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.models.distributions import Gaussian, Normal
+from flmc.models.model import Model
+
+
+class GradientModel(Model):
+    """Model of one data set whose gradients a user's function gives; made by
+    :meth:`Model.from_gradient`.
+
+    Its curvatures are the user's statement, so they count as public."""
+
+    public = True
+
+    def __init__(
+        self,
+        gradient: Callable[[Array], Array],
+        prior: Normal,
+        dim: int,
+        num_devices: int,
+        smoothness: float | None,
+        convexity: float | None,
+        posterior: Gaussian | None,
+        clipped_gradient: Callable[[Array, float], Array] | None = None,
+        predict: Callable[[Array], Array] | None = None,
+    ) -> None:
+        self._gradient, self._clipped_gradient = gradient, clipped_gradient
+        self._predict = predict
+        self.posterior = posterior
+        self.prior = prior
+        self.dim = checks.at_least("dim", dim, 1)
+        self.num_devices = checks.at_least("num_devices", num_devices, 1)
+        for name, value in (("mean", prior.mean), ("sd", prior.sd)):
+            if np.shape(value) not in ((), (self.dim,)):
+                raise InvalidSetting(
+                    f"prior {name} must be a number or {dim} numbers, got the shape"
+                    f" {np.shape(value)}"
+                )
+        if posterior is not None and posterior.mean.shape[1] != self.dim:
+            raise InvalidSetting(f"posterior must have dim {dim}, got {posterior.mean.shape[1]}")
+        self.smoothness = None if smoothness is None else checks.positive("smoothness", smoothness)
+        self.convexity = None if convexity is None else checks.positive("convexity", convexity)
+        if (
+            self.smoothness is not None
+            and self.convexity is not None
+            and self.convexity > self.smoothness
+        ):
+            raise InvalidSetting(
+                f"convexity must not exceed smoothness {smoothness}, got {convexity}"
+            )
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Local gradients: the user's gradient of the likelihood plus 1/K of the prior's.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            Not used: there is one data set.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+        """
+        return self._with_prior("gradient", self._gradient, theta)
+
+    def clipped_gradient(
+        self, theta: Array, example_clip: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Local gradients with examples clipped by the user's function, plus 1/K of the prior's
+        gradient.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_clip
+            Largest magnitude of an entry of one example's gradient.
+        experiments
+            Not used: there is one data set.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If no function was given that clips examples.
+        """
+        clipped = self._clipped_gradient
+        if clipped is None:
+            return super().clipped_gradient(theta, example_clip, experiments)
+        return self._with_prior(
+            "clipped_gradient", lambda batch: clipped(batch, example_clip), theta
+        )
+
+    def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
+        """What the user's function predicts; None if none was given.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            Not used: there is one data set.
+
+        Returns
+        -------
+        Array or None
+            Predictions, (experiment, chain, prediction).
+
+        Raises
+        ------
+        InvalidSetting
+            If the function returns another shape than (chain, prediction).
+        """
+        if self._predict is None:
+            return None
+        batch = theta.reshape(-1, self.dim).view()
+        batch.flags.writeable = False
+        found = np.asarray(self._predict(batch), dtype=np.float64)
+        if found.ndim != 2 or len(found) != len(batch):
+            raise InvalidSetting(
+                f"predict must return (chain, prediction) for {len(batch)} chains, got"
+                f" {found.shape}"
+            )
+        return found.reshape(*theta.shape[:-1], -1)
+
+    def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
+        """Local gradients from a function for the likelihood, with its result's shape checked."""
+        batch = theta.reshape(-1, self.dim).view()
+        batch.flags.writeable = False  # these are the chains themselves
+        local = np.asarray(likelihood(batch), dtype=np.float64)
+        expected = (len(batch), self.num_devices, self.dim)
+        if local.shape != expected:
+            raise InvalidSetting(
+                f"{name} must return (chain, device, dim) = {expected}, got {local.shape}"
+            )
+        local = local + self.prior.gradient(batch)[:, None, :] / self.num_devices
+        return local.reshape(*theta.shape[:-1], self.num_devices, self.dim)

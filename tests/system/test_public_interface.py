@@ -45,6 +45,7 @@ def test_public_names_are_frozen() -> None:
         "Sweep",
         "Uplink",
         "check_model",
+        "choose_link",
         "compare",
         "data",
         "diagnose",

@@ -12,6 +12,7 @@ import typer
 
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.findings import Finding
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, fail, print_json
 from flmc.evaluation.model_check import check_model
@@ -131,7 +132,11 @@ def _with_check(planned: Plan, model: Model) -> Plan:
     """The plan with what a short pilot found of a model of the user's own."""
     if model.posterior is not None:
         return planned
-    return replace(planned, findings=(*planned.findings, *check_model(model, planned)))
+    found = check_model(model, planned)
+    if not found:
+        text = "check of the model by a short pilot: nothing that does not fit"
+        found = (Finding("model-checked", "note", text),)
+    return replace(planned, findings=(*planned.findings, *found))
 
 
 def _said_of(settings: Settings) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import Interrupted, RunFailed
+from flmc.base.findings import Finding
 from flmc.base.version import VERSION
 from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.mixing import thinned
@@ -103,7 +104,7 @@ class Job:
         recorder."""
         began = time.process_time()
         activity = self._activity()
-        checked = () if self.model.posterior is not None else check_model(self.model, self.plan)
+        checked = self._check_model()
         chains = simulate(
             self.plan,
             self.model,
@@ -166,6 +167,16 @@ class Job:
                 f" most_rounds declares {declared} at most: the plan's privacy would not hold"
             )
         return activity
+
+    def _check_model(self) -> tuple[Finding, ...]:
+        """What a short pilot finds of a model whose posterior is not known."""
+        if self.model.posterior is not None:
+            return ()
+        try:
+            return check_model(self.model, self.plan)
+        except Exception as error:  # a user's function; the run itself says what it cannot do
+            text = f"the model could not be checked: {type(error).__name__}: {error}"
+            return (Finding("model-not-checked", "warning", text),)
 
     def _examine(self, chains: Chains) -> Evidence | None:
         """Stein's evidence from the kept draws, or from where the chains stand; None if the

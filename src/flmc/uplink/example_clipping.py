@@ -84,7 +84,7 @@ def mean_shift_variance(example_clip: float) -> float:
     --------
     >>> from flmc.uplink.example_clipping import mean_shift_variance
     >>> round(mean_shift_variance(4.0), 3)
-    0.02
+    0.011
     """
     left = shrink_factor(example_clip)
     grid = np.linspace(-10.0, 10.0, 801)

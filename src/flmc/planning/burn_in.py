@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -184,6 +185,15 @@ def rounds_needed(
 def _largest_pull(uplink: Uplink) -> float:
     """Mean symbol of a device whose gradient is at the clip, in the direction in which it is
     weaker."""
+    try:
+        return _remembered_pull(uplink)
+    except TypeError:  # an uplink that holds an array cannot be a key
+        return _remembered_pull.__wrapped__(uplink)
+
+
+@lru_cache(maxsize=64)
+def _remembered_pull(uplink: Uplink) -> float:
+    """The pull, kept: a plan asks for it many times."""
     # A link need not be odd: the chain may have to travel in the direction in which bits pull less.
     down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))
     return float(min(up, -down))

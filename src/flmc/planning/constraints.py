@@ -214,9 +214,12 @@ class Constraints:
                 factor = auto_burn_in_factor(
                     uplink, step, num_fast, num_devices, distance, smoothness, noise
                 )
-                needed = rounds_needed(
-                    uplink, step, factor, num_fast, num_devices, distance, convexity
+                last, needed = (
+                    needed,
+                    rounds_needed(uplink, step, factor, num_fast, num_devices, distance, convexity),
                 )
+                if needed == last:
+                    break
         return needed
 
     def check_gain(self, given: float | Sequence[float] | Array) -> Array:

@@ -77,8 +77,8 @@ def _fixed(search: Search) -> Iterator[Obstacle]:
         if found:
             yield Obstacle("step_size", float(step), found[0].step_size)
     if search.limits.neighbouring == "device" and has_budget(search.uplink, search.limits):
-        limits = replace(search.limits, neighbouring="example")
-        if replace(search, limits=limits).ranked():
+        hidden = replace(search, limits=replace(search.limits, neighbouring="example"))
+        if any(hidden.settle(uplink) is not None for uplink in hidden.uplinks()):
             yield Obstacle("neighbouring", None, None)
 
 

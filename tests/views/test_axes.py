@@ -93,7 +93,7 @@ def test_pictures_of_the_paper(drawn: dict[str, Any]) -> None:
             left, right = figure.axes
             assert (left.get_ylabel(), right.get_ylabel()) == (
                 "MSE",
-                "squared W2 distance of one run",
+                "squared W2, one run",
             )
             marked = "(conjecture)" in figure.get_suptitle()
             assert marked == name.endswith("by_entry")

@@ -210,7 +210,7 @@ def draw_distance(
     """
     draw_curves(axes, rows, "one_run_wasserstein2_squared", curves, **settings)
     axes.axhline(exact, color="0.4", linestyle=":", linewidth=1)
-    axes.set_ylabel("squared W2 distance of one run")
+    axes.set_ylabel("squared W2, one run")
 
 
 def write_png(figure: Figure, path: Path) -> Path | None:

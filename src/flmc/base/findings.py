@@ -43,8 +43,7 @@ class Finding:
     @property
     def row(self) -> Row:
         """The finding as a row, for whoever shows what it is about."""
-        label = "note" if self.grade == "note" else "warning"
-        return Row(label, self.message, severity=_SEVERITIES[self.grade])
+        return Row(self.grade, self.message, severity=_SEVERITIES[self.grade])
 
     def to_document(self) -> dict[str, Any]:
         """The finding in plain values, for JSON; a number that is not finite is null."""

@@ -147,11 +147,17 @@ def _show_finished(directory: Path, json_: bool) -> None:
     else:
         metrics = (finished.get("metrics") or {}).items()
         rows = tuple(
-            Row(name, "-" if value["mean"] is None else f"{value['mean']:.5g}")
+            Row(name.replace("_", " "), "-" if value["mean"] is None else _with_error(value))
             for name, value in metrics
         )
         typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
     clean_up(directory)
+
+
+def _with_error(value: Mapping[str, float | None]) -> str:
+    """A number with its standard error, where that is known."""
+    error = value["se"]
+    return f"{value['mean']:.4g}" + ("" if error is None else f" ± {error:.2g}")
 
 
 def ledger_command(

@@ -10,6 +10,7 @@ from flmc.base.tables import Grid, format_short
 from flmc.models.model import Model
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import Cost
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,23 @@ class WhatIf:
         rows = []
         for name, each in self.plans.items():
             costs = [each.round_cost, *([each.run_cost] if with_run else [])]
-            epsilons = [None if cost is None else cost.epsilon for cost in costs]
-            numbers = [each.temperature, each.rounds_needed, *epsilons]
+            numbers = map(format_short, (each.temperature, each.rounds_needed))
             gain, step = format_short(each.typical_gain), format_short(each.step_size)
-            rows.append((name, gain, each.binding, step, *map(format_short, numbers)))
-        return Grid(tuple(header), tuple(rows), "what relaxing would bring, one thing at a time")
+            rows.append((name, gain, each.binding, step, *numbers, *map(_epsilon, costs)))
+        limits = next(iter(self.plans.values())).limits
+        of_run = f", {limits.run_delta:g} for the run" if with_run else ""
+        title = (
+            "what relaxing would bring, one thing at a time (delta"
+            f" {limits.delta:g} for a round{of_run})"
+        )
+        return Grid(tuple(header), tuple(rows), title)
+
+
+def _epsilon(cost: Cost | None) -> str:
+    """Epsilon of a cost; where it is 0, the delta that is left, which is not 0."""
+    if cost is None or cost.delta_at_zero is None:
+        return format_short(None if cost is None else cost.epsilon)
+    return f"0 (delta {cost.delta_at_zero:.1g})"
 
 
 def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:

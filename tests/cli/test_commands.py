@@ -109,7 +109,7 @@ def test_words(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         "noise that the sampler needs",
         "<- decides",
-        "power + 3 dB",
+        "+ 3 dB",
         "epsilon x 2",
         "right: samples spread like the posterior",
         "all data of one device are replaced",

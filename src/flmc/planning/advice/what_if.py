@@ -97,7 +97,7 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
         found[name] = plan(model, uplink, limits, **{**settings, **changes, "forecast": False})
 
     if not uplink.noise_is_exact:
-        relax("power + 3 dB", uplink=replace(uplink, snr_db=uplink.snr_db + 3))
+        relax("+ 3 dB", uplink=replace(uplink, snr_db=uplink.snr_db + 3))
         if limits.privacy != "off" and limits.epsilon is not None:
             relax("epsilon x 2", limits=replace(limits, epsilon=2 * limits.epsilon))
     relax("step / 2", step_size=planned.step_size / 2)

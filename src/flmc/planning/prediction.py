@@ -29,8 +29,10 @@ EXPERIMENTS_PREDICTED = 8
 
 # Trapezoidal rule for the standard normal: exact to rounding for smooth functions, 1e-3 of the jump
 # in slope at a kink (the clip).
-_NODES = np.linspace(-8.0, 8.0, 161)
-_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+NODES = np.linspace(-8.0, 8.0, 161)
+"""Nodes of the rule for means over the standard normal distribution."""
+WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
+"""Weights of the rule for means over the standard normal distribution."""
 _MOST_ITERATIONS = 200
 """Iterations after which the search for the stationary law gives up."""
 _MOST_WORK = 5e8
@@ -154,15 +156,15 @@ class _Stationary:
         """Drift (experiment, dim), its Jacobian (experiment, dim, dim), and noise variance
         (experiment, dim)."""
         centre, spread = self.gradient_law(mean, covariance)
-        gradient = centre[..., None] + spread[..., None] * _NODES
+        gradient = centre[..., None] + spread[..., None] * NODES
         symbol = self.uplink.mean_symbol(gradient)
         # Gradient = centre + spread x node, so that means over the nodes are expectations; the mean
         # of symbol x node over the spread is the averaged slope, by Stein's identity, and needs no
         # derivative of the link.
-        drift = (symbol @ _WEIGHTS).sum(axis=1)
-        slope = symbol @ (_WEIGHTS * _NODES) / spread
+        drift = (symbol @ WEIGHTS).sum(axis=1)
+        slope = symbol @ (WEIGHTS * NODES) / spread
         jacobian = np.einsum("eki,ekij->eij", slope, self.hessian)
-        variance = (self.uplink.symbol_variance(gradient) @ _WEIGHTS).sum(
+        variance = (self.uplink.symbol_variance(gradient) @ WEIGHTS).sum(
             axis=1
         ) + self.noise_variance
         return drift, jacobian, variance

@@ -11,7 +11,7 @@ from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.advice.forecast import with_forecast
 from flmc.planning.advice.link_choice import choose_link
-from flmc.planning.advice.privacy_estimate import estimate_gain
+from flmc.planning.advice.privacy_estimate import estimate_limit
 from flmc.planning.advice.what_if import WhatIf, what_if
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
@@ -20,7 +20,6 @@ from flmc.planning.plans import Plan
 from flmc.settings.registered import MODELS, SCHEDULERS, SPLITS
 from flmc.settings.schema import Settings
 from flmc.settings.uplinks import make_uplink, refuse, spell_link
-from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
@@ -54,11 +53,7 @@ class Problem:
         """The plan for a search: with a quick estimate of what a budget of the run allows, and
         without a search for cures. It must not be handed out."""
         request = Request(**planner_arguments(self.settings))
-        limit = None
-        if self.limits.scope == "run" and self.limits.allocation == "static":
-            num_devices, dim = self.model.num_devices, self.model.dim
-            often = (request.scheduler or AllDevices()).most_rounds(request.num_rounds, num_devices)
-            limit = estimate_gain(self.uplink, self.limits, num_devices, dim, often)
+        limit = estimate_limit(self.model, self.uplink, self.limits, request)
         decided = decide(self.model, self.uplink, self.limits, request, limit)
         return with_forecast(decided, self.model, request, cures=False)
 

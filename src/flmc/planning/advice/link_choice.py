@@ -18,15 +18,13 @@ from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.advice import judgement
 from flmc.planning.advice.plan_prediction import predict_plan
-from flmc.planning.advice.privacy_estimate import estimate_gain
+from flmc.planning.advice.privacy_estimate import estimate_limit
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction
-from flmc.planning.privacy_cost import has_budget
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid
-from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
@@ -86,7 +84,9 @@ def assess(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Ca
         What is planned.
     """
     try:
-        plan = decide(model, uplink, limits, request, _quick_limit(model, uplink, limits, request))
+        plan = decide(
+            model, uplink, limits, request, estimate_limit(model, uplink, limits, request)
+        )
     except InvalidSetting:
         return None
     heat = plan.temperature
@@ -100,16 +100,6 @@ def assess(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Ca
         *judgement.judge_prediction(law, heat),
     ]
     return Candidate(plan, law, tuple(findings))
-
-
-def _quick_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
-    """Estimate of what a budget of the run allows, which the accountant takes long to say; None for
-    other budgets."""
-    if limits.scope != "run" or not has_budget(uplink, limits):
-        return None
-    policy = request.scheduler or AllDevices()
-    often = policy.most_rounds(request.num_rounds, model.num_devices)
-    return estimate_gain(uplink, limits, model.num_devices, model.dim, often)
 
 
 def choose_link(

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from flmc.planning.advice.suggestion import Search
+from flmc.planning.decision import Request
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import has_budget
 from flmc.uplink.schemes import Digital
+from flmc.uplink.uplink import Uplink
 
 _MOST = math.log(1000.0)
 """Largest factor by which a requirement is relaxed, in logarithms."""
@@ -70,7 +72,9 @@ def _fixed(search: Search) -> Iterator[Obstacle]:
     for name in sorted(search.fixed):
         found = replace(search, fixed=search.fixed - {name}).ranked()
         if found:
-            yield Obstacle(name.removeprefix("num_"), _value(search, name), _used(found[0], name))
+            given = _number(name, search.uplink, search.request)
+            needed = _number(name, found[0].uplink, found[0])
+            yield Obstacle(name.removeprefix("num_"), given, needed)
     step = search.request.step_size
     if step != "auto":
         found = replace(search, request=replace(search.request, step_size="auto")).ranked()
@@ -82,22 +86,11 @@ def _fixed(search: Search) -> Iterator[Obstacle]:
             yield Obstacle("neighbouring", None, None)
 
 
-def _value(search: Search, name: str) -> float | None:
-    """The number that a setting was fixed at."""
-    if name in ("num_rounds", "num_burn_in"):
-        return float(getattr(search.request, name))
-    link = search.uplink.link if isinstance(search.uplink, Digital) else None
-    held = {"slope_parameter": link}.get(name, search.uplink)
-    value = getattr(held, name, None)
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _used(plan: Plan, name: str) -> float | None:
-    """The number that a plan has for a setting."""
-    if name in ("num_rounds", "num_burn_in"):
-        return float(getattr(plan, name))
-    link = plan.uplink.link if isinstance(plan.uplink, Digital) else None
-    held = {"slope_parameter": link}.get(name, plan.uplink)
+def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
+    """The number that a setting has, in the uplink or among the rounds; None where it has none."""
+    held: object = counts if name in ("num_rounds", "num_burn_in") else uplink
+    if name == "slope_parameter":
+        held = uplink.link if isinstance(uplink, Digital) else None
     value = getattr(held, name, None)
     return float(value) if isinstance(value, int | float) else None
 

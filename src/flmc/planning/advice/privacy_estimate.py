@@ -11,10 +11,13 @@ import math
 
 import numpy as np
 
+from flmc.models.model import Model
+from flmc.planning.decision import Request
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.uplink import Uplink
 
 
@@ -59,6 +62,22 @@ def estimate_gain(
         sensitivity(uplink, limits.neighbouring), uplink.noise_power, ((1.0, count),)
     )
     return event.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
+
+
+def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
+    """Estimate of what a budget of the run allows a request; None for other budgets, for which the
+    accountant is quick.
+
+    Parameters
+    ----------
+    model, uplink, limits, request
+        What is planned.
+    """
+    if limits.scope != "run" or limits.allocation != "static" or not has_budget(uplink, limits):
+        return None
+    policy = request.scheduler or AllDevices()
+    often = policy.most_rounds(request.num_rounds, model.num_devices)
+    return estimate_gain(uplink, limits, model.num_devices, model.dim, often)
 
 
 def estimate_epsilon(plan: Plan) -> float:

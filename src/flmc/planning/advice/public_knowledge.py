@@ -15,11 +15,9 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtr
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
+from flmc.planning.prediction import NODES, WEIGHTS
 from flmc.uplink.example_clipping import mean_shift_variance
 from flmc.uplink.uplink import Uplink
-
-_NODES = np.linspace(-8.0, 8.0, 161)
-_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
 
 class PublicLaw(NamedTuple):
@@ -107,10 +105,10 @@ class PublicModel(Model):
             A plan for this model.
         """
         uplink = plan.uplink
-        gradient = self.spread * _NODES
+        gradient = self.spread * NODES
         symbol = uplink.mean_symbol(gradient)
-        straight = float(symbol @ (_WEIGHTS * _NODES))
-        bent = max(0.0, float(np.square(symbol) @ _WEIGHTS) - straight**2)
+        straight = float(symbol @ (WEIGHTS * NODES))
+        bent = max(0.0, float(np.square(symbol) @ WEIGHTS) - straight**2)
         slope = straight / self.spread * uplink.example_shrink
         variance = self._estimate_variance(plan, uplink, gradient)
         step = plan.step_size
@@ -128,6 +126,6 @@ class PublicModel(Model):
         """Variance of the server's estimate in kept rounds, over rounds and entries."""
         active = plan.num_active[plan.num_burn_in :, None]
         active = active[np.arange(len(plan.planned_gain)) % len(active)]
-        each = float(uplink.symbol_variance(gradient) @ _WEIGHTS)
+        each = float(uplink.symbol_variance(gradient) @ WEIGHTS)
         noise = uplink.noise_power / np.square(plan.planned_gain) + each * active
         return float(np.mean(np.square(plan.num_devices / active) * noise))

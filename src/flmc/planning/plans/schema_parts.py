@@ -162,7 +162,10 @@ COST = described(
             NUMBER,
             "only where epsilon is 0: the delta that goes with it, smaller than the one asked for",
         ),
-        "rounds": (COUNT, "of a run: rounds that are counted for the device that transmits most"),
+        "rounds": (
+            COUNT,
+            "only of a run: rounds that are counted for the device that transmits most",
+        ),
     },
     optional=("delta_at_zero", "rounds"),
 )

@@ -7,6 +7,7 @@ is a shared part leads to the section of that part, which has the part's name as
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -49,7 +50,11 @@ def _cells(field: Field) -> list[nodes.paragraph]:
     kind = nodes.paragraph()
     kind += list(_type(field.kind))
     path = nodes.paragraph("", "", nodes.literal(field.path, field.path))
-    return [path, kind, nodes.paragraph("", field.words)]
+    words = nodes.paragraph()
+    # The name of an option as code: in prose Sphinx would make one dash of its two.
+    for index, piece in enumerate(re.split(r"(--[a-z-]+)", field.words)):
+        words += nodes.literal(piece, piece) if index % 2 else nodes.Text(piece)
+    return [path, kind, words]
 
 
 def _type(kind: Mapping[str, Any]) -> Iterator[nodes.Node]:
@@ -61,15 +66,20 @@ def _type(kind: Mapping[str, Any]) -> Iterator[nodes.Node]:
         yield from _joined(kind["anyOf"], " or ")
     elif "const" in kind or "enum" in kind:
         values = [kind["const"]] if "const" in kind else kind["enum"]
-        text = " or ".join(json.dumps(value) for value in values)
-        yield nodes.literal(text, text)
+        for index, text in enumerate(map(json.dumps, values)):
+            if index:
+                yield nodes.Text(" or ")
+            yield nodes.literal(text, text)
     elif "prefixItems" in kind:
-        yield nodes.Text("list [")
+        yield nodes.Text("[")
         yield from _joined(kind["prefixItems"], ", ")
         yield nodes.Text("]")
     elif "items" in kind:
-        yield nodes.Text("list of ")
-        yield from _type(kind["items"])
+        items = kind["items"]
+        several, simple = "anyOf" in items, "type" in items and "prefixItems" not in items
+        yield nodes.Text("list of (" if several else "list of ")
+        yield from _type(items)
+        yield nodes.Text(")" if several else "s" if simple else "")
     elif isinstance(kind.get("additionalProperties"), Mapping):
         yield nodes.Text("object by name: ")
         yield from _type(kind["additionalProperties"])

@@ -56,9 +56,6 @@ def children(kind: Kind) -> dict[str, Kind]:
         The JSON Schema of the value.
     """
     others = [*kind.get("patternProperties", {}).values(), kind.get("additionalProperties")]
-    found: dict[str, Kind] = {**kind.get("properties", {})}
-    for name, inners in (("*", others), ("[]", [kind.get("items")])):
-        for inner in inners:
-            if isinstance(inner, Mapping):
-                found[name] = inner
-    return found
+    found = [("*", each) for each in others]
+    found += [*kind.get("properties", {}).items(), ("[]", kind.get("items"))]
+    return {name: each for name, each in found if isinstance(each, Mapping)}

@@ -49,11 +49,11 @@ _DECIDED: Fields = {
     },
     "predicted_variance_ratio": (
         or_null(NUMBER),
-        "what the chain will sample; null: cannot be computed",
+        "predicted variance over the posterior's; null: cannot be computed",
     ),
     "predicted_mean_shift": (
         or_null(NUMBER),
-        "distance of the means, in posterior standard deviations",
+        "predicted distance of the means, in posterior standard deviations",
     ),
 }
 _MEASURED: Fields = {

@@ -51,7 +51,7 @@ _AUDIT = described(
         "num_rounds": (COUNT, "rounds that were attacked"),
         "delta": (NUMBER, "delta that both bounds are stated at"),
         "trials": (COUNT, "transmissions in each of the two worlds"),
-        "lower": (NUMBER, "what the attack proves epsilon to be at least, with that confidence"),
+        "lower": (NUMBER, "epsilon is at least this, as the attack shows with its confidence"),
         "upper": (or_null(NUMBER), "what the accountant states; null: not bounded"),
         "confidence": (NUMBER, "probability that the lower bound holds"),
         "most": (NUMBER, "the largest lower bound that so many trials could have given"),
@@ -98,7 +98,7 @@ REPRODUCED = described(
                     "most_claims": (or_null(COUNT), "claims that hold under the best of them"),
                 }
             ),
-            "search for a reading under which most claims hold; only in large studies",
+            "search for a reading under which most claims hold; small studies do none",
         ),
         "power_gained_db": (
             NUMBER,

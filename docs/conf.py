@@ -28,6 +28,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "mathml",
+    "json_fields",
     "registered_names",
 ]
 templates_path = ["_templates"]
@@ -74,8 +75,9 @@ python_maximum_signature_line_length = 100
 # fragments that Sphinx makes of a default value.
 nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|matplotlib|pydantic|typer|rich|numba|llvmlite)(\..*)?"),
-    (r"py:.*", r"(collections|pathlib|typing|abc|enum|logging|types|threading|json)\..*"),
-    (r"py:class", r"Array|CurveSet|Axes|Figure|Path"),
+    (r"py:.*", r"(collections|contextlib|pathlib|typing|abc|enum|logging|types)\..*"),
+    (r"py:.*", r"(threading|json)\..*"),
+    (r"py:class", r"Array|CurveSet|Axes|Figure|Path|Kind"),
     (r"py:class", r"flmc\.uplink\.uplink\.AnyUplink|flmc\.privacy\.event\._Spender"),
     (r"py:class", r"Entry\(name|dict\[str"),
 ]

@@ -17,6 +17,7 @@ from flmc.cli.output import fail, with_option_names
 from flmc.cli.plan_command import plan_command
 from flmc.cli.reproduce_command import reproduce_command
 from flmc.cli.run_commands import ledger_command, resume_command, run_command
+from flmc.cli.schema_command import schema_command
 from flmc.cli.sweep_command import sweep_command
 
 # The base of typer's own errors. typer exports it from 0.28 on. Before that it is the base of
@@ -31,6 +32,7 @@ app.command("audit")(audit_command)
 app.command("ledger")(ledger_command)
 app.command("sweep")(sweep_command)
 app.command("reproduce")(reproduce_command)
+app.command("schema")(schema_command)
 
 
 @app.callback(invoke_without_command=True)

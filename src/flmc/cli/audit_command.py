@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flmc.base import checks
-from flmc.base.documents import ANSWER_VERSION
+from flmc.base.documents import ANSWER_VERSION, to_document
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
@@ -57,7 +57,7 @@ def audit_command(
             {
                 "schema_version": ANSWER_VERSION,
                 "audits": [each.to_document() for each in found],
-                "gain": float(plan.gain.max()),
+                "gain": to_document(plan.gain.max()),
             }
         )
     else:

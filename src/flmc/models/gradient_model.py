@@ -15,7 +15,7 @@ from flmc.models.model import Model
 
 class GradientModel(Model):
     """Model of one data set whose gradients a user's function gives; made by
-    :meth:`Model.from_gradient`.
+    :meth:`flmc.Model.from_gradient`.
 
     Its curvatures are the user's statement, so they count as public."""
 

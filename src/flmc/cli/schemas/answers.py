@@ -1,0 +1,45 @@
+"""The answers of all commands by name, each with its JSON Schema, and the parts that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from flmc.cli.schemas import runs, sweeps, verdicts
+from flmc.planning.plans import schema as plans
+from flmc.planning.plans import schema_parts
+from flmc.planning.plans.schema_parts import Kind, document_schema
+
+PARTS: Mapping[str, Kind] = {**schema_parts.PARTS, "plan": plans.CONTENT, **runs.PARTS}
+"""Objects that stand in several places of the answers, by name."""
+
+
+class Answer(NamedTuple):
+    """What some commands print with ``--json``.
+
+    Attributes
+    ----------
+    help
+        Which commands, in a line.
+    content
+        The object that they print; it may refer to shared parts.
+    """
+
+    help: str
+    content: Kind
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the answer, complete with the parts that it mentions."""
+        return document_schema(f"flmc: {self.help}", self.content, PARTS)
+
+
+ANSWERS: Mapping[str, Answer] = {
+    "plan": Answer("what `flmc plan --json` prints, and `flmc plan --out` writes", plans.CONTENT),
+    "plan-solve": Answer("what `flmc plan --solve NAME --json` prints", verdicts.SOLVED),
+    "run": Answer("what `flmc run --json` and `flmc resume --json` print", runs.RUN),
+    "ledger": Answer("what `flmc ledger --json` prints, with and without --at", runs.LEDGER),
+    "sweep": Answer("what `flmc sweep --json` prints, with and without --plan-only", sweeps.SWEEP),
+    "audit": Answer("what `flmc audit --json` prints", verdicts.AUDITED),
+    "reproduce": Answer("what `flmc reproduce --json` prints", verdicts.REPRODUCED),
+}
+"""Every answer by the name that ``flmc schema`` knows."""

@@ -1,0 +1,157 @@
+"""What `flmc run`, `flmc resume` and `flmc ledger` print with ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from flmc.base.documents import ANSWER_VERSION
+from flmc.evaluation.variance_ratios import ShiftKnownFrom
+from flmc.planning.plans.schema_parts import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    WORD,
+    Fields,
+    Kind,
+    described,
+    list_of,
+    or_null,
+    part,
+)
+from flmc.runs.records import SCHEMA_VERSION
+
+_AGREEMENT: Fields = {
+    "r_hat": (or_null(NUMBER), "largest R-hat, about 1 where chains agree; null: cannot be told"),
+    "ess_bulk": (or_null(NUMBER), "smallest number of effective draws for the middle"),
+    "ess_tail": (or_null(NUMBER), "smallest number of effective draws for 5 % and 95 %"),
+}
+PARTS: Mapping[str, Kind] = {
+    "estimate": described(
+        {
+            "mean": (or_null(NUMBER), "the estimate; null: there are too few draws for one"),
+            "se": (or_null(NUMBER), "its standard error; null: nothing to estimate it from"),
+        }
+    ),
+    "agreement": described(_AGREEMENT),
+}
+"""Parts of a run's answer that stand in several places."""
+
+SHIFT_FROM: Kind = {"enum": [*get_args(ShiftKnownFrom), None]}
+"""What told the shift of the mean from the spread; null where there are no metrics."""
+METRICS: Mapping[str, str] = {
+    "mse": "mean squared distance from the posterior mean; exact samples have posterior_trace",
+    "variance_ratio": "variance of the draws over that of the posterior; 1 is right",
+    "variance_ratio_smallest": "the smallest along the posterior's principal axes",
+    "variance_ratio_largest": "the largest along the posterior's principal axes",
+    "wasserstein2_squared": "squared W2 distance from the posterior; beside wasserstein2_floor",
+    "mean_error_squared": "squared distance of the pooled mean from the posterior mean",
+}
+"""Metrics with a standard error, each with what it is."""
+BESIDE_METRICS: Fields = {
+    "posterior_trace": (or_null(NUMBER), "MSE of exact posterior samples; null without metrics"),
+    "independent_draws": (
+        or_null(NUMBER),
+        "independent draws that would estimate the mean as well; null without metrics",
+    ),
+    "wasserstein2_floor": (
+        or_null(NUMBER),
+        "squared W2 distance of exact posterior samples with the same memory; null without metrics",
+    ),
+    "shift_from": (
+        SHIFT_FROM,
+        "which groups told the shift of the mean from the spread in the variance ratios; null"
+        " without metrics",
+    ),
+}
+"""What metrics are compared with."""
+
+_METRICS = described({name: (part("estimate"), words) for name, words in METRICS.items()})
+_DIAGNOSTICS = described(
+    {
+        **_AGREEMENT,
+        "predictions": (
+            or_null(part("agreement")),
+            "the same for what the model predicts; null for a model that predicts nothing",
+        ),
+        "settled": (FLAG, "whether all chains together are at rest, though each may be short"),
+    }
+)
+_EVIDENCE = described(
+    {
+        "variance_ratio": (or_null(NUMBER), "mean over entries of Stein's variance ratio"),
+        "variance_ratio_se": (or_null(NUMBER), "its standard error; null for one chain"),
+        "smallest": (or_null(NUMBER), "smallest ratio over the entries"),
+        "largest": (or_null(NUMBER), "largest ratio over the entries"),
+        "mean_shift": (
+            or_null(NUMBER),
+            "largest shift of the mean over the entries, in posterior standard deviations",
+        ),
+        "mean_shift_se": (or_null(NUMBER), "its standard error; null for one chain"),
+    }
+)
+
+RUN = described(
+    {
+        "schema_version": ({"const": SCHEMA_VERSION}, "version of this schema"),
+        "plan": (part("plan"), "the plan that was run"),
+        "metrics": (
+            or_null(_METRICS),
+            "quality against the exact posterior; null for a model whose posterior is not known",
+        ),
+        "num_chains": (COUNT, "chains of every data set"),
+        "clipped_fraction": (
+            NUMBER,
+            "fraction of the gradient entries of kept rounds that clipping changed",
+        ),
+        "num_undefined": (COUNT, "gradient entries that were not finite; NaN counts as 0"),
+        "diagnostics": (
+            or_null(_DIAGNOSTICS),
+            "whether the chains of the first data set agree; null where no draws were kept, or"
+            " fewer than 4",
+        ),
+        "findings": (list_of(part("finding")), "what is to be known of the result, with notes"),
+        "warnings": (list_of(WORD), "messages of the findings that are no notes"),
+        "evidence": (
+            or_null(_EVIDENCE),
+            "what gradients at the draws tell; null where the posterior is known, or draws are few",
+        ),
+        **BESIDE_METRICS,
+        "notes": (list_of(WORD), "what is not given, or counted in, for lack of chains"),
+        "version": (WORD, "the flmc that ran it"),
+        "engine": (WORD, "name of the engine that ran it"),
+        "seconds": (NUMBER, "CPU seconds of this process, without those before an interruption"),
+        "seed": (COUNT, "seed of the run"),
+    }
+)
+"""A finished run, as ``Result.to_document`` writes it."""
+
+LEDGER = described(
+    {
+        "schema_version": ({"const": ANSWER_VERSION}, "version of this schema"),
+        "at": (COUNT, "the last round that counts"),
+        "epsilon": (
+            or_null(NUMBER),
+            "upper bound of what the device that spent most has spent up to and including that"
+            " round; null: not bounded",
+        ),
+        "run_delta": (NUMBER, "delta that every epsilon is stated at"),
+        "curve": (
+            list_of(
+                {
+                    "type": "array",
+                    "prefixItems": [COUNT, or_null(NUMBER)],
+                    "items": False,
+                    "minItems": 2,
+                }
+            ),
+            "rounds, each with the epsilon that was spent up to it; one with --at",
+        ),
+        "transmitted": (list_of(COUNT), "rounds in which each device transmitted"),
+        "devices": (list_of(or_null(NUMBER)), "epsilon that each device has spent"),
+        "budget": (or_null(NUMBER), "epsilon that the run may spend; null without such a budget"),
+        "unfinished": (or_null(COUNT), "rounds that were planned; null if the run is finished"),
+        "num_chains": (COUNT, "chains of the run; each spends what is stated here"),
+    }
+)
+"""What a recorded run has spent, as ``SpentCurve.to_document`` writes it."""

@@ -1,0 +1,109 @@
+"""What `flmc plan --solve`, `flmc audit` and `flmc reproduce` print with ``--json``."""
+
+from __future__ import annotations
+
+from flmc.base.documents import ANSWER_VERSION
+from flmc.planning.plans.schema_parts import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    WORD,
+    by_name,
+    described,
+    list_of,
+    or_null,
+    part,
+)
+from flmc.settings.solutions import AXES
+
+_VERSION = ({"const": ANSWER_VERSION}, "version of this schema")
+
+_TRIED = described(
+    {
+        "value": (NUMBER, "value of the setting"),
+        "gain": (or_null(NUMBER), "gain of its plan; null: no plan can be made"),
+        "binding": (or_null(WORD), "which limit decides the gain"),
+        "temperature": (or_null(NUMBER), "temperature of the plan"),
+        "rounds_needed": (or_null(COUNT), "burn-in that the sampler needs"),
+        "broken": (list_of(WORD), "what is not met, a sentence each; empty: the value does"),
+    }
+)
+SOLVED = described(
+    {
+        "schema_version": _VERSION,
+        "solved": (
+            described(
+                {
+                    "name": ({"enum": list(AXES)}, "the setting that was solved for"),
+                    "value": (NUMBER, "the smallest or best value that meets the requirements"),
+                    "curve": (list_of(_TRIED), "values that were tried, in order"),
+                }
+            ),
+            "the answer",
+        ),
+        "plan": (part("plan"), "the plan that the value gives"),
+    }
+)
+"""The answer to an inverse question, and its plan."""
+
+_AUDIT = described(
+    {
+        "num_rounds": (COUNT, "rounds that were attacked"),
+        "delta": (NUMBER, "delta that both bounds are stated at"),
+        "trials": (COUNT, "transmissions in each of the two worlds"),
+        "lower": (NUMBER, "epsilon is at least this, as the attack shows with its confidence"),
+        "upper": (or_null(NUMBER), "what the accountant states; null: not bounded"),
+        "confidence": (NUMBER, "probability that the lower bound holds"),
+        "most": (NUMBER, "the largest lower bound that so many trials could have given"),
+        "broken": (FLAG, "whether the attack refutes the accountant"),
+    }
+)
+AUDITED = described(
+    {
+        "schema_version": _VERSION,
+        "audits": (list_of(_AUDIT), "an attack on one round, and one on a short run"),
+        "gain": (
+            or_null(NUMBER),
+            "largest cap of the amplitude at the receiver; null: power alone limits it",
+        ),
+    }
+)
+"""Attacks on the uplink of a plan."""
+
+_VERDICT = described(
+    {
+        "holds": (or_null(FLAG), "whether the claim holds; null: the experiments do not decide"),
+        "value": (WORD, "what was measured, with its confidence interval"),
+    }
+)
+REPRODUCED = described(
+    {
+        "schema_version": _VERSION,
+        "experiments": (COUNT, "data sets of every point"),
+        "seed": (COUNT, "seed of the study"),
+        "version": (WORD, "the flmc that measured"),
+        "claims": (
+            by_name(by_name(_VERDICT)),
+            "verdicts by reading, then by claim; empty where no figure was measured",
+        ),
+        "conjectures": (list_of(WORD), "readings that are conjectures about the authors' program"),
+        "numbers": (
+            by_name(by_name(list_of(NUMBER))),
+            "numbers of the paper's text as found, by reading, then by name",
+        ),
+        "search": (
+            described(
+                {
+                    "combinations": (COUNT, "ways to read the text that were searched; 0: none"),
+                    "most_claims": (or_null(COUNT), "claims that hold under the best of them"),
+                }
+            ),
+            "search for a reading under which most claims hold; small studies do none",
+        ),
+        "power_gained_db": (
+            NUMBER,
+            "how much more power the exact worst case allows than the paper's bound, in decibels",
+        ),
+    }
+)
+"""A published study, measured again."""

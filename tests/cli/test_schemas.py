@@ -1,0 +1,213 @@
+"""The JSON Schemas of what commands print: every answer fulfils its own, and each field that a
+schema describes occurs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from flmc.cli import main
+from flmc.cli.schemas import ANSWERS, PARTS
+from flmc.cli.schemas.fields import children, fields_of
+from flmc.planning.plans.schema_parts import Kind, part_named_by
+
+SIZES = ["--devices", "4", "--dim", "3", "--samples", "80", "--rounds", "60", "--burn-in", "20"]
+RUN = ["run", *SIZES, "--engine", "numpy"]
+OWN = """
+import flmc
+
+def unknown():
+    held = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=60, dim=2, num_devices=4))
+    return flmc.Model.from_gradient(
+        lambda theta: held.gradient(theta[None])[0] - theta[:, None] / 4,
+        prior=flmc.Normal(), dim=2, num_devices=4, smoothness=61.0, convexity=0.5,
+        predict=lambda theta: theta[:, :1],
+    )
+"""
+GRID = """
+devices = 4
+samples = 80
+rounds = 12
+engine = "numpy"
+[sweep]
+chains = [2, 3]
+burn_in = [4, 40]
+"""
+"""A burn-in of 40 of 12 rounds is refused: half of the points fail."""
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Call:
+    """What a command prints with --json, as an object; it runs in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_for_schemas.py").write_text(OWN)
+    (tmp_path / "grid.toml").write_text(GRID)
+
+    def called(*arguments: str, code: int = 0) -> Any:
+        capsys.readouterr()
+        assert main([*arguments, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return called
+
+
+def plans(call: Call) -> Iterator[Any]:
+    yield call("plan", *SIZES)
+    # So little gain that epsilon is 0 at the delta asked for.
+    yield call("plan", *SIZES, "--gain", "0.0001")
+    yield call("plan", *SIZES, "--scheme", "ideal", "--no-run")
+    yield call("plan", *SIZES, "--scheduling", "random:2", "--fading", "rayleigh:0.04")
+
+
+def solutions(call: Call) -> Iterator[Any]:
+    yield call("plan", "--solve", "rounds", "--no-run")
+
+
+def results(call: Call) -> Iterator[Any]:
+    yield call(*RUN, "--chains", "4", "--out", "record")
+    yield call("resume", "record")
+    yield call(*RUN, "--chains", "1", "--scheme", "analog")
+    own = ["--model", "own_for_schemas:unknown", "--scheme", "analog", "--chains", "2"]
+    yield call("run", *own, "--rounds", "80", "--burn-in", "20", "--out", "of own model")
+
+
+def ledgers(call: Call) -> Iterator[Any]:
+    call(*RUN, "--out", "record")
+    yield call("ledger", "record")
+    yield call("ledger", "record", "--at", "7")
+
+
+def sweeps(call: Call) -> Iterator[Any]:
+    yield call("sweep", "--config", "grid.toml", "--out", "out", "--workers", "1", code=1)
+    yield call("sweep", "--config", "grid.toml", "--plan-only", code=1)
+
+
+def audits(call: Call) -> Iterator[Any]:
+    yield call("audit", *SIZES, "--trials", "2000", "--audit-rounds", "2")
+    # Only power limits the gain: its cap is infinite, which JSON has not.
+    free = ["--langevin", "off", "--privacy", "off", "--fading", "rayleigh:0.04"]
+    yield call("audit", *SIZES, *free, "--trials", "2000", "--audit-rounds", "1")
+
+
+def studies(call: Call) -> Iterator[Any]:
+    yield call("reproduce", "--figure", "2", "--experiments", "2", "--engine", "numpy")
+
+
+PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
+    "plan": plans,
+    "plan-solve": solutions,
+    "run": results,
+    "ledger": ledgers,
+    "sweep": sweeps,
+    "audit": audits,
+    "reproduce": studies,
+}
+
+
+def occurring(kind: Kind, value: Any, root: str, path: str = "") -> Iterator[tuple[str, str]]:
+    """Fields of a value that a schema describes, each as the answer or part that it belongs to, and
+    its path there."""
+    part = part_named_by(kind)
+    if part is not None:
+        yield from occurring(PARTS[part], value, part)
+    for choice in kind.get("anyOf", ()):
+        yield from occurring(choice, value, root, path)
+    known = children(kind)
+    items = value.items() if isinstance(value, dict) else ()
+    inner = [(name if name in known else "*", each) for name, each in items]
+    inner += [("[]", each) for each in value] if isinstance(value, list) else []
+    for name, each in inner:
+        if name in known:
+            here = path + (name if name == "[]" or not path else f".{name}")
+            yield root, here
+            yield from occurring(known[name], each, root, here)
+
+
+def test_every_schema_has_its_answers() -> None:
+    assert set(PRINTED) == set(ANSWERS)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_answers_fulfil_their_schema_and_have_every_field_of_it(name: str, call: Call) -> None:
+    schema = ANSWERS[name].schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    found: set[tuple[str, str]] = set()
+    for document in PRINTED[name](call):
+        validator.validate(document)
+        assert not validator.is_valid({**document, "undescribed": 1})
+        found |= set(occurring(ANSWERS[name].content, document, name))
+    # What a plan consists of is looked at where plans are printed.
+    elsewhere = set() if name == "plan" else {"plan", *ANSWERS["plan"].schema()["$defs"]}
+    parts = {part: PARTS[part] for part in schema.get("$defs", {}) if part not in elsewhere}
+    wanted = {
+        (root, field.path)
+        for root, kind in {name: ANSWERS[name].content, **parts}.items()
+        for field in fields_of(kind)
+    }
+    assert not wanted - found, "described, but in no answer"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "path"),
+    [
+        ("run", RUN, ("metrics",)),
+        ("run", RUN, ("metrics", "mse")),
+        ("run", RUN, ("findings", 0)),
+        ("run", RUN, ("plan", "radio")),
+        ("sweep", ["sweep", "--config", "grid.toml", "--plan-only"], ("rows", 0)),
+        ("audit", ["audit", *SIZES, "--trials", "2000"], ("audits", 0)),
+    ],
+)
+def test_a_field_that_is_not_described_is_refused(
+    name: str, arguments: list[str], path: tuple[str | int, ...], call: Call
+) -> None:
+    document = call(*arguments, code=1 if name == "sweep" else 0)
+    validator = jsonschema.Draft202012Validator(ANSWERS[name].schema())
+    changed = copy.deepcopy(document)
+    place = changed
+    for key in path:
+        place = place[key]
+    place["undescribed"] = 1
+    assert validator.is_valid(document)
+    assert not validator.is_valid(changed)
+
+
+def test_the_command_prints_names_and_schemas(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(ANSWERS)
+    for name, answer in ANSWERS.items():
+        assert main(["schema", name]) == 0
+        assert json.loads(capsys.readouterr().out) == answer.schema()
+    assert main(["schema", "resum"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "'resum'" in err
+    assert all(name in err for name in ANSWERS)
+
+
+def test_a_plan_has_one_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    schemas = []
+    for command in (["plan", "--schema"], ["schema", "plan"]):
+        assert main(command) == 0
+        schemas.append(json.loads(capsys.readouterr().out))
+        schemas[-1].pop("title")
+    assert schemas[0] == schemas[1]
+
+
+def test_the_page_of_the_documentation_has_every_schema() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
+    lines = page.read_text().splitlines()
+    shown = [line.split()[1] for line in lines if line.startswith("```{json-fields}")]
+    assert sorted(shown) == sorted({*ANSWERS, *PARTS})

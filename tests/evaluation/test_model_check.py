@@ -116,7 +116,7 @@ def test_a_smoothness_that_is_wrong(kind: str) -> None:
     model = regression(kind, claim=0.01)
     plan = flmc.plan(model, flmc.Ideal(), num_rounds=300, num_burn_in=100)
     (finding,) = flmc.check_model(model, plan)
-    assert (finding.code, finding.grade) == ("smoothness-too-small", "infeasible")
+    assert (finding.code, finding.severity) == ("smoothness-too-small", "infeasible")
     assert finding.numbers["claimed"] == model.smoothness
     # A logistic regression curves less at the mode than at zero, by less than a factor of 2 here.
     assert 50 < finding.numbers["measured"] / finding.numbers["claimed"] <= 101
@@ -131,7 +131,7 @@ def test_a_step_that_is_too_large() -> None:
     model = regression()
     plan = flmc.plan(model, flmc.Ideal(), num_rounds=300, num_burn_in=100, step_size=0.02)
     (finding,) = flmc.check_model(model, plan)
-    assert (finding.code, finding.grade) == ("step-too-large", "infeasible")
+    assert (finding.code, finding.severity) == ("step-too-large", "infeasible")
 
 
 @pytest.mark.parametrize(("clip", "grade"), [(2.5, "infeasible"), (6.0, "warning"), (15.0, None)])
@@ -140,7 +140,7 @@ def test_a_clip_that_is_too_small(clip: float, grade: str | None) -> None:
     model = regression()
     plan = flmc.plan(model, flmc.Analog(clip=clip), num_rounds=700, num_burn_in=400)
     found = flmc.check_model(model, plan)
-    assert [each.grade for each in found] == ([] if grade is None else [grade])
+    assert [each.severity for each in found] == ([] if grade is None else [grade])
     if found:
         result = flmc.run(plan, model, chains=20)
         share = found[0].numbers["clipped_fraction"]
@@ -234,3 +234,31 @@ def test_a_run_checks_a_model_of_one_s_own_and_changes_no_draw(
     monkeypatch.setattr("flmc.runs.job.check_model", None)
     known = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     flmc.run(flmc.plan(known, flmc.Analog(), num_rounds=6, num_burn_in=2), known, engine="numpy")
+
+
+def test_a_link_that_moves_the_mean_of_a_model_of_ones_own() -> None:
+    """Logistic regression with an intercept, classes sorted over devices: local gradients are large
+    and cancel, and a steep sigmoid weighs them unequally. The linear link does not."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(1000, 3))
+    features[:, 0] = 1.0
+    noisy = features @ [1.0, -1.0, 0.5] + rng.logistic(size=1000)
+    order = np.argsort(noisy > 0, kind="stable")
+    labels = np.where(noisy[order] > 0, 1.0, -1.0).reshape(10, 100)
+    dealt = features[order].reshape(10, 100, 3)
+
+    def gradient(theta: Array) -> Array:
+        margin = labels * np.einsum("kne,ce->ckn", dealt, theta)
+        return np.asarray(-np.einsum("ckn,kn,kne->cke", 1 / (1 + np.exp(margin)), labels, dealt))
+
+    model = flmc.Model.from_gradient(
+        gradient, prior=flmc.Normal(0, 3), dim=3, num_devices=10, smoothness=280, convexity=60
+    )
+    for link, warned in ((flmc.Sigmoid(0.1), True), (flmc.Linear(), False)):
+        uplink = flmc.Digital(link=link, clip=80)
+        plan = flmc.plan(model, uplink, num_rounds=400, num_burn_in=200, forecast=False)
+        found = {each.code: each for each in flmc.check_model(model, plan)}
+        assert ("mean-shift" in found) == warned
+        if warned:
+            assert found["mean-shift"].numbers["mean_shift"] > 1
+            assert "linear link" in found["mean-shift"].message

@@ -42,7 +42,7 @@ def test_a_biased_mean_is_in_the_headline(unlike: flmc.LinearGaussian) -> None:
     plan = _plan(unlike, flmc.Digital(link=flmc.Sigmoid(0.03), clip=150))
     assert plan.temperature == pytest.approx(1)
     found = next(each for each in plan.findings if each.code == "mean-shift")
-    assert found.grade == "infeasible"
+    assert found.severity == "infeasible"
     assert found.numbers["mean_shift"] > 1
     assert str(plan).startswith("INFEASIBLE: the mean will be off by")
     assert "right: samples spread like the posterior" not in str(plan)

@@ -50,7 +50,7 @@ def test_what_is_suggested_passes_its_own_checks(asked: str) -> None:
         assert getattr(chosen, name) == getattr(given, name)
     plan = assemble(chosen).plan()
     assert not plan.data_dependent
-    against = [each for each in plan.findings if each.grade != "note"]
+    against = [each for each in plan.findings if each.severity != "note"]
     assert not [each for each in against if each.code != "missing-devices"]
     assert plan.temperature == pytest.approx(1, abs=0.05)
     assert plan.rounds_needed is not None

@@ -17,7 +17,7 @@ from flmc.settings.solving import solve
 
 def _meets(settings: dict[str, Any], *requirements: str) -> bool:
     plan = assemble(merge({}, settings)).plan()
-    against = [each for each in plan.findings if each.grade != "note"]
+    against = [each for each in plan.findings if each.severity != "note"]
     return not against and all(read_requirement(r).broken(plan) is None for r in requirements)
 
 

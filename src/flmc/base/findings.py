@@ -24,7 +24,7 @@ class Finding:
     ----------
     code
         Name of what was found, for programs; the same in every version.
-    grade
+    severity
         ``note``, ``warning`` or ``infeasible``.
     message
         A sentence with the cure.
@@ -35,7 +35,7 @@ class Finding:
     """
 
     code: str
-    grade: Grade
+    severity: Grade
     message: str
     short: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Finding:
     @property
     def row(self) -> Row:
         """The finding as a row, for whoever shows what it is about."""
-        return Row(self.grade, self.message, severity=_SEVERITIES[self.grade])
+        return Row(self.severity, self.message, severity=_SEVERITIES[self.severity])
 
     def to_document(self) -> dict[str, Any]:
         """The finding in plain values, for JSON; a number that is not finite is null."""
@@ -52,7 +52,7 @@ class Finding:
         }
         return {
             "code": self.code,
-            "severity": self.grade,
+            "severity": self.severity,
             "message": self.message,
             "short": self.short,
             "numbers": numbers,
@@ -89,7 +89,7 @@ def gravest(findings: Sequence[Finding]) -> list[Finding]:
         All findings.
     """
     for grade in ("infeasible", "warning"):
-        found = [each for each in findings if each.grade == grade]
+        found = [each for each in findings if each.severity == grade]
         if found:
             return found
     return []

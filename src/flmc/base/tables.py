@@ -139,9 +139,9 @@ def format_up(value: float) -> str:
     if math.isinf(value) or value == 0:
         return format_number(value)
     # One unit of the fifth significant digit. A value that exceeds a multiple of it by rounding
-    # alone must not be pushed up by a whole unit: hence the 1e-9 below.
+    # alone must not be pushed up by a whole unit: hence the factor below.
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 4)
-    return f"{math.ceil(value / unit - 1e-9) * unit:.5g}"
+    return f"{math.ceil(value * (1 - math.copysign(1e-9, value)) / unit) * unit:.5g}"
 
 
 def format_number(value: float | None) -> str:

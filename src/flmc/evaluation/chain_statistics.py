@@ -65,7 +65,7 @@ def chain_statistics(draws: Array) -> ChainStatistics:
     scores = _normal_scores(halves)
     middle = np.median(halves.reshape(len(halves), -1), axis=1)[:, None, None]
     folded = _normal_scores(np.abs(halves - middle))
-    found.r_hat[known] = np.maximum(_r_hat(scores), _r_hat(folded))
+    found.r_hat[known] = np.fmax(_r_hat(scores), _r_hat(folded))
     found.ess_bulk[known] = _effective_size(scores)
     low, high = np.quantile(flat, TAILS, axis=1)[:, :, None, None]
     below = (_effective_size(_halves((draws <= edge).astype(np.float64))) for edge in (low, high))

@@ -28,8 +28,9 @@ _MOST_DRAWS = 10_000
 are more. That hardly changes R-hat, and can only make effective sizes smaller."""
 _MANY_CHAINS = 20
 """Chains from which on it is asked whether all of them together are at rest."""
-_LEAST_LOST = 0.1
-"""Share of its memory that a chain must lose from the first kept draw to the last."""
+_LEAST_LOST = 0.5
+"""Share of its memory that a chain must lose from the first kept draw to the last, in every entry:
+chains that are stuck in different places keep theirs."""
 _MOST_WIDER, _MOST_WAY = 1.5, 0.25
 """How many times wider than at rest chains may still be, by two standard errors, and how many
 standard deviations of their way may be left, to count as at rest."""
@@ -109,10 +110,16 @@ class Mixing(NamedTuple):
         Parameters
         ----------
         known_posterior
-            Whether draws are compared with the exact posterior anyway: then there are notes only.
+            Whether draws are compared with the exact posterior anyway: then there are notes only,
+            but for chains that are apart.
         """
         found = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
-        return [replace(each, grade="note") for each in found] if known_posterior else found
+        if not known_posterior:
+            return found
+        # Metrics against the posterior judge the draws better than R-hat does, unless chains are
+        # far apart.
+        mild = [each for each in found if not (each.code == "unmixed" and self.doubt > APART)]
+        return [replace(each, severity="note") if each in mild else each for each in found]
 
     def _unmixed(self) -> list[Finding]:
         """Finding where R-hat is above its limit, or where one chain alone cannot show it."""
@@ -145,7 +152,7 @@ class Mixing(NamedTuple):
             settled = f"; what the model predicts does agree (R-hat {self.predictions.r_hat:.3f})"
             numbers["r_hat_predictions"] = self.predictions.r_hat
         text = (
-            f"the {whose} do not agree: R-hat is {r_hat:.3g}, and should be below {AGREED:g};"
+            f"the {whose} do not agree: R-hat is {r_hat:.4g}, and should be below {AGREED:g};"
             f" {meaning}{settled}; use more rounds, or more burn-in"
         )
         grade: Grade = "infeasible" if r_hat > APART and not settled else "warning"
@@ -229,18 +236,23 @@ def _settled(draws: Array) -> bool:
     if not ((before > 0) & (after > 0)).all():
         return False
     kept = ((first - first.mean(axis=0)) * (last - last.mean(axis=0))).sum(axis=0)
-    kept /= (len(draws) - 1) * before
-    lost = 1.0 - float(kept.mean())
-    if not lost > _LEAST_LOST:
+    kept /= (len(draws) - 1) * np.sqrt(before * after)
+    # Entry by entry: entries that are at rest do not vouch for one that is stuck.
+    lost = 1.0 - kept
+    if not (lost > _LEAST_LOST).all():
         return False
-    # All entries together; the error is that of one, because entries may go together.
-    ratio = float((after / before).mean())
-    error = math.sqrt(4.0 * max(0.0, 1.0 - (1.0 - lost) ** 2) / len(draws))
+    error = np.sqrt(4.0 * np.maximum(0.0, 1.0 - kept**2) / len(draws))
     gain = lost * (2.0 - lost)
-    left = ratio - 2.0 * error - (1.0 - lost) ** 2
+    left = (after / before - kept**2) / gain  # width at rest over the present one
+    error = error / gain
+    # All entries together must show that chains are not too wide, and no single entry that it is
+    # too wide, or that chains are still spreading from one place.
+    together = float(left.mean() - 2.0 * error.mean()) > 1.0 / _MOST_WIDER
+    wide, narrow = left + 3.0 * error < 1.0 / _MOST_WIDER, left - 3.0 * error > _MOST_WIDER
     way = np.abs(last.mean(axis=0) - first.mean(axis=0)) / (lost * np.sqrt(after))
     way_error = np.sqrt((last - first).var(axis=0) / len(draws) / after) / lost
-    return left > gain / _MOST_WIDER and bool((way < _MOST_WAY + 2.0 * way_error).all())
+    near = way < _MOST_WAY + 2.0 * way_error
+    return together and bool((near & ~wide & ~narrow).all())
 
 
 def _agreement(draws: Array) -> Agreement:
@@ -248,6 +260,10 @@ def _agreement(draws: Array) -> Agreement:
     count = draws.shape[-1]
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
     found = diagnose_draws(draws[None][..., chosen])
+    # An entry that does not vary has no R-hat, and must not silence the others.
+    r_hat = found.r_hat[~np.isnan(found.r_hat)]
     return Agreement(
-        float(found.r_hat.max()), float(found.ess_bulk.min()), float(found.ess_tail.min())
+        float(r_hat.max()) if r_hat.size else math.nan,
+        float(found.ess_bulk.min()),
+        float(found.ess_tail.min()),
     )

@@ -16,7 +16,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
-from flmc.evaluation.device_spread import TOO_LARGE, mean_not_sum
+from flmc.evaluation.device_spread import TOO_LARGE, link_shift, mean_not_sum
 from flmc.evaluation.pilot import Curve, Pilot
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -100,7 +100,11 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
         pilot.travel()
         if pilot.curves:
             found += [*_judge_curvature(model, plan, pilot), *_not_a_gradient(pilot.curves[-1])]
-        found += _judge_clip(plan, pilot) if pilot.arrived else [_lost()]
+        if pilot.arrived:
+            # Clipping moves the mean too, and its cure comes first.
+            found += _judge_clip(plan, pilot) or link_shift(plan, pilot)
+        else:
+            found.append(_lost())
     return tuple(found)
 
 

@@ -99,9 +99,10 @@ def decide(
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
-    """The plan with the shortest burn-in that is found to be long enough, or with all rounds but
-    one where none is."""
-    most = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2) - 1
+    """The plan with the shortest burn-in that is found to be long enough; at least a tenth of the
+    rounds is kept."""
+    total = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2)
+    most = total - max(1, total // 10)
     burn_in = 1
     plan = _decide(task, replace(request, num_burn_in=burn_in))
     for _ in range(_MOST_TRIALS):

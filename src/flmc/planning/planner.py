@@ -45,7 +45,7 @@ def plan(
         Privacy budget and Langevin limit; None: no budget, calibrated noise.
     num_rounds, num_burn_in
         Rounds in all, and the rounds among them that are not kept; ``"auto"``: as many as the
-        sampler needs.
+        sampler needs, but at most nine tenths of all.
     step_size
         Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.step_size.auto_step_size`,
         with ``langevin="paper"`` the paper's.

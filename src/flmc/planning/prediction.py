@@ -60,7 +60,8 @@ class Prediction:
     """Expected fraction of the devices' gradient entries beyond the clip."""
     mean_shift: float | None = None
     """Distance of the chain's mean from the posterior mean in the direction in which it is largest,
-    in posterior standard deviations; None in documents that are older than it."""
+    in posterior standard deviations, in the data set in which it is largest; None in documents that
+    are older than it."""
     distance_squared: float | None = None
     """Squared W2 distance of the chain's law from the posterior, both in coordinates in which the
     posterior's covariance is the identity; None in documents that are older than it."""
@@ -112,7 +113,7 @@ def predict(
         mean_error_squared=float(np.mean(shift)),
         relative_mean_error=float(np.mean(shift / trace)),
         clipped_fraction=stationary.clipped_fraction(chain_mean, chain_covariance),
-        mean_shift=float(np.mean(np.sqrt(whitened))),
+        mean_shift=float(np.max(np.sqrt(whitened))),
         distance_squared=float(np.mean(whitened + np.square(np.sqrt(spread) - 1).sum(axis=1))),
     )
 

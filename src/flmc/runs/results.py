@@ -189,7 +189,7 @@ class Result:
     @property
     def warnings(self) -> list[str]:
         """What speaks against the draws, a sentence each: the findings without notes."""
-        return [each.message for each in self.findings if each.grade != "note"]
+        return [each.message for each in self.findings if each.severity != "note"]
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:

@@ -98,7 +98,13 @@ class Fading(ABC):
         InvalidSetting
             If the draw has another shape, or a path gain is not finite and positive.
         """
-        gains = np.asarray(self.draw(rng, rounds, num_devices, dim), dtype=np.float64)
+        try:
+            gains = np.asarray(self.draw(rng, rounds, num_devices, dim), dtype=np.float64)
+        except Exception as error:  # a user's own law
+            raise InvalidSetting(
+                f"{type(self).__name__}.draw failed for rounds {rounds.start + 1} to"
+                f" {rounds.stop}: {type(error).__name__}: {error}"
+            ) from error
         shape = (len(rounds), num_devices, dim)
         try:
             full = np.broadcast_to(gains, shape)

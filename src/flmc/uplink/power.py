@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.randomness import Purpose, generator
+from flmc.uplink.fading import Fading
 from flmc.uplink.uplink import Uplink
 
 _PLANNED_ROUNDS = 1024
@@ -160,10 +162,25 @@ def draw_planned_fading(
         ]
         return whole[0] if len(whole) == 1 else np.concatenate(whole)
     first = rounds[:_PLANNED_ROUNDS]
-    passes = -(-_PLANNED_ROUNDS // len(first))
-    drawn = np.concatenate([fading.draw_checked(rng, first, *sizes) for _ in range(passes)])
+    try:
+        drawn = _draw_independent(fading, first, num_devices, dim)
+    except TypeError:  # a law that holds an array cannot be a key
+        drawn = _draw_independent.__wrapped__(fading, first, num_devices, dim)
     # A longer plan uses the drawn rounds again: more of them would cost time and memory.
     return drawn[np.arange(max(len(rounds), _PLANNED_ROUNDS)) % _PLANNED_ROUNDS]
+
+
+@lru_cache(maxsize=4)
+def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int) -> Array:
+    """Path gains of independent rounds, again and again until there are enough; kept, because
+    searches ask for the same ones many times."""
+    rng = generator(0, Purpose.PLANNING)
+    passes = -(-_PLANNED_ROUNDS // len(rounds))
+    drawn = np.concatenate(
+        [fading.draw_checked(rng, rounds, num_devices, dim) for _ in range(passes)]
+    )
+    drawn.flags.writeable = False
+    return drawn
 
 
 def planned_power_limit(

@@ -38,17 +38,17 @@ def with_forecast(decided: Plan, model: Model, request: Request, *, cures: bool 
     findings = judgement.over_budget(decided)
     heat = decided.temperature
     if heat is None:  # without a slope nothing is known of the law
-        return replace(decided, findings=(*findings, judgement.no_slope()))
+        return replace(decided, judged=True, findings=(*findings, judgement.no_slope()))
     curvature = request.curvature(model)
     # Chains that have not arrived make everything else moot: the burn-in comes first.
     findings += judgement.judge_burn_in(decided, curvature)
     prediction = predict_plan(decided, model)
     if prediction is not None:
         findings += judgement.judge_shift(
-            prediction,
+            prediction.mean_shift or 0.0,
             lambda: cure_of_shift(decided, model, request) if cures else "use another link or clip",
         )
-    findings += judgement.judge_temperature(heat)
+    findings += judgement.judge_temperature(heat, judgement.cure_of_heat(decided))
     linear = isinstance(model, LinearGaussian)
     findings += example_judgement.forgotten_shrink(decided.uplink, linear=linear)
     findings += judgement.unstable_early_steps(decided, curvature)
@@ -63,4 +63,4 @@ def with_forecast(decided: Plan, model: Model, request: Request, *, cures: bool 
         findings += example_judgement.judge_roughly(rough)
     elif linear:
         findings += judgement.judge_prediction(prediction, heat)
-    return replace(decided, prediction=prediction, findings=tuple(findings))
+    return replace(decided, judged=True, prediction=prediction, findings=tuple(findings))

@@ -23,6 +23,9 @@ SHIFT_TOLERANCE = 0.25
 HOPELESS_SHIFT = 1.0
 """Shift of the mean, in posterior standard deviations, beyond which the place of the samples is
 wrong."""
+_UNEVEN = 1.35
+"""Predicted variance ratio in a single direction (or one over it), over the temperature, that is
+warned of: the automatic step stays below 1.25."""
 BURN_IN_TOLERANCE = 1.05
 """What is needed is a rough estimate: a burn-in that is 5 % shorter is not worth a warning."""
 HOPELESS_BURN_IN = 2.0
@@ -35,20 +38,40 @@ def no_slope() -> Finding:
     return Finding("no-slope", "warning", text)
 
 
-def judge_temperature(heat: float) -> list[Finding]:
+def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
     """Finding where the temperature is not 1.
 
     Parameters
     ----------
     heat
         The temperature of the plan.
+    cure
+        What helps, in words.
     """
     if abs(heat - 1.0) <= HEAT_TOLERANCE:
         return []
     meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
-    text = f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}"
+    text = f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}{cure}"
     short = f"temperature {heat:.3g}, must be 1"
     return [Finding("temperature", _grade_of(heat), text, short, {"temperature": heat})]
+
+
+def cure_of_heat(decided: Plan) -> str:
+    """What helps against a temperature that is not 1, by what decides the gain.
+
+    Parameters
+    ----------
+    decided
+        The plan.
+    """
+    heat = decided.temperature or 1.0
+    step = f"a step of {decided.step_size / heat:.3g} at the same gain"
+    if heat < 1:
+        return f"; use a smaller gain, langevin 'calibrated', or {step}"
+    if not decided.uplink.fading.constant and decided.binding == "power":
+        return f"; deep fades do it: use more SNR, fewer devices in a round, or {step}"
+    ways = {"power": "more SNR", "privacy": "a larger epsilon", "given": "a larger gain"}
+    return f"; use {ways.get(decided.binding, 'a smaller slope')}, or {step} (or step_size 'auto')"
 
 
 def _grade_of(ratio: float) -> Grade:
@@ -57,17 +80,16 @@ def _grade_of(ratio: float) -> Grade:
     return "infeasible" if off > HOPELESS_HEAT else "warning"
 
 
-def judge_shift(prediction: Prediction, cure: Callable[[], str]) -> list[Finding]:
-    """Finding where the predicted mean is off, in the direction in which it is worst.
+def judge_shift(shift: float, cure: Callable[[], str]) -> list[Finding]:
+    """Finding where the mean will be off.
 
     Parameters
     ----------
-    prediction
-        What the chain will sample.
+    shift
+        By how many posterior standard deviations, in the direction in which it is worst.
     cure
         Gives the words of what helps; asked only where the mean is off.
     """
-    shift = prediction.mean_shift or 0.0
     if shift <= SHIFT_TOLERANCE:
         return []
     grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
@@ -98,7 +120,10 @@ def judge_burn_in(decided: Plan, curvature: Curvature) -> list[Finding]:
         return []
     cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
     if (curvature.smoothness or 0.0) > 100.0 * (curvature.convexity or math.inf):
-        cure += ", or rescale theta: its scales differ much (condition number above 100)"
+        cure += (
+            "; smoothness and convexity differ by more than a factor of 100: if they are right,"
+            " rescale theta"
+        )
     if decided.limits.scope == "run" and decided.binding == "privacy":
         cure = (
             "under a run budget more rounds shrink the steps: use more data, a larger epsilon, a"
@@ -212,6 +237,16 @@ def judge_prediction(prediction: Prediction | None, heat: float) -> list[Finding
         short = f"predicted variance ratio {ratio:.3g}, must be 1"
         numbers = {"variance_ratio": ratio, "temperature": heat}
         findings.append(Finding("variance-ratio", _grade_of(ratio), text, short, numbers))
+    low, high = prediction.variance_ratio_smallest, prediction.variance_ratio_largest
+    if not findings and (high > _UNEVEN * max(heat, 1.0) or low < min(heat, 1.0) / _UNEVEN):
+        worst = high if high > _UNEVEN * max(heat, 1.0) else low
+        text = (
+            f"predicted variance ratio {worst:.3g} in one direction: the step is too large for the"
+            " curvature there; use a smaller step"
+        )
+        short = f"predicted variance ratio {worst:.3g} in one direction, must be 1"
+        numbers = {"smallest": low, "largest": high}
+        findings.append(Finding("variance-ratio", _grade_of(worst), text, short, numbers))
     if prediction.clipped_fraction > 0.02:
         share = prediction.clipped_fraction
         text = (

@@ -59,7 +59,7 @@ class Candidate:
 
         The second is the squared W2 distance of the predicted law, plus dim over the number of
         independent draws that the kept rounds are worth, roughly."""
-        gravity = sum(_GRAVITY[each.grade] for each in self.findings)
+        gravity = sum(_GRAVITY[each.severity] for each in self.findings)
         law = self.prediction
         off = float("inf") if law is None else law.distance_squared or 0.0
         needed = self.plan.rounds_needed or 1
@@ -96,7 +96,7 @@ def assess(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Ca
     findings = [
         *judgement.judge_temperature(heat),
         *judgement.judge_burn_in(plan, request.curvature(model)),
-        *([] if law is None else judgement.judge_shift(law, lambda: "")),
+        *([] if law is None else judgement.judge_shift(law.mean_shift or 0.0, lambda: "")),
         *judgement.judge_prediction(law, heat),
     ]
     return Candidate(plan, law, tuple(findings))

@@ -47,8 +47,10 @@ class Obstacle(NamedTuple):
             return "neighbouring 'example' instead of 'device'"
         if self.needed is None:
             return f"{self.name} left open"
-        sign = "" if self.given is None else f" instead of {self.given:.5g}"
-        return f"{self.name} {self.needed:.4g}{sign}"
+        whole = self.name in ("samples", "devices", "rounds", "burn_in")
+        needed = f"{self.needed:.0f}" if whole else f"{self.needed:.4g}"
+        given = "" if self.given is None else f" instead of {self.given:.6g}"
+        return f"{self.name} {needed}{given}"
 
 
 def find_obstacles(search: Search) -> list[Obstacle]:
@@ -116,7 +118,11 @@ def _scaled(search: Search) -> Iterator[Obstacle]:
     factor = _smallest_factor(lambda f: replace(search, num_samples=math.ceil(samples * f)), picked)
     if factor is not None:
         yield Obstacle("samples", samples, math.ceil(samples * factor))
-    factor = _smallest_factor(lambda f: replace(search, num_devices=math.ceil(devices * f)), picked)
+    # With fewer than four examples a device, local gradients are not what public knowledge says.
+    most = max(devices, samples // 4)
+    factor = _smallest_factor(
+        lambda f: replace(search, num_devices=min(most, math.ceil(devices * f))), picked
+    )
     if factor is not None:
         yield Obstacle("devices", devices, math.ceil(devices * factor))
 

@@ -98,7 +98,10 @@ class Requirement:
         value = estimate_epsilon(plan) if of_run else _QUANTITIES[self.name](plan)
         if value is None:
             return f"{self.text} is not met: {self.name} is unknown"
-        if _RELATIONS[self.relation](value, self.bound):
+        # A budget is kept to rounding: 5.000000000005 meets a bound of 5.
+        slack = 1e-9 * abs(self.bound) if self.relation in ("<=", ">=") else 0.0
+        bound = self.bound + (slack if self.relation == "<=" else -slack)
+        if _RELATIONS[self.relation](value, bound):
             return None
         return f"{self.text} is not met: {self.name} is {value:.5g}"
 
@@ -106,11 +109,11 @@ class Requirement:
         """The sentence for a requirement that is a word."""
         if self.name in ("feasible", "good"):
             worst = gravest(plan.findings)
-            if not worst or (self.name == "feasible" and worst[0].grade != "infeasible"):
+            if not worst or (self.name == "feasible" and worst[0].severity != "infeasible"):
                 return None
             return f"{self.name} is not met: {worst[0].short or worst[0].message}"
         found = next((each for each in plan.findings if each.code == self.name), None)
-        if found is None or found.grade == "note":
+        if found is None or found.severity == "note":
             return None
         return f"{self.name} is not met: {found.short or found.message}"
 

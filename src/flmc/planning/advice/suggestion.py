@@ -17,6 +17,7 @@ from flmc.planning.advice.public_knowledge import PublicModel
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.uplink.example_clipping import shrink_factor
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid
@@ -43,6 +44,8 @@ _WIDEST, _MOST_CLIPPED = 1.15, 0.015
 _LARGEST_SHIFT = 0.17
 """Typical shift of the mean up to which a candidate counts: two thirds of what is warned of,
 because data differ."""
+_MOST_SUGGESTIONS = 4
+"""Candidates that are made again with the accountant."""
 _MARGIN = 1.05
 """Rounds of burn-in over those needed, because what is needed is a rough estimate."""
 
@@ -127,19 +130,35 @@ class Search:
     dim: int
     request: Request = field(default_factory=Request)
     fixed: frozenset[str] = frozenset()
+    correction: float = 1.0
+    """Factor of the estimated privacy limit: what the accountant allowed over what was estimated,
+    where that is known."""
 
     @property
     def model(self) -> PublicModel:
         """What is publicly known."""
         return PublicModel(self.num_samples, self.num_devices, self.dim)
 
-    def suggest(self) -> Suggestion | None:
-        """Settings that fit and need the fewest rounds; None where none are found."""
-        for trial in self.ranked()[:3]:
-            found = self._verified(trial)
+    def suggestions(self) -> Iterator[Suggestion]:
+        """Settings that fit, those that need the fewest rounds first; none where none are found."""
+        search = self.calibrated()
+        for trial in search.ranked()[:_MOST_SUGGESTIONS]:
+            found = search._verified(trial)
             if found is not None:
-                return found
-        return None
+                yield found
+
+    def calibrated(self) -> Search:
+        """The search with its estimate corrected by what the accountant allows the best trial."""
+        best = self.ranked()[:1]
+        if not best or not has_budget(self.uplink, self.limits):
+            return self
+        uplink, rounds = best[0].uplink, best[0].num_rounds
+        sizes = (self.num_devices, self.dim, rounds)
+        guess = estimate_gain(uplink, self.limits, *sizes)
+        if best[0].binding == "power" and self.correction * guess > 1.3 * best[0].gain_limits.power:
+            return self  # the accountant would not change what decides
+        exact = privacy_limited_gain(uplink, self.limits, *sizes)
+        return replace(self, correction=0.999 * exact / guess)
 
     def ranked(self) -> list[Plan]:
         """Plans that fit by the estimate of the privacy limit, those with the fewest rounds
@@ -229,13 +248,14 @@ class Search:
 
     def _asked(self, rounds: int, burn_in: int | str) -> Request:
         """The request with so many rounds, and with public curvature."""
-        public, model = self.request.public_smoothness is not None, self.model
+        smoothness = self.request.public_smoothness or self.model.smoothness or 0.0
+        convexity = self.request.public_convexity or self.model.convexity or 0.0
         return replace(
             self.request,
             num_rounds=rounds,
             num_burn_in=burn_in,
-            public_smoothness=self.request.public_smoothness if public else model.smoothness,
-            public_convexity=self.request.public_convexity if public else model.convexity,
+            public_smoothness=max(smoothness, convexity),
+            public_convexity=min(smoothness, convexity),
         )
 
     def _plan(self, uplink: Uplink, rounds: int, *, estimate: bool) -> Plan | None:
@@ -247,7 +267,8 @@ class Search:
         try:
             guess = None
             if estimate:
-                guess = estimate_gain(uplink, self.limits, self.num_devices, self.dim, rounds)
+                sizes = (self.num_devices, self.dim, rounds)
+                guess = self.correction * estimate_gain(uplink, self.limits, *sizes)
             return decide(self.model, uplink, self.limits, asked, guess)
         except InvalidSetting:
             return None

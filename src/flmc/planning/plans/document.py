@@ -201,10 +201,11 @@ def read(
             "rounds_needed": document["rounds_needed"],
             "prediction": _prediction(document["prediction"]),
             "findings": _findings(document),
+            "judged": True,
         }
     except InvalidSetting:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever was put into the document
         raise InvalidSetting(
             f"this is not a whole plan: {type(error).__name__}: {error}"
         ) from error

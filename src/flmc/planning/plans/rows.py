@@ -52,11 +52,17 @@ def _headline(plan: Plan) -> Row | None:
     known."""
     worst, law = gravest(plan.findings), plan.prediction
     if worst:
-        grade = worst[0].grade
+        grade = worst[0].severity
         text = "; ".join(each.short or each.message for each in worst)
         return Row(grade.upper(), text, severity="bad" if grade == "infeasible" else "warning")
     if law is None or law.mean_shift is None:
-        return None
+        if not plan.judged or plan.temperature is None:
+            return None
+        text = (
+            f"temperature {plan.temperature:.3g}, and nothing was found against it; what the chain"
+            " samples is not predicted for this model"
+        )
+        return Row("GOOD", text, severity="good")
     shift = "less than 0.01" if law.mean_shift < 0.01 else f"{law.mean_shift:.2g}"
     text = (
         f"by prediction the samples' variance is {law.variance_ratio:.3g} times the posterior's,"

@@ -65,8 +65,8 @@ class Plan:
         Burn-in that the sampler needs; None where the curvature is not known.
     prediction
         What the chain will sample, for linear regression with all devices active; else None.
-    findings
-        What speaks against the plan, each with a code, a grade and its numbers.
+    findings, judged
+        What speaks against the plan, with codes and numbers, and whether anybody looked.
 
     Examples
     --------
@@ -96,11 +96,12 @@ class Plan:
     rounds_needed: int | None = None
     prediction: Prediction | None = None
     findings: tuple[Finding, ...] = ()
+    judged: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences that speak against the plan: its findings without notes."""
-        return tuple(each.message for each in self.findings if each.grade != "note")
+        return tuple(each.message for each in self.findings if each.severity != "note")
 
     @cached_property
     def step_sizes(self) -> Array:
@@ -203,8 +204,7 @@ class Plan:
 
     @cached_property
     def affordable_rounds(self) -> int:
-        """Number of rounds that stay within a budget of the run: fewer than all only if the gain
-        was given."""
+        """Rounds that stay within a budget of the run: fewer than all only if a gain was given."""
         if self.binding != "given" or self.limits.scope != "run":
             return self.num_rounds
         return affordable_rounds(self.uplink, self.limits, self.gain, self.scheduler, *self._sizes)

@@ -505,4 +505,4 @@ def test_a_finished_run_without_a_distance_is_shown(
     assert call(capsys, "run", *settings, "--out", out)[0] == 0
     code, shown, _ = call(capsys, "resume", out)
     assert code == 0
-    assert re.search(r"wasserstein2_squared +-$", shown, flags=re.MULTILINE)
+    assert re.search(r"wasserstein2 squared +-$", shown, flags=re.MULTILINE)

@@ -157,12 +157,14 @@ def sha256(data: bytes) -> str:
 
 
 def plan_document(plan: flmc.Plan) -> dict[str, Any]:
-    """A plan in plain values; the sentences of its warnings are free to change."""
-    return {
-        name: value
-        for name, value in plan.to_document().items()
-        if name not in ("warnings", "findings")
-    }
+    """A plan in plain values. Sentences are free to change, and a shift of the mean that is not
+    there is predicted to the tolerance of an iteration only."""
+    document = plan.to_document()
+    for name in ("warnings", "findings"):
+        del document[name]
+    for name in ("mean_shift", "distance_squared"):
+        (document["prediction"] or {}).pop(name, None)
+    return document
 
 
 def pin_run(name: str, engine: str) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from flmc.base.tables import Listing, Row
 from flmc.evaluation.model_check import check_model
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
+from flmc.settings.schema import Settings
 
 Json = Annotated[
     bool,
@@ -72,3 +73,19 @@ def model_check(model: Model, plan: Plan) -> list[Listing]:
     rows = tuple(finding.row for finding in check_model(model, plan))
     nothing = (Row("found", "nothing that does not fit", severity="good"),)
     return [Listing("check of the model by a short pilot", rows or nothing)]
+
+
+def said_of(settings: Settings) -> list[str]:
+    """What the plan itself cannot say: that its data were drawn, and how many there are.
+
+    Parameters
+    ----------
+    settings
+        What the model was made from.
+    """
+    if settings.model != "linear":
+        return []
+    return [
+        f"data: synthetic linear regression, {settings.samples} examples on {settings.devices}"
+        f" devices, seed {settings.seed}; give --model for your own"
+    ]

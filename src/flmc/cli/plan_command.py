@@ -14,7 +14,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.findings import Finding
 from flmc.cli.options import with_settings
-from flmc.cli.output import Json, fail, print_json
+from flmc.cli.output import Json, fail, print_json, said_of
 from flmc.evaluation.model_check import check_model
 from flmc.models.model import Model
 from flmc.planning.advice.requirements import Requirement, read_requirement
@@ -102,7 +102,7 @@ def plan_command(
         from flmc.views.terminal import show
 
         below = [] if above else [problem.what_if(planned).grid(with_run=not no_run)]
-        show(*above, planned.listing(with_run=not no_run), *below, *_said_of(settings))
+        show(*above, planned.listing(with_run=not no_run), *below, *said_of(settings))
     broken = [text for each in requirements if (text := each.broken(planned)) is not None]
     for text in broken[:-1]:
         fail(text, 1)
@@ -120,7 +120,8 @@ def _chosen(
 
         with show_progress(f"solving for {name}") as progress:
             solution = solve(settings, name, requirements, suggest=suggest, progress=progress)
-        return solution.settings, [solution.words, solution.grid()], solution
+        listing = [] if solution.suggested is None else [solution.suggested]
+        return solution.settings, [solution.words, solution.grid(), *listing], solution
     if not suggest:
         return settings, [], None
     suggested = suggest_settings(settings)
@@ -137,13 +138,3 @@ def _with_check(planned: Plan, model: Model) -> Plan:
         text = "check of the model by a short pilot: nothing that does not fit"
         found = (Finding("model-checked", "note", text),)
     return replace(planned, findings=(*planned.findings, *found))
-
-
-def _said_of(settings: Settings) -> list[str]:
-    """What the plan itself cannot say: that its data were drawn, and how many there are."""
-    if settings.model != "linear":
-        return []
-    return [
-        f"data: synthetic linear regression, {settings.samples} examples on {settings.devices}"
-        f" devices, seed {settings.seed}; give --model for your own"
-    ]

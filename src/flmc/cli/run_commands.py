@@ -11,7 +11,7 @@ import typer
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Listing, Row
 from flmc.cli.options import with_settings
-from flmc.cli.output import Json, model_check, print_json
+from flmc.cli.output import Json, model_check, print_json, said_of
 from flmc.cli.signals import stopping_at_signals
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
@@ -56,7 +56,7 @@ def run_command(
     # Raises now if the engine cannot run the plan, before anything is printed.
     choose_engine(settings.engine, planned, problem.model)
     if not json_:
-        show(planned.listing(), *model_check(problem.model, planned), "")
+        show(planned.listing(), *model_check(problem.model, planned), *said_of(settings), "")
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = run(
             planned,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import InvalidSetting
+from flmc.models.model import Model
+from flmc.planning.advice.judgement import judge_prediction, judge_shift
+from flmc.planning.advice.plan_prediction import predict_plan
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import Problem, make_model
 from flmc.settings.schema import Settings, merge
@@ -82,4 +86,20 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
     data = chosen
     if plan.uplink.example_clip is not None and chosen.model == "linear":
         data = chosen.model_copy(update={"example_clip": plan.uplink.example_clip})
-    return Problem(make_model(data), plan.uplink, plan.limits, chosen, plan)
+    model = make_model(data)
+    return Problem(model, plan.uplink, plan.limits, chosen, _forecast_anew(plan, model))
+
+
+def _forecast_anew(plan: Plan, model: Model) -> Plan:
+    """The plan with what is predicted for this model: it may have been made for other data."""
+    law, heat = predict_plan(plan, model), plan.temperature
+    if law is None or heat is None:
+        return plan
+    codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction"}
+    cure = "the plan was made for other data, or for other reasons: make a new one"
+    found = (
+        *(each for each in plan.findings if each.code not in codes),
+        *judge_shift(law.mean_shift or 0.0, lambda: cure),
+        *judge_prediction(law, heat),
+    )
+    return replace(plan, prediction=law, findings=found)

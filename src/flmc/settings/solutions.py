@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flmc.base.tables import Grid, format_short
+from flmc.base.tables import Grid, Listing, format_short
 from flmc.planning.plans import Plan
 from flmc.settings.schema import Settings
 
@@ -77,7 +77,10 @@ class Solution:
     plan
         The plan that they give, within the exact budget.
     curve
-        Values that were tried, in order.
+        Values that were tried, in order; where a budget of the run is searched, or settings are
+        suggested, their plans are estimates.
+    suggested
+        The settings that were suggested for the value, with their reasons; None if none were.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Solution:
     settings: Settings
     plan: Plan
     curve: tuple[Point, ...]
+    suggested: Listing | None = None
 
     @property
     def words(self) -> str:
@@ -97,12 +101,15 @@ class Solution:
         header = ("gain", "binds", "temper-\nature", "burn-in\nneeded", "shift\nin sd", "meets")
         rows: list[tuple[str, ...]] = []
         for value, plan, broken in self.curve:
-            why = "yes" if not broken else "no: " + ", ".join(map(_cause, broken))
+            why = "yes" if not broken else f"no: {_cause(broken[0])}"
             if plan is None:
                 rows.append((f"{value:.5g}", "-", "-", "-", "-", "-", why))
                 continue
             law = plan.prediction
-            numbers = (plan.temperature, plan.rounds_needed, law.mean_shift if law else None)
+            shift = law.mean_shift if law else None
+            if shift is not None and shift < 0.001:
+                shift = 0.0
+            numbers = (plan.temperature, plan.rounds_needed, shift)
             cells = [format_short(number) for number in numbers]
             gain = format_short(plan.typical_gain)
             rows.append((f"{value:.5g}", gain, plan.binding, *cells, why))
@@ -113,6 +120,7 @@ class Solution:
         return {
             "name": self.name,
             "value": self.value,
+            "estimated": self.settings.scope == "run" or self.suggested is not None,
             "curve": [
                 {
                     "value": point.value,

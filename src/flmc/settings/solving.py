@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.errors import FlmcError, InvalidSetting, RunFailed
 from flmc.base.findings import gravest
 from flmc.base.progress import Progress
 from flmc.models.model import Model
@@ -15,10 +15,12 @@ from flmc.planning.plans import Plan
 from flmc.settings.assembly import assemble, make_model
 from flmc.settings.schema import Settings, merge
 from flmc.settings.solutions import AXES, Point, Solution
-from flmc.settings.suggestions import make_search, suggest_settings
-
-_INCURABLE = {"missing-devices", "burn-in-unknown"}
-"""Findings that no value of a setting can cure, so that they do not count."""
+from flmc.settings.suggestions import (
+    INCURABLE,
+    SuggestedSettings,
+    make_search,
+    suggest_settings,
+)
 
 
 def solve(
@@ -54,10 +56,28 @@ def solve(
     RunFailed
         If no value is found.
     """
-    if name not in AXES:
-        raise InvalidSetting(f"solve must be one of {', '.join(AXES)}; got {name!r}")
+    _check(settings, name)
     trials = _Trials(settings, name, tuple(requirements), suggest, progress)
     return trials.best() if AXES[name].best else trials.smallest()
+
+
+def _check(settings: Settings, name: str) -> None:
+    """Refuse a setting that cannot be solved for, or that has no effect."""
+    if name not in AXES:
+        raise InvalidSetting(f"solve must be one of {', '.join(AXES)}; got {name!r}")
+    idle = {
+        "epsilon": settings.privacy == "off" or settings.scheme == "ideal",
+        "snr_db": settings.scheme == "ideal",
+        "clip": settings.scheme == "ideal",
+        "slope_parameter": settings.scheme != "digital",
+        "devices": settings.model != "linear",
+        "samples": settings.model != "linear",
+    }
+    if idle.get(name, False):
+        raise InvalidSetting(
+            f"{name} has no effect with scheme {settings.scheme!r}, privacy {settings.privacy!r}"
+            f" and model {settings.model!r}: it cannot be solved for"
+        )
 
 
 class _Trials:
@@ -118,7 +138,7 @@ class _Trials:
         """Why a plan does not do, a sentence each."""
         against = [
             f"{each.code}: {each.short or each.message}"
-            for each in gravest([f for f in plan.findings if f.code not in _INCURABLE])
+            for each in gravest([f for f in plan.findings if f.code not in INCURABLE])
         ]
         asked = (each.broken(plan, roughly=roughly) for each in self.requirements)
         return (*against, *(text for text in asked if text is not None))
@@ -132,34 +152,49 @@ class _Trials:
 
     def smallest(self) -> Solution:
         """The smallest value that does, by steps that grow, then by halving."""
-        start, axis = self.start(), self.axis
-        meets = not self.at(start).broken
-        step, low, high = axis.step, start, start
-        while True:
-            further = low - step if meets else high + step
-            if abs(further - start) > axis.reach:
-                if not meets:
-                    last = self.at(high)
-                    raise RunFailed(
-                        f"no value of {self.name} up to {last.value:.5g} meets the requirements:"
-                        f" {last.broken[0]}"
-                    )
-                low = further
-                break
-            if meets:
-                low = further
-                if self.at(low).broken:
-                    break
-                high = low
-            else:
-                low, high = high, further
-                if not self.at(high).broken:
-                    break
-            step *= 1.5
-        while high - low > axis.resolution:
+        found = self._bracket()
+        if found is None:
+            values = sorted(self.tried)
+            why = self.at(self.start()).broken[0]
+            raise RunFailed(
+                f"no value of {self.name} from {values[0]:.5g} to {values[-1]:.5g} was found that"
+                f" meets the requirements; at the one given: {why}"
+            )
+        low, high = found
+        while high - low > self.axis.resolution:
             middle = (low + high) / 2
             low, high = (middle, high) if self.at(middle).broken else (low, middle)
         return self._verified(high)
+
+    def _bracket(self) -> tuple[float, float] | None:
+        """A place that does not do and one above it that does; None where none does.
+
+        From a value that does the search goes down; from one that does not, up and then down, for
+        more is not always better."""
+        start, axis = self.start(), self.axis
+        step, last = axis.step, start
+        meets = not self.at(start).broken
+        if meets:
+            while abs(last - step - start) <= axis.reach:
+                if self.at(last - step).broken:
+                    return last - step, last
+                last, step = last - step, 1.5 * step
+            return last - axis.resolution / 2, last
+        for sign in (1.0, -1.0):
+            step, last = axis.step, start
+            while abs(last + sign * step - start) <= axis.reach:
+                there = last + sign * step
+                if not self.at(there).broken:
+                    return (last, there) if sign > 0 else self._floor(there)
+                last, step = there, 1.5 * step
+        return None
+
+    def _floor(self, place: float) -> tuple[float, float]:
+        """A bracket below a place that does."""
+        step = self.axis.step
+        while not self.at(place - step).broken and step < self.axis.reach:
+            place, step = place - step, 1.5 * step
+        return place - step, place
 
     def _verified(self, place: float) -> Solution:
         """The solution with the accountant's own limit, a little further where the estimate was
@@ -167,18 +202,19 @@ class _Trials:
         why: tuple[str, ...] = ()
         for more in (0, 1, 2, 4, 8, 16):
             point = self.at(place + more * self.axis.resolution)
-            settings = self.settings_at(point.value)
+            settings, suggested = self.settings_at(point.value), None
             if self.suggest:
                 try:
                     found = suggest_settings(settings)
                 except RunFailed as error:
                     why = (str(error),)
                     continue
-                settings = merge({}, {**found.settings, **settings.model_dump(exclude_unset=True)})
+                suggested = found
+                settings = merge({}, {**settings.model_dump(exclude_unset=True), **found.settings})
             plan = assemble(settings).plan()
             why = self.broken(plan, roughly=False)
             if not why:
-                return self._solution(point.value, settings, plan)
+                return self._solution(point.value, settings, plan, suggested)
         raise RunFailed(f"no value of {self.name} was found that meets the requirements: {why[0]}")
 
     def best(self) -> Solution:
@@ -187,15 +223,32 @@ class _Trials:
         count = int(axis.reach / axis.step)
         points = [self.at(start + index * axis.step) for index in range(-count, count + 1)]
         made = [point for point in points if point.plan is not None]
+        why = ""
         if not made:
             raise RunFailed(f"no value of {self.name} can be planned for: {points[0].broken[0]}")
-        chosen = min(made, key=_badness)
-        settings = self.settings_at(chosen.value)
-        return self._solution(chosen.value, settings, assemble(settings).plan())
+        for chosen in sorted(made, key=_badness)[:3]:
+            settings, suggested = self.settings_at(chosen.value), None
+            try:
+                if self.suggest:
+                    suggested = suggest_settings(settings)
+                    given = settings.model_dump(exclude_unset=True)
+                    settings = merge({}, {**given, **suggested.settings})
+                plan = assemble(settings).plan()
+            except FlmcError as error:
+                why = str(error)
+                continue
+            broken = self.broken(plan, roughly=False)
+            if not broken:
+                return self._solution(chosen.value, settings, plan, suggested)
+            why = broken[0]
+        raise RunFailed(f"no value of {self.name} meets the requirements: {why}")
 
-    def _solution(self, value: float, settings: Settings, plan: Plan) -> Solution:
+    def _solution(
+        self, value: float, settings: Settings, plan: Plan, suggested: SuggestedSettings | None
+    ) -> Solution:
         curve = tuple(self.tried[each] for each in sorted(self.tried))
-        return Solution(self.name, value, settings, plan, curve)
+        listing = None if suggested is None else suggested.listing()
+        return Solution(self.name, value, settings, plan, curve, listing)
 
 
 def _badness(point: Point) -> tuple[int, float]:

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.findings import gravest
 from flmc.base.tables import Listing, Row
 from flmc.planning.advice.obstacles import find_obstacles
 from flmc.planning.advice.suggestion import Search, Suggestion
 from flmc.planning.decision import Request
-from flmc.settings.assembly import make_limits, planner_arguments
+from flmc.settings.assembly import assemble, make_limits, planner_arguments
 from flmc.settings.registered import LINKS
-from flmc.settings.schema import Settings
+from flmc.settings.schema import Settings, merge
 from flmc.settings.uplinks import make_uplink
 from flmc.uplink.links import Linear, Probit, Sigmoid
 from flmc.uplink.schemes import Digital
 
+INCURABLE = {"missing-devices", "burn-in-unknown"}
+"""Findings that no value of a setting can cure, so that they do not count."""
 _FIXABLE = {
     "link": "link",
     "slope_parameter": "slope_parameter",
@@ -81,6 +84,10 @@ def make_search(settings: Settings) -> Search:
         )
     if settings.scheme == "ideal":
         raise InvalidSetting("suggestions are for digital and analog uplinks, got 'ideal'")
+    if settings.devices > settings.samples:
+        raise InvalidSetting(
+            f"devices must not exceed samples = {settings.samples}, got {settings.devices}"
+        )
     given = settings.model_fields_set
     fixed = {_FIXABLE[name] for name in given & _FIXABLE.keys()}
     if settings.link == "auto":
@@ -95,6 +102,7 @@ def make_search(settings: Settings) -> Search:
     if settings.neighbouring == "example" and settings.example_clip is None:
         changes["example_clip"] = 4.0
     arguments = planner_arguments(settings)
+    arguments["scheduler"].check(settings.rounds, settings.devices)
     if "start" not in given:
         arguments["start"] = "zero"
     return Search(
@@ -125,16 +133,27 @@ def suggest_settings(settings: Settings) -> SuggestedSettings:
         much.
     """
     search = make_search(settings)
-    found = search.suggest()
-    if found is None:
-        obstacles = find_obstacles(search)
-        if not obstacles:
-            raise RunFailed(
-                "no settings fit, and relaxing a single requirement does not help: relax several"
-            )
-        ways = "; or ".join(each.words for each in obstacles)
-        raise RunFailed(f"no settings fit. With all else as it is, this alone would do: {ways}")
-    return SuggestedSettings(_as_settings(found, settings), found)
+    against = ""
+    for found in search.suggestions():
+        chosen = _as_settings(found, settings)
+        plan = assemble(merge({}, {**settings.model_dump(exclude_unset=True), **chosen})).plan()
+        worst = gravest([each for each in plan.findings if each.code not in INCURABLE])
+        if not worst:
+            return SuggestedSettings(chosen, found)
+        against = worst[0].short or worst[0].message
+    if against:
+        raise RunFailed(
+            "settings fit as far as public knowledge tells, but not the data that were drawn:"
+            f" {against}; use more examples, or other values"
+        )
+    obstacles = find_obstacles(search.calibrated())
+    if not obstacles:
+        raise RunFailed(
+            "no settings fit, and relaxing a single number does not help: relax several, or what"
+            " has no number (langevin, privacy, gain, scheduling, fading)"
+        )
+    ways = "; or ".join(each.words for each in obstacles)
+    raise RunFailed(f"no settings fit. With all else as it is, this alone would do: {ways}")
 
 
 def _as_settings(found: Suggestion, given: Settings) -> dict[str, Any]:

@@ -36,6 +36,10 @@ SOLVED = described(
                 {
                     "name": ({"enum": list(AXES)}, "the setting that was solved for"),
                     "value": (NUMBER, "the smallest or best value that meets the requirements"),
+                    "estimated": (
+                        FLAG,
+                        "whether the curve is of estimates of the privacy limit; the plan never is",
+                    ),
                     "curve": (list_of(_TRIED), "values that were tried, in order"),
                 }
             ),

@@ -44,9 +44,14 @@ def with_forecast(decided: Plan, model: Model, request: Request, *, cures: bool 
     findings += judgement.judge_burn_in(decided, curvature)
     prediction = predict_plan(decided, model)
     if prediction is not None:
+        shift = prediction.mean_shift or 0.0
         findings += judgement.judge_shift(
-            prediction.mean_shift or 0.0,
-            lambda: cure_of_shift(decided, model, request) if cures else "use another link or clip",
+            shift,
+            lambda: (
+                cure_of_shift(decided, model, request, shift)
+                if cures
+                else "use another link or clip"
+            ),
         )
     findings += judgement.judge_temperature(heat, judgement.cure_of_heat(decided))
     linear = isinstance(model, LinearGaussian)

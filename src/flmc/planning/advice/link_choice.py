@@ -32,7 +32,7 @@ _STEEPNESS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Slope times clip of the curved links that are tried: how steep a link is over its range."""
 _RATIOS = (1.0, 0.5, 0.25)
 """Mean bit at the clip of the straight links that are tried."""
-_CLIPS = (1.0, 0.6, 0.4, 1.6, 2.5)
+_CLIPS = (1.0, 0.6, 0.4, 1.6, 2.5, 4.0, 6.5)
 """Factors of the clip that are tried as a cure."""
 _GRAVITY = {"note": 0.0, "warning": 1.0, "infeasible": 10.0}
 """How much findings count against a plan."""
@@ -165,7 +165,7 @@ def _links_at(clip: float) -> Iterator[Link]:
     yield from (Probit(1.25 * steep / clip) for steep in _STEEPNESS)
 
 
-def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
+def cure_of_shift(decided: Plan, model: Model, request: Request, shift: float) -> str:
     """Words about a link or a clip with which the mean stays where it belongs, found by prediction.
 
     Parameters
@@ -174,6 +174,8 @@ def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
         A plan whose mean is predicted to be off.
     model, request
         What it was made for and with.
+    shift
+        By how many posterior standard deviations its mean is off.
     """
     tried = [assess(model, uplink, decided.limits, request) for uplink in _cures(decided.uplink)]
     found = [each for each in tried if each is not None and each.prediction is not None]
@@ -183,8 +185,8 @@ def cure_of_shift(decided: Plan, model: Model, request: Request) -> str:
         return f"{_in_words(best, decided)}, would be off by {_shift(best):.2g} sd"
     if not found:
         return "use a flatter link or a larger clip, or give the devices data that are alike"
-    least = min(found, key=_shift)
-    if _shift(least) > judgement.SHIFT_TOLERANCE and len(least.findings) > 1:
+    least = min(found, key=lambda each: (each.order[0] // 10, _shift(each)))
+    if _shift(least) > 0.7 * shift:
         return "no other link or clip that was tried does better: give devices data that are alike"
     but = "; ".join(each.short or each.message for each in least.findings)
     return (

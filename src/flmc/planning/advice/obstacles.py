@@ -124,7 +124,7 @@ def _scaled(search: Search) -> Iterator[Obstacle]:
         lambda f: replace(search, num_devices=min(most, math.ceil(devices * f))), picked
     )
     if factor is not None:
-        yield Obstacle("devices", devices, math.ceil(devices * factor))
+        yield Obstacle("devices", devices, min(most, math.ceil(devices * factor)))
 
 
 def _promising(search: Search) -> list[int]:

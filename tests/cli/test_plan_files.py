@@ -100,3 +100,30 @@ def test_what_the_plan_decides_is_not_given_again(
     path.write_text(json.dumps(document))
     assert main(["run", "--plan", str(path)]) == 2
     assert "was changed since it was made" in capsys.readouterr().err
+
+
+def test_a_plan_for_other_data_is_judged_anew(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The plan was made for 1200 examples; with 20 000 its clip is far too small."""
+    path = tmp_path / "plan.json"
+    assert main(["plan", "--out", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["run", "--plan", str(path), "--samples", "200000", "--chains", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(("WARNING", "INFEASIBLE"))
+    assert "200000 examples" in shown.replace("\n", " ")
+
+
+@pytest.mark.parametrize("field", ["step_size", "limits", "num_devices", "gain", "uplink", "asked"])
+@pytest.mark.parametrize("value", [None, [], "x", -1])
+def test_documents_that_were_damaged_are_refused_in_a_line(
+    field: str, value: object, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.json"
+    assert main(["plan", *SMALL, "--out", str(path)]) == 0
+    capsys.readouterr()
+    document = {**json.loads(path.read_text()), field: value}
+    path.write_text(json.dumps(document))
+    assert main(["run", "--plan", str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import flmc
@@ -143,3 +144,65 @@ def test_margins(model: flmc.LinearGaussian) -> None:
     assert plan.margins_db["power"] == pytest.approx(8.29, abs=0.01)
     loud = flmc.plan(model, flmc.Digital(), flmc.Limits(epsilon=1), gain=0.5)
     assert loud.margins_db["privacy"] < 0
+
+
+def test_a_budget_is_met_to_rounding(model: flmc.LinearGaussian) -> None:
+    """The gain is found to 1e-9, so what it spends may exceed the budget in the twelfth digit."""
+    limits = flmc.Limits(epsilon=1)
+    plan = flmc.plan(model, flmc.Digital(), limits, step_size=2e-3)
+    assert plan.binding == "privacy"
+    assert read_requirement("round.epsilon<=1").broken(plan) is None
+    assert read_requirement("round.epsilon<=0.99999").broken(plan) is not None
+    assert "epsilon 1 at delta 0.01" in str(plan)
+
+
+def test_every_plan_that_was_judged_has_a_verdict() -> None:
+    own = flmc.Model.from_gradient(
+        lambda theta: 9.0 * theta[:, None] - np.zeros((4, 2)),
+        prior=flmc.Normal(),
+        dim=2,
+        num_devices=4,
+        smoothness=37.0,
+        convexity=37.0,
+    )
+    settings = {"num_rounds": 900, "num_burn_in": 600}
+    plan = flmc.plan(own, flmc.Analog(), **settings)  # type: ignore[arg-type]
+    assert str(plan).startswith("GOOD: temperature 1, and nothing was found against it")
+    silent = flmc.plan(own, flmc.Analog(), forecast=False, **settings)  # type: ignore[arg-type]
+    assert not str(silent).startswith("GOOD")
+
+
+def test_a_direction_that_is_too_wide_is_not_averaged_away() -> None:
+    """A step near 2/L makes the steepest direction 20 times too wide, and the others are right."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(1000, 3)) * [1.0, 1.0, 0.03]
+    data = flmc.LinearData(features, features @ np.ones(3) + rng.normal(size=1000), (100,) * 10)
+    model = flmc.LinearGaussian(data, prior_precision=0.1)
+    plan = flmc.plan(
+        model,
+        flmc.Analog(clip=1000.0, snr_db=120.0),
+        step_size=1.9 / (model.smoothness or 1.0),
+        num_fast=0,
+        num_rounds=6000,
+        num_burn_in=4000,
+        start="zero",
+    )
+    assert plan.prediction is not None
+    assert plan.prediction.variance_ratio_largest > 10
+    assert [each.severity for each in plan.findings if each.code == "variance-ratio"] == [
+        "infeasible"
+    ]
+
+
+def test_the_worst_data_set_is_judged() -> None:
+    """One of four data sets has devices that differ; the mean over data sets would hide it."""
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(4, 800, 3))
+    truth = np.zeros((4, 8, 3))
+    truth[0, :2] += 2.1
+    targets = np.einsum("end,end->en", features, np.repeat(truth, 100, axis=1))
+    targets += rng.normal(size=(4, 800))
+    model = flmc.LinearGaussian(flmc.LinearData(features, targets, (100,) * 8))
+    uplink = flmc.Digital(link=flmc.Sigmoid(0.007), clip=380.0)
+    plan = flmc.plan(model, uplink, num_rounds=9000, num_burn_in=7000)
+    assert "mean-shift" in [each.code for each in plan.findings]

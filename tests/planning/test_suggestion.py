@@ -148,3 +148,20 @@ def test_suggested_settings_are_written_and_read(
     assert path.read_text() == before
     assert main(["plan", "--suggest", "--scope", "run", "--epsilon", "2"]) == 1
     assert "this alone would do" in capsys.readouterr().err
+
+
+def test_public_curvature_that_is_given_in_part() -> None:
+    suggested = suggest_settings(merge({}, {"public_smoothness": 1500.0}))
+    assert suggested.settings["public_convexity"] < 1500
+    assert (
+        not assemble(merge({}, {"public_smoothness": 1500.0, **suggested.settings})).plan().warnings
+    )
+
+
+def test_data_that_are_not_what_public_knowledge_says() -> None:
+    """Two or three examples a device: the settings are tried on the data, and refused."""
+    asked = {"samples": 50, "devices": 20, "dim": 2, "epsilon": 1, "seed": 99}
+    with pytest.raises(RunFailed, match="but not the data that were drawn"):
+        suggest_settings(merge({}, asked))
+    with pytest.raises(InvalidSetting, match="devices must not exceed samples"):
+        suggest_settings(merge({}, {"samples": 50, "devices": 100}))

@@ -83,3 +83,30 @@ def test_solving_with_suggestions() -> None:
     assert solution.plan.num_rounds == 400
     with pytest.raises(RunFailed):
         solve(merge({}, {**asked, "epsilon": 1e-4}), "snr_db", suggest=True)
+
+
+def test_what_is_handed_out_meets_the_requirements(capsys: pytest.CaptureFixture[str]) -> None:
+    """The best value may not do; a suggestion is part of the answer; less may be what helps."""
+    assert main(["plan", "--solve", "clip", "--rounds", "20", "--no-run"]) == 1
+    assert "no value of clip meets the requirements" in capsys.readouterr().err
+    assert main(["plan", "--solve", "clip", "--suggest", "--samples", "20000", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["warnings"] == []
+    assert main(["plan", "--solve", "snr_db", "--suggest", "--link", "auto", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["plan"]["warnings"] == []
+    assert "options" in captured.err  # those that were suggested
+    assert solve(merge({}, {"samples": 60_000}), "samples").value < 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("epsilon", {"privacy": "off"}),
+        ("snr_db", {"scheme": "ideal"}),
+        ("slope_parameter", {"scheme": "analog"}),
+        ("devices", {"model": "mine:model"}),
+    ],
+)
+def test_what_has_no_effect_is_not_solved_for(name: str, asked: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting, match="has no effect"):
+        solve(merge({}, asked), name)

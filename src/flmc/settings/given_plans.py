@@ -93,13 +93,13 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
 def _forecast_anew(plan: Plan, model: Model) -> Plan:
     """The plan with what is predicted for this model: it may have been made for other data."""
     law, heat = predict_plan(plan, model), plan.temperature
-    if law is None or heat is None:
+    if heat is None or (law is None and plan.prediction is None):
         return plan
     codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction"}
     cure = "the plan was made for other data, or for other reasons: make a new one"
     found = (
         *(each for each in plan.findings if each.code not in codes),
-        *judge_shift(law.mean_shift or 0.0, lambda: cure),
+        *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure),
         *judge_prediction(law, heat),
     )
     return replace(plan, prediction=law, findings=found)

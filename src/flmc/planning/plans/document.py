@@ -10,7 +10,8 @@ import hashlib
 import importlib
 import json
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -174,35 +175,39 @@ def read(
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(f"a plan must have schema_version {SCHEMA_VERSION}, got {version!r}")
+    for name, given in (("uplink", uplink), ("scheduler", scheduler)):
+        if given is not None and to_document(given) != document[name]:
+            raise InvalidSetting(
+                f"the {name} that was given is not the one in the plan: its settings differ"
+            )
+    return {
+        "uplink": uplink if uplink is not None else _object(document["uplink"], "uplink"),
+        "limits": Limits(**_settings(document["asked"])),
+        "num_devices": document["num_devices"],
+        "dim": document["dim"],
+        "num_rounds": document["num_rounds"],
+        "num_burn_in": document["num_burn_in"],
+        "start": document["start"],
+        "step_size": document["step_size"],
+        "burn_in_step_factor": document["burn_in_step_factor"],
+        "num_fast": document["num_fast"],
+        "gain": np.atleast_2d(_numbers(document["gain"])),
+        "scheduler": _scheduler(document) if scheduler is None else scheduler,
+        "gain_limits": GainLimits(**{k: float(_numbers(v)) for k, v in document["limits"].items()}),
+        "binding": document["binding"],
+        "data_dependent": document["data_dependent"],
+        "rounds_needed": document["rounds_needed"],
+        "prediction": _prediction(document["prediction"]),
+        "findings": _findings(document),
+        "judged": True,
+    }
+
+
+@contextmanager
+def refusing_damage() -> Iterator[None]:
+    """Refuse a document whose fields are missing, or hold what they cannot, in a line."""
     try:
-        for name, given in (("uplink", uplink), ("scheduler", scheduler)):
-            if given is not None and to_document(given) != document[name]:
-                raise InvalidSetting(
-                    f"the {name} that was given is not the one in the plan: its settings differ"
-                )
-        return {
-            "uplink": uplink if uplink is not None else _object(document["uplink"], "uplink"),
-            "limits": Limits(**_settings(document["asked"])),
-            "num_devices": document["num_devices"],
-            "dim": document["dim"],
-            "num_rounds": document["num_rounds"],
-            "num_burn_in": document["num_burn_in"],
-            "start": document["start"],
-            "step_size": document["step_size"],
-            "burn_in_step_factor": document["burn_in_step_factor"],
-            "num_fast": document["num_fast"],
-            "gain": np.atleast_2d(_numbers(document["gain"])),
-            "scheduler": _scheduler(document) if scheduler is None else scheduler,
-            "gain_limits": GainLimits(
-                **{k: float(_numbers(v)) for k, v in document["limits"].items()}
-            ),
-            "binding": document["binding"],
-            "data_dependent": document["data_dependent"],
-            "rounds_needed": document["rounds_needed"],
-            "prediction": _prediction(document["prediction"]),
-            "findings": _findings(document),
-            "judged": True,
-        }
+        yield
     except InvalidSetting:
         raise
     except Exception as error:  # whatever was put into the document

@@ -270,14 +270,14 @@ class Plan:
             If the document is of another version, is damaged, or was changed since its digest was
             computed.
         """
-        plan = cls(**document_of.read(document, uplink, scheduler))
-        document_of.check_digest(document, plan.digest)
+        with document_of.refusing_damage():
+            plan = cls(**document_of.read(document, uplink, scheduler))
+            document_of.check_digest(document, plan.digest)
         return plan
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON (sorted keys, no spaces) of what is decided; forecasts,
-        which may depend on data, are left out."""
+        """SHA-256 of what is decided; forecasts, which may depend on data, are left out."""
         return document_of.digest(self)
 
     def __eq__(self, other: object) -> bool:

@@ -121,9 +121,9 @@ def test_documents_that_were_damaged_are_refused_in_a_line(
     field: str, value: object, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.json"
-    assert main(["plan", *SMALL, "--out", str(path)]) == 0
-    capsys.readouterr()
-    document = {**json.loads(path.read_text()), field: value}
+    data = flmc.data.draw_linear(seed=1, num_samples=80, dim=3, num_devices=4)
+    plan = flmc.plan(flmc.LinearGaussian(data), flmc.Digital(), num_rounds=12, num_burn_in=4)
+    document = {**plan.to_document(with_run=False), field: value}
     path.write_text(json.dumps(document))
     assert main(["run", "--plan", str(path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -13,6 +13,7 @@ from flmc.planning.advice.requirements import read_requirement
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge
 from flmc.settings.solving import solve
+from support import QUICK
 
 
 def _meets(settings: dict[str, Any], *requirements: str) -> bool:
@@ -95,7 +96,8 @@ def test_what_is_handed_out_meets_the_requirements(capsys: pytest.CaptureFixture
     captured = capsys.readouterr()
     assert json.loads(captured.out)["plan"]["warnings"] == []
     assert "options" in captured.err  # those that were suggested
-    assert solve(merge({}, {"samples": 60_000}), "samples").value < 2000
+    if not QUICK:  # data are drawn for a dozen numbers of examples
+        assert solve(merge({}, {"samples": 60_000}), "samples").value < 2000
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ class Measured(NamedTuple):
     one_run_wasserstein2_squared: Estimate
 
 
-_DISTANCES = 250
+_DISTANCES = 100
 """Data sets whose squared W2 distance is computed: it costs more than the run itself."""
 
 

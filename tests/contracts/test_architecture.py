@@ -39,7 +39,6 @@ MOST_LINES = 300
 LONG_FILES = {
     "sampling/compiled/kernel.py": "all compiled code: numba's cache notices one file only",
     "sampling/compiled/numba_engine.py": "one engine: its contract and the groups behind it",
-    "privacy/loss_grid.py": "grids, their composition and Chernoff's bound share every definition",
 }
 """Files above ``MOST_LINES``, each with its reason."""
 

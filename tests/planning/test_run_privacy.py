@@ -15,7 +15,8 @@ import flmc
 from flmc.planning.privacy_cost import cost_of_run, exposure_of
 from flmc.planning.temperature import calibrated_gain
 from flmc.privacy import gaussian
-from flmc.privacy.bit_pair import BitPair
+from flmc.privacy.losses import composed_loss
+from reference_pair import ReferencePair
 from support import QUICK
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -82,7 +83,7 @@ def test_very_many_compositions(gain: float, count: int) -> None:
     assert peak < 1e9
     # The loss of so many entries is normal: its mean and variance are those of one entry, times the
     # count.
-    pair = BitPair(*flmc.Sigmoid(0.05).extremes(30.0), gain)
+    pair = ReferencePair(*flmc.Sigmoid(0.05).extremes(30.0), gain)
     z = np.linspace(-10, 10, 4001)
     weight = np.exp(-z * z / 2) / np.exp(-z * z / 2).sum()
     parts = [(pair.high, pair.loss(gain + z)), (1 - pair.high, pair.loss(-gain + z))]
@@ -124,13 +125,16 @@ def test_the_advertisement() -> None:
     assert error <= 0.05
 
 
-def test_a_coarse_grid_is_said() -> None:
+def test_a_coarse_grid_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     said = {}
-    for rounds in (300, 6_000_000):
+    # Thirty million entries fit the grid; where only a few cells are affordable, it is said.
+    for rounds, cells in ((300, 2**14), (6_000_000, 2**14), (301, 16)):
+        monkeypatch.setattr(composed_loss, "_MOST_CELLS", cells)
         exposure = exposure_of(
             flmc.Digital(), np.array([[0.27]]), flmc.AllDevices(), rounds, 20, model.dim
         )
         said[rounds] = str(cost_of_run(exposure, flmc.Limits()))
     assert "coarsened" not in said[300]
-    assert "on a coarsened grid: an upper bound" in said[6_000_000]
+    assert "coarsened" not in said[6_000_000]
+    assert "on a coarsened grid: an upper bound" in said[301]

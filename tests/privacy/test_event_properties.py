@@ -14,12 +14,13 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bit_pair import BitPair
+from flmc.privacy.bits.loss_law import LossLaw
+from flmc.privacy.bits.tails import exceedance
 from flmc.privacy.event import CRITERIA, Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.root_finding import largest_argument, largest_gain
-from flmc.privacy.tails import LossLaw, exceedance
 from flmc.privacy.transmissions import count_gains
+from reference_pair import ReferencePair
 from support import full
 
 EXAMPLES = full(100, 20)
@@ -75,9 +76,9 @@ def test_the_extreme_pair_dominates_every_pair_of_clipped_gradients(
     """One entry, exact: any two bit probabilities within [1 - p, p] are no easier to tell apart."""
     inside = st.floats(1 - p, p)
     one, two = data.draw(inside), data.draw(inside)
-    extreme = BitPair(p, 1 - p, gain).delta(np.array([epsilon]))[0]
+    extreme = ReferencePair(p, 1 - p, gain).delta(np.array([epsilon]))[0]
     if abs(one - two) > 1e-9:
-        pair = BitPair(max(one, two), min(one, two), gain)
+        pair = ReferencePair(max(one, two), min(one, two), gain)
         for order in (pair, pair.reversed):
             assert order.delta(np.array([epsilon]))[0] <= extreme + 1e-12
 
@@ -325,7 +326,7 @@ def test_a_root_takes_few_steps(count: int) -> None:
 def test_the_quick_bound_of_the_tail_is_a_bound(
     p: float, gain: float, count: int, epsilon: float
 ) -> None:
-    parts = [(LossLaw.under_first(BitPair(p, 1 - p, gain)), count)]
+    parts = [(LossLaw.under_first(ReferencePair(p, 1 - p, gain)), count)]
     exact, quick = (exceedance(parts, epsilon, both=True, quick=quick) for quick in (False, True))
     assert exact <= quick
 

@@ -17,10 +17,10 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.auditing import Scene, audit
 from flmc.evaluation.auditing import transmit as really_transmit
-from flmc.privacy import loss_grid as lossgrid
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.losses import composed_loss, tilted
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
 from flmc.runs.ledger import Ledger
@@ -119,9 +119,8 @@ def test_a_user_s_version_of_a_link_is_not_proven() -> None:
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-14, 1e-30, 1e-200])
 def test_tiny_deltas_cost_more_for_louder_signals(delta: float) -> None:
-    """Where the transform's rounding hides delta, Chernoff's bound takes over, whatever lies beyond
-    the grid. For tiny gains the bits are as good as Gaussian, with a mean that moves by 2 A (2 p -
-    1)."""
+    """The tilt keeps any delta above the transform's rounding. For tiny gains the bits are as good
+    as Gaussian, with a mean that moves by 2 A (2 p - 1)."""
     costs = [
         flmc.Digital().privacy_event([(gain, 1500)]).epsilon(delta)
         for gain in (1e-6, 1e-4, 1e-2, 0.1)
@@ -354,10 +353,10 @@ def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(
     """A coarsened grid gives an upper bound for every kind of event: never an error, never less."""
     fine, coarse = event.tight_epsilon_if_sent(1e-5)
     assert not coarse
-    # Coarsened when the grid is chosen; after a first attempt; and where no grid is small enough.
-    for name, most in (("MOST_POINTS", 2**9), ("_LONGEST", 2**11), ("_LONGEST", 2)):
+    # Coarsened when the grid is chosen, and where no grid is small enough.
+    for module, name, most in ((composed_loss, "_MOST_CELLS", 8), (tilted, "MOST_POINTS", 2)):
         with monkeypatch.context() as patch:
-            patch.setattr(lossgrid, name, most)
+            patch.setattr(module, name, most)
             looser, coarse = event.tight_epsilon_if_sent(1e-5)  # not remembered
         assert coarse
         assert fine * (1 - 1e-9) <= looser <= event.largest_loss

@@ -4,67 +4,104 @@ device."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flmc
-from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bit_pair import BitPair
-from flmc.privacy.worst_centre import convex_below, deltas, worst_profile
+from flmc.privacy.bits.moved_bit import hull_of_moves
+from flmc.privacy.bits.pair_hull import PairHull
 from support import full
 
 EXAMPLE = flmc.Digital(link=flmc.Sigmoid(0.011), clip=700.0, example_clip=4.0)
 
 
-def test_divergences_of_two_bits() -> None:
-    """Against the exact formula of a pair, and against a sum over a fine grid of received
-    values."""
-    epsilon = np.linspace(-0.3, 0.5, 41)
-    for p, q, amplitude in ((0.6, 0.45, 0.3), (0.9, 0.2, 1.5), (0.501, 0.499, 0.1)):
-        found = deltas(np.full(41, p), np.full(41, q), amplitude, epsilon)
-        np.testing.assert_allclose(found, BitPair(p, q, amplitude).delta(epsilon), atol=1e-14)
-        y = np.linspace(-12, 12, 480_001)
+@pytest.mark.parametrize("amplitude", [1e-9, 0.03, 0.3, 1.5, 8.0])
+@pytest.mark.parametrize(
+    ("p", "q"), [(0.6, 0.45), (0.9, 0.2), (0.50001, 0.49999), (0.3, 1e-12), (1 - 1e-12, 0.4)]
+)
+def test_divergences_of_two_bits(p: float, q: float, amplitude: float) -> None:
+    """Against the integral of the densities' difference, computed with 40 digits."""
+    with mpmath.workdps(40):
+        gap = mpmath.mpf(p) - mpmath.mpf(q)
+        a = mpmath.mpf(amplitude)
+        hull = PairHull.of([(q, 1.0 - p)])
+        low, high = hull.loss_range(amplitude)
+        for share in (-0.3, -0.05, 0.0, 0.02, 0.2):
+            epsilon = share * (-low if share < 0 else high)
+            c = mpmath.expm1(epsilon)
+            # The threshold by bisection on the likelihood ratio, not by its closed form.
+            found = float(hull.excess(np.array([epsilon]), amplitude)[0])
 
-        def density(share: float, amplitude: float = amplitude, y: Array = y) -> Array:
-            plus, minus = np.exp(-0.5 * (y - amplitude) ** 2), np.exp(-0.5 * (y + amplitude) ** 2)
-            return np.asarray((share * plus + (1 - share) * minus) / math.sqrt(2 * math.pi))
+            def ratio(w: Any, a: Any = a, gap: Any = gap) -> Any:
+                v = mpmath.exp(2 * a * w)
+                return gap * (v - 1) / (1 + mpmath.mpf(q) * (v - 1))
 
-        for e, value in zip(epsilon[::10], found[::10], strict=True):
-            grid = np.maximum(density(p) - math.exp(e) * density(q), 0).sum() * (y[1] - y[0])
-            assert value == pytest.approx(grid, abs=1e-7)
+            left, right = mpmath.mpf(-40) - a, mpmath.mpf(40) + a
+            for _ in range(140):
+                middle = (left + right) / 2
+                left, right = (middle, right) if ratio(middle) < c else (left, middle)
+            side = 1 if epsilon >= 0 else -1
+            tails = [mpmath.ncdf(side * (s * a - left)) for s in (1, -1)]
+            beyond = mpmath.mpf(q) * tails[0] + (1 - mpmath.mpf(q)) * tails[1]
+            exact = float(side * gap * (tails[0] - tails[1]) - abs(c) * beyond)
+            assert found == pytest.approx(exact, rel=1e-9, abs=1e-300)
+            assert found >= exact * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(
-    "link", [flmc.Sigmoid(0.011), flmc.Probit(0.007), flmc.Linear(0.9)], ids=str
+    "link", [flmc.Sigmoid(0.011), flmc.Probit(0.007), flmc.Linear(0.9), flmc.Linear(1.0)], ids=str
 )
-@pytest.mark.parametrize("amplitude", [0.1, 1.0])
-def test_the_worst_centre_bounds_every_centre(link: flmc.Link, amplitude: float) -> None:
+@pytest.mark.parametrize("amplitude", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("shift", [1e-3, 8.0, 700.0])
+def test_the_polygon_bounds_every_centre(link: flmc.Link, amplitude: float, shift: float) -> None:
     bound = link.bound_to(700.0)
-    epsilon = np.linspace(-0.02, 0.09, 60)
-    profile = worst_profile(bound, 700.0, 8.0, amplitude, epsilon)
-    attained = np.zeros_like(epsilon)
-    for x in np.linspace(-700, 692, full(2001, 401)):
-        high, low = bound.probability(np.array([x + 8.0, x]))
-        for p, q in ((high, low), (1 - low, 1 - high)):
-            attained = np.maximum(
-                attained, deltas(np.full(60, p), np.full(60, q), amplitude, epsilon)
+    hull = hull_of_moves(bound, 700.0, shift)
+    low, high = hull.loss_range(amplitude)
+    epsilon = np.linspace(0.3 * low, 0.3 * high, 60)
+    profile = hull.excess(epsilon, amplitude)
+    centres = np.linspace(-700, 700 - shift, full(2001, 401))
+    pairs = bound.moved(centres, shift)
+    every = PairHull(pairs.low, pairs.gap, pairs.miss)
+    mirrored = PairHull(pairs.miss, pairs.gap, pairs.low)
+    attained = np.maximum(every.excess(epsilon, amplitude), mirrored.excess(epsilon, amplitude))
+    assert (profile >= attained * (1 - 1e-11) - 1e-15).all()
+    assert (profile <= 1.015 * attained + 1e-9 * attained.max()).all()
+
+
+@pytest.mark.parametrize("link", [flmc.Sigmoid(0.05), flmc.Probit(0.03), flmc.Linear(0.9)], ids=str)
+@pytest.mark.parametrize("shift", [1e-9, 1e-3, 3.0, 40.0])
+def test_how_a_move_changes_bits(link: flmc.Link, shift: float) -> None:
+    """Gaps, misses and slopes of every link against 40 digits: what the polygon is made of."""
+    x = np.array([-29.0, -3.0, -1e-3, 0.0, 4.0, 19.0])
+    x = x[x + shift <= 30.0]
+    bound = link.bound_to(30.0)
+    found = bound.moved(x, shift)
+    with mpmath.workdps(40):
+
+        def probability(value: Any) -> Any:
+            if isinstance(link, flmc.Sigmoid):
+                return 1 / (1 + mpmath.exp(-mpmath.mpf(link.slope_parameter) * value))
+            if isinstance(link, flmc.Probit):
+                return mpmath.ncdf(mpmath.mpf(link.slope_parameter) * value)
+            return mpmath.mpf(1) / 2 + mpmath.mpf(0.9) * value / 60
+
+        for i, place in enumerate(x):
+            before, after = probability(mpmath.mpf(place)), probability(mpmath.mpf(place) + shift)
+            assert found.low[i] == pytest.approx(float(before), rel=1e-13)
+            assert found.gap[i] == pytest.approx(float(after - before), rel=1e-12)
+            assert found.miss[i] == pytest.approx(float(1 - after), rel=1e-12)
+            ratio = mpmath.diff(probability, mpmath.mpf(place) + shift) / mpmath.diff(
+                probability, mpmath.mpf(place)
             )
-    assert (profile >= attained * (1 - 1e-12)).all()
-    assert (profile <= 1.02 * attained + 1e-5).all()
-    slopes = np.diff(profile) / np.diff(np.exp(epsilon))
-    assert (np.diff(slopes) > -1e-9).all()  # convex, as connect-the-dots needs
-
-
-def test_convex_below() -> None:
-    x = np.array([1.0, 2.0, 3.0, 4.0])
-    np.testing.assert_allclose(
-        convex_below(x, np.array([0.5, 0.4, 0.1, 0.05])), [0.5, 0.3, 0.1, 0.05]
-    )
+            assert found.slope[i] == pytest.approx(float(ratio - 1), rel=1e-8, abs=1e-14)
+    assert (np.diff(found.slope) <= 1e-12 * shift).all()  # log-concave: the slope never rises
 
 
 def test_one_example_costs_less_than_a_device() -> None:

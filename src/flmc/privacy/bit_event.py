@@ -1,8 +1,8 @@
 """Privacy event of bits whose probabilities are known in the worst case: all data of a device are
 replaced.
 
-The loss of one entry is that of :class:`~flmc.privacy.bit_pair.BitPair`; losses of many entries are
-composed on a grid (``tight``) or bounded by their tails (``tail``, ``paper``)."""
+Losses of many entries are composed on a grid (``tight``) or bounded by their tails (``tail``,
+``paper``)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import numpy as np
 from flmc.base.errors import InvalidSetting
 from flmc.base.special import log_ndtr
 from flmc.privacy import gaussian
-from flmc.privacy.bit_pair import BitPair
-from flmc.privacy.dominating_grid import align_step, dominating_grid
+from flmc.privacy.bits.bit_pair import BitPair
+from flmc.privacy.bits.composition import composed_delta, composed_epsilon, loud_gain
+from flmc.privacy.bits.loss_law import LossLaw
+from flmc.privacy.bits.pair_hull import PairHull
+from flmc.privacy.bits.tails import exceedance
 from flmc.privacy.event import Event
-from flmc.privacy.loss_grid import ComposedLoss, LossGrid, choose_step, compose_affordably
 from flmc.privacy.root_finding import largest_argument
-from flmc.privacy.tails import LossLaw, exceedance
 from flmc.privacy.transmissions import Transmissions, mu_of
 
 SYMMETRY_TOLERANCE = 1e-12
@@ -57,16 +58,24 @@ class BitEvent(Event):
         return abs(self.high + self.low - 1.0) <= SYMMETRY_TOLERANCE
 
     @property
+    def error(self) -> float:
+        """Probability 1 - p of the symmetric pair (p, 1 - p); of two values that differ by rounding
+        the more revealing one."""
+        return min(self.low, 1.0 - self.high)
+
+    @property
     def deterministic(self) -> bool:
         """Whether a bit reveals the gradient's sign for certain, so that only the channel's noise
         hides it."""
-        return self.symmetric and max(self.high, 1.0 - self.low) >= 1.0
+        return self.symmetric and self.error <= 0.0
 
     @property
-    def probability(self) -> float:
-        """Probability p of the symmetric pair (p, 1 - p); of two values that differ by rounding the
-        more revealing one."""
-        return max(self.high, 1.0 - self.low)
+    def hull(self) -> PairHull:
+        """All pairs that neighbours can make: one, or both orders of one that is not symmetric,
+        because neighbours may mix the orders over entries."""
+        if self.symmetric:
+            return PairHull.of([(self.error, self.error)])
+        return PairHull.of([(self.low, 1.0 - self.high), (1.0 - self.high, self.low)])
 
     @property
     def largest_loss(self) -> float:
@@ -74,9 +83,7 @@ class BitEvent(Event):
 
         It is :math:`\ln(\Phi(\ell)/\Phi(-\ell))` for each entry if the pair is symmetric, else the
         larger of both orders."""
-        with np.errstate(divide="ignore"):
-            ratios = np.log1p((self.high - self.low) / np.array([self.low, 1.0 - self.high]))
-        return float(np.max(ratios)) * self.num_transmissions
+        return self.hull.largest_loss * self.num_transmissions
 
     @property
     def mu(self) -> float:
@@ -86,14 +93,11 @@ class BitEvent(Event):
 
     @property
     def pairs(self) -> list[tuple[BitPair, int]]:
-        """Worst-case pair of every distinct gain, and the number of entries that were sent
-        with it."""
-        scale = math.sqrt(self.noise_power)
-        high, low = (
-            (self.probability, 1.0 - self.probability) if self.symmetric else (self.high, self.low)
-        )
+        """Symmetric worst-case pair of every distinct gain, and the number of entries that were
+        sent with it."""
+        scale, error = math.sqrt(self.noise_power), self.error
         return [
-            (BitPair(high, low, gain / scale), count)
+            (BitPair(1.0 - error, error, gain / scale), count)
             for gain, count in self.transmissions
             if count and gain > 0
         ]
@@ -141,7 +145,7 @@ class BitEvent(Event):
             )
         if criterion == "tail":
             return exceedance(self.losses, epsilon, both=True)
-        return self.composed_loss().delta(epsilon)
+        return composed_delta(self, epsilon)
 
     def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
         """Upper bound of epsilon, never above the largest loss, and whether the grid was coarsened.
@@ -153,25 +157,7 @@ class BitEvent(Event):
         """
         if self.deterministic:
             return gaussian.epsilon(delta, self.mu), False
-        composed = self.composed_loss()
-        return min(composed.epsilon(delta), self.largest_loss), composed.coarsened
-
-    def composed_loss(self) -> ComposedLoss:
-        """Distribution of the loss of all entries, as an upper bound (connect the dots, FFT)."""
-        pairs = self.pairs
-        if self.symmetric:
-            step, coarsened = choose_step(pairs)
-            step = align_step(step, pairs[0][0])
-            return compose_affordably(
-                lambda h: [(LossGrid.of_pair(pair, h), count) for pair, count in pairs],
-                step,
-                coarsened,
-            )
-        # A profile is known by its values only, whose rounding a very fine grid would amplify.
-        step, coarsened = choose_step(pairs, per_spread=20)
-        return compose_affordably(
-            lambda h: [(dominating_grid(pair, h), count) for pair, count in pairs], step, coarsened
-        )
+        return composed_epsilon(self, delta)
 
     @property
     def losses(self) -> list[tuple[LossLaw, int]]:
@@ -202,29 +188,23 @@ class BitEvent(Event):
         # Certain bits reveal everything; the paper's bound tends to the largest loss.
         if self.deterministic or criterion == "paper":
             return 1.0
-        if self.symmetric:
-            return self._delta_of_counts(epsilon, criterion)
-        # No closed form for two orders: a gain so large that the noise changes no bit serves.
-        loud = 1e6 * math.sqrt(self.noise_power) / self.softest
-        return self.scaled(loud).delta(epsilon, criterion, num_devices)
-
-    def _delta_of_counts(self, epsilon: float, criterion: str) -> float:
-        """Delta of symmetric bits that are received without error: of n losses of plus or minus the
-        same size, k are positive."""
-        n, p = self.num_transmissions, self.probability
-        # ln(p/(1 - p)), with the digits that the quotient loses for p near 1/2.
-        each = math.log1p((2.0 * p - 1.0) / (1.0 - p))
-        k = np.arange(n + 1)
-        ways = math.lgamma(n + 1) - np.array(
-            [math.lgamma(i + 1) + math.lgamma(n - i + 1) for i in range(n + 1)]
-        )
-        mass = np.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
-        loss = (2 * k - n) * each
         if criterion == "tail":
-            found = mass[np.abs(loss) > epsilon * (1 - 1e-12)].sum()
-        else:
-            found = (mass * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum()
-        return float(found) * (1 + 1e-8)  # rounded up, logarithms of large factorials too
+            return self._tail_of_counts(epsilon)
+        return self.scaled(loud_gain(self)).delta(epsilon, criterion, num_devices)
+
+    def _tail_of_counts(self, epsilon: float) -> float:
+        """Pr(abs(loss) > epsilon) of symmetric bits that are received without error: of n losses of
+        plus or minus the same size, k are positive."""
+        n, error = self.num_transmissions, self.error
+        # ln(p/(1 - p)), with the digits that the quotient loses for p near 1/2.
+        each = math.log1p((1.0 - 2.0 * error) / error)
+        # Only counts within 40 standard deviations of the mean have mass.
+        mean, reach = n * (1.0 - error), 40.0 * math.sqrt(n * error * (1.0 - error)) + 40.0
+        k = np.arange(max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach)) + 1)
+        ways = np.array([_log_choose(n, int(i)) for i in k])
+        mass = np.exp(ways + k * math.log1p(-error) + (n - k) * math.log(error))
+        found = mass[np.abs((2 * k - n) * each) > epsilon * (1 - 1e-12)].sum()
+        return min(1.0, float(found) * (1 + 1e-8))  # logarithms of large factorials are rounded
 
     def guess_gain(self, epsilon: float, delta: float) -> float | None:
         """Gain by the Gaussian mechanism whose means differ as much as those of the bits, where so
@@ -286,3 +266,8 @@ class BitEvent(Event):
             if breaks(high):
                 return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
         return found
+
+
+def _log_choose(n: int, k: int) -> float:
+    """Logarithm of the number of ways to choose k of n."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

@@ -1,23 +1,23 @@
 """Privacy event of bits of a gradient entry that one example moves, from an unknown place.
 
 The worst place differs with epsilon, so the profile of one entry is the supremum over places
-(:mod:`flmc.privacy.worst_centre`)."""
+(:mod:`flmc.privacy.bits.moved_bit`)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from flmc.base.arrays import Array
-from flmc.privacy.bit_event import SYMMETRY_TOLERANCE, BitEvent
-from flmc.privacy.bit_pair import BitPair
+from flmc.privacy.bit_event import BitEvent
+from flmc.privacy.bits.composition import composed_delta, composed_epsilon, loud_gain
+from flmc.privacy.bits.moved_bit import MovableLink, hull_of_moves
+from flmc.privacy.bits.pair_hull import PairHull
 from flmc.privacy.event import Event, refuse_tails
-from flmc.privacy.loss_grid import ComposedLoss, LossGrid, choose_step, compose_affordably
 from flmc.privacy.root_finding import largest_gain
 from flmc.privacy.transmissions import Transmissions, mu_of
-from flmc.privacy.worst_centre import ProbabilityCurve, worst_profile
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ShiftedBitEvent(Event):
     Attributes
     ----------
     link
-        Probability of +1 given the clipped gradient.
+        Probability of +1 given the clipped gradient, with a log-concave density.
     clip
         Bound of the gradient entry, which lies anywhere in [-clip, clip].
     shift
@@ -39,39 +39,27 @@ class ShiftedBitEvent(Event):
         Gains, each with the number of entries that were sent with it.
     """
 
-    link: ProbabilityCurve
+    link: MovableLink
     clip: float
     shift: float
     noise_power: float
     transmissions: Transmissions
 
     @property
+    def hull(self) -> PairHull:
+        """Polygon around all pairs that neighbours can make, wherever the gradient is."""
+        return _hull(self.link, self.clip, self.shift)
+
+    @property
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any signal-to-noise ratio, over a fine grid of
-        places."""
-        # The probability is taken a step further than the shift, so that the loss between two
-        # places of the grid is covered too.
-        step = self.shift / 64
-        x = np.linspace(-self.clip, self.clip - self.shift, 4096)
-        step = max(step, x[1] - x[0])
-        high = self.link.probability(np.minimum(x + self.shift + step, self.clip))
-        low = self.link.probability(x)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.log(high) - np.log(low)
-            # For an odd link bits of +1 say it all: those of -1 are the same at the opposite place,
-            # where probabilities near 1 are not rounded.
-            if np.max(np.abs(low + self.link.probability(-x) - 1.0)) > SYMMETRY_TOLERANCE:
-                ratios = np.maximum(ratios, np.log1p(-low) - np.log1p(-high))
-        return (
-            float(np.max(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf))) * self.num_transmissions
-        )
+        """Upper bound of the privacy loss at any signal-to-noise ratio."""
+        return self.hull.largest_loss * self.num_transmissions
 
     @property
     def mu(self) -> float:
         """Distance of the means if the bits' expectations were sent: the size of a search's first
         step."""
-        x = np.linspace(-self.clip, self.clip - self.shift, 1001)
-        moved = float(np.max(self.link.probability(x + self.shift) - self.link.probability(x)))
+        moved = float(np.max(self.hull.gap))
         return mu_of(2.0 * moved, self.noise_power, self.transmissions)
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
@@ -94,7 +82,7 @@ class ShiftedBitEvent(Event):
         criterion, num_devices
             Not used: only ``tight`` is accepted.
         """
-        return self.composed_loss().delta(epsilon)
+        return composed_delta(self, epsilon)
 
     def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
         """Upper bound of epsilon, never above the largest loss, and whether the grid was coarsened.
@@ -104,8 +92,7 @@ class ShiftedBitEvent(Event):
         delta
             Probability with which the loss may be larger.
         """
-        composed = self.composed_loss()
-        return min(composed.epsilon(delta), self.largest_loss), composed.coarsened
+        return composed_epsilon(self, delta)
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of delta at a gain so large that the noise changes no bit.
@@ -117,8 +104,7 @@ class ShiftedBitEvent(Event):
         criterion, num_devices
             Passed on; only ``tight`` is accepted.
         """
-        loud = 1e6 * math.sqrt(self.noise_power) / self.softest
-        return self.scaled(loud).delta(epsilon, criterion, num_devices)
+        return self.scaled(loud_gain(self)).delta(epsilon, criterion, num_devices)
 
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
@@ -132,58 +118,19 @@ class ShiftedBitEvent(Event):
         criterion, num_devices
             Only ``tight`` is accepted; the number of devices is not used.
         """
-        spent = self.spender(epsilon, criterion, num_devices)
         # The pair in the middle is quick to account and allows about as much: begin near its gain.
-        x = np.array([self.shift / 2, -self.shift / 2])
-        high, low = (float(value) for value in self.link.probability(x))
-        near = BitEvent(high, low, self.noise_power, self.transmissions)
+        x = np.array([-min(self.shift / 2, self.clip)])
+        low = float(self.link.moved(x, self.shift).low[0])
+        near = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
         guess = near.allowed_gain(epsilon, delta)
+        spent = self.spender(epsilon, criterion, num_devices)
         if math.isinf(guess):  # in the middle every gain is allowed
-            return largest_gain(
-                spent, delta, math.sqrt(self.noise_power) / self.softest, tolerance=1e-4
-            )
-        return largest_gain(spent, delta, guess * 0.98, bracket=0.02, tolerance=1e-4)
-
-    def composed_loss(self) -> ComposedLoss:
-        """Distribution of the loss of all entries; the profile of one entry is that of the worst
-        place, for every epsilon."""
-        (high, low), step, coarsened = self._grid()
-        scale = math.sqrt(self.noise_power)
-        sent = [(gain / scale, count) for gain, count in self.transmissions if count and gain > 0]
-        bound = self.largest_loss / self.num_transmissions
-
-        def part(amplitude: float, step: float) -> LossGrid:
-            # A little further than at the places that were tried, which are a grid.
-            reach = min(bound, _loss_within_reach(high, low, amplitude)) * 1.05 + step
-
-            def profile(epsilon: Array) -> Array:
-                return worst_profile(self.link, self.clip, self.shift, amplitude, epsilon)
-
-            return LossGrid.of_profile(profile, -reach, reach, step, bound)
-
-        return compose_affordably(
-            lambda h: [(part(amplitude, h), count) for amplitude, count in sent], step, coarsened
-        )
-
-    def _grid(self) -> tuple[tuple[Array, Array], float, bool]:
-        """Probabilities at some places with and without the example, the step of the loss grid, and
-        whether it is coarse.
-
-        The step is chosen by the place where the two probabilities differ most."""
-        x = np.linspace(-self.clip, self.clip - self.shift, 201)
-        high, low = (
-            self.link.probability(np.minimum(x + self.shift, self.clip)),
-            self.link.probability(x),
-        )
-        widest = int(np.argmax(high - low))
-        at_worst = BitEvent(
-            float(high[widest]), float(low[widest]), self.noise_power, self.transmissions
-        )
-        # Every point of the grid costs a supremum over places: fewer points than for a known pair.
-        return (high, low), *choose_step(at_worst.pairs, per_spread=12, typical=True)
+            scale = math.sqrt(self.noise_power) / self.softest
+            return largest_gain(spent, delta, scale, tolerance=1e-5)
+        return largest_gain(spent, delta, guess * 0.999, bracket=1e-3, tolerance=1e-5)
 
 
-def _loss_within_reach(high: Array, low: Array, amplitude: float) -> float:
-    """Largest magnitude of the loss within reach of the noise, over some places."""
-    pairs = [BitPair(float(p), float(q), amplitude) for p, q in zip(high, low, strict=True)]
-    return max(max(abs(end) for end in pair.loss_range) for pair in pairs)
+@lru_cache(maxsize=64)
+def _hull(link: MovableLink, clip: float, shift: float) -> PairHull:
+    """Polygon around the pairs of a link, kept: searches for a gain ask for it again and again."""
+    return hull_of_moves(link, clip, shift)

@@ -3,7 +3,10 @@ on."""
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
+import numpy.typing as npt
 
 from flmc.base import checks
 from flmc.base.arrays import Array
@@ -11,9 +14,8 @@ from flmc.base.arrays import Array
 Transmissions = tuple[tuple[float, int], ...]
 """Pairs of a gain and the number of entries that were sent with it."""
 
-MOST_GAINS = 32
-"""Largest number of distinct gains that are accounted one by one; more are rounded up to this
-many."""
+_MOST_DISTINCT = 10_000
+"""Largest number of distinct gains that are kept; more are rounded up to this many."""
 
 
 def count_gains(gains: Array) -> Transmissions:
@@ -27,24 +29,76 @@ def count_gains(gains: Array) -> Transmissions:
     Returns
     -------
     Transmissions
-        At most ``MOST_GAINS`` distinct gains. Where there are more they are rounded up, which can
-        only overstate the cost.
+        Gains, increasing. Beyond ten thousand distinct ones they are rounded up, which can only
+        overstate the cost.
     """
     flat = checks.finite_array("gain", np.ravel(gains))
     flat = flat[flat > 0]
     if flat.size == 0:
         return ()
     values, counts = np.unique(flat, return_counts=True)
-    if len(values) > MOST_GAINS:
-        edges = np.geomspace(values[0], values[-1], MOST_GAINS)
-        # The last edge may be rounded below the largest gain, which must not be rounded down.
-        edges[-1] = values[-1]
-        # The first edge that is not below the gain; a gain that exceeds an edge by rounding alone
-        # keeps it.
-        level = np.searchsorted(edges, values * (1 - 1e-12))
-        counts = np.bincount(level, weights=counts, minlength=MOST_GAINS).astype(np.int64)
-        values, counts = np.maximum(edges[counts > 0], 0.0), counts[counts > 0]
-    return tuple((float(value), int(count)) for value, count in zip(values, counts, strict=True))
+    sent = tuple((float(value), int(count)) for value, count in zip(values, counts, strict=True))
+    return round_up(sent, _MOST_DISTINCT)
+
+
+def round_up(transmissions: Transmissions, most: int) -> Transmissions:
+    """Transmissions with at most so many distinct gains, the others rounded up.
+
+    A cost grows with the square of a gain, so levels are chosen to add little to the sum of
+    squares: an interval of gains in which rounding up to the largest one adds much is divided where
+    that saves most, again and again.
+
+    Parameters
+    ----------
+    transmissions
+        Gains, each with the number of entries that were sent with it.
+    most
+        Largest number of distinct gains.
+
+    Returns
+    -------
+    Transmissions
+        Gains, increasing, without those of 0.
+    """
+    merged: dict[float, int] = {}
+    for gain, count in transmissions:
+        if count and gain > 0:
+            merged[gain] = merged.get(gain, 0) + count
+    values = np.array(sorted(merged))
+    counts = np.array([merged[value] for value in values])
+    if len(values) <= most:
+        return tuple(zip(values.tolist(), counts.tolist(), strict=True))
+    levels = _levels(values, counts, most)
+    numbers = np.add.reduceat(counts, np.concatenate([[0], levels[:-1] + 1]))
+    return tuple(zip(values[levels].tolist(), numbers.tolist(), strict=True))
+
+
+def _levels(values: Array, counts: Array, most: int) -> npt.NDArray[np.intp]:
+    """Indices of the gains to which others are rounded up, the last one among them."""
+    if most > 1000:  # so many levels need not be chosen well
+        steps = np.linspace(0, len(values) - 1, most + 1)[1:]
+        return np.unique(np.round(steps).astype(np.intp))
+    squares = np.square(values / values[-1])
+    number = np.concatenate([[0], np.cumsum(counts)])
+
+    def best(first: int, last: int) -> tuple[float, int]:
+        """What the best division of the gains number first to last saves, and where it is."""
+        if first == last:
+            return 0.0, first
+        saved = (squares[last] - squares[first:last]) * (
+            number[first + 1 : last + 1] - number[first]
+        )
+        where = int(np.argmax(saved))
+        return float(saved[where]), first + where
+
+    saved, where = best(0, len(values) - 1)
+    parts = [(-saved, where, 0, len(values) - 1)]  # the most rewarding division comes first
+    while len(parts) < most:
+        _, where, first, last = heapq.heappop(parts)
+        for start, end in ((first, where), (where + 1, last)):
+            saved, at = best(start, end)
+            heapq.heappush(parts, (-saved, at, start, end))
+    return np.array(sorted(last for *_, last in parts), dtype=np.intp)
 
 
 def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.privacy.bits.moved_bit import MovedBit
 
 _CHECK_POINTS = 2001
 """Gradients in [-clip, clip] at which a link is tried; an odd number, so that 0 is among them."""
@@ -36,7 +37,8 @@ class Link(ABC):
 
     proven: ClassVar[bool] = False
     """Whether the link is known to be monotone everywhere, not only at the points that
-    :meth:`flmc.uplink.link.Link.check` tries."""
+    :meth:`flmc.uplink.link.Link.check` tries; and, unless it jumps, to be odd with a log-concave
+    density."""
     jumps: ClassVar[bool] = False
     """Whether the probability jumps at 0: then any move of a gradient across 0 can turn a bit from
     certainly -1 to certainly +1."""
@@ -183,6 +185,26 @@ class Link(ABC):
         """
         high, low = self.probability(np.array([clip, -clip]))
         return float(high), float(low)
+
+    def moved(self, x: Array, shift: float) -> MovedBit:
+        """Probabilities before and after gradient entries moved, for the privacy of one example.
+
+        It is asked only of a link that is ``proven`` and does not jump; such a link is odd, and its
+        density log-concave.
+
+        Parameters
+        ----------
+        x
+            Gradient entries before, (place).
+        shift
+            The move, upwards.
+
+        Raises
+        ------
+        NotImplementedError
+            Unless a subclass overrides this.
+        """
+        raise NotImplementedError(f"the link {self.name} does not say how a move changes its bits")
 
     def bound_to(self, clip: float) -> Link:
         """This link for gradients clipped at ``clip``; only a link whose shape depends on the clip

@@ -11,7 +11,8 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.special import expit, ndtr
+from flmc.base.special import expit, ndtr, normal_between
+from flmc.privacy.bits.moved_bit import MovedBit
 from flmc.uplink.link import Link
 
 
@@ -51,6 +52,28 @@ class Sigmoid(Link):
             Probabilities, in the shape of ``g``.
         """
         return np.asarray(expit(self.slope_parameter * g))
+
+    def moved(self, x: Array, shift: float) -> MovedBit:
+        r"""Probabilities before and after entries at ``x`` moved up by ``shift``.
+
+        With :math:`k = e^{a D} - 1` the gap is :math:`k q (1-q)/(1 + k q)`.
+
+        Parameters
+        ----------
+        x, shift
+            Gradient entries, in any shape, and the move D.
+        """
+        logit, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
+        low, rest = expit(logit), expit(-logit)
+        high, miss = expit(logit + rise), expit(-logit - rise)
+        if rise > 1.0:
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                gap = np.where(low > 0.5, rest - miss, high - low)
+                return MovedBit(low, gap, miss, high * miss / (low * rest) - 1.0)
+        k = math.expm1(rise)
+        grown = 1.0 + k * low
+        slope = k * (1.0 - 2.0 * low - k * np.square(low)) / np.square(grown)
+        return MovedBit(low, k * low * rest / grown, miss, slope)
 
     def slope(self, clip: float) -> float:
         r"""Slope :math:`\kappa = a/2`.
@@ -100,6 +123,19 @@ class Probit(Link):
             Probabilities, in the shape of ``g``.
         """
         return np.asarray(ndtr(self.slope_parameter * g))
+
+    def moved(self, x: Array, shift: float) -> MovedBit:
+        r"""Probabilities before and after entries at ``x`` moved up by ``shift``.
+
+        Parameters
+        ----------
+        x, shift
+            Gradient entries, in any shape, and the move D.
+        """
+        start, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
+        gap = normal_between(np.abs(start + rise / 2), rise / 2)
+        slope = np.expm1(np.clip(-rise * (start + rise / 2), -700.0, 700.0))
+        return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 
     def slope(self, clip: float) -> float:
         r"""Slope :math:`\kappa = 2a/\sqrt{2\pi}`.
@@ -187,6 +223,19 @@ class Linear(Link):
                 " clip=...)"
             )
         return 0.5 + (0.5 * self.ratio / self.clip) * g
+
+    def moved(self, x: Array, shift: float) -> MovedBit:
+        r"""Probabilities before and after entries at ``x`` moved up by ``shift``: the gap is the
+        same everywhere.
+
+        Parameters
+        ----------
+        x, shift
+            Gradient entries, in any shape, and the move D.
+        """
+        low = np.asarray(self.probability(x))
+        gap = np.full_like(low, 0.5 * self.slope(self.clip or 1.0) * shift)
+        return MovedBit(low, gap, np.maximum(self.probability(-x - shift), 0.0), np.zeros_like(low))
 
     def slope(self, clip: float) -> float:
         r"""Slope :math:`\kappa = r/\ell`.

@@ -10,21 +10,19 @@ M being the moment generating function. The trapezoidal rule of period P = 2 pi/
 those with k > 0 vanish once epsilon + P is above every loss, so the error is known; the rest of the
 line is negligible, for at least as long as the integrand may take to come back. Where the integrand
 does not decay, because the losses are nearly discrete at high signal-to-noise ratio, a grid and FFT
-with losses rounded up give an upper bound instead."""
+give an upper bound instead."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 
 import numpy as np
 
-from flmc.base.arrays import Array, ComplexArray
-from flmc.base.special import ndtr
-from flmc.privacy.bit_pair import REACH, BitPair
-from flmc.privacy.loss_grid import LossGrid, compose
+from flmc.base.arrays import ComplexArray
+from flmc.privacy.bits.loss_law import LossLaw
+from flmc.privacy.losses.composed_loss import ComposedLoss, EntryLoss
 from flmc.privacy.root_finding import largest_argument
 
 _ALIASING = 40.0  # exp(-40) = 4e-18
@@ -36,104 +34,14 @@ _FLOOR = 1e-15
 """Smallest probability that is resolved; it is added."""
 _DISTINCT = 2.0
 """Amplitude over noise from which losses are nearly discrete: bits are received without error."""
-_LOUDEST = 40.0
 _STEEPEST = 3e3
 _CHUNK = 32
-_GRID_POINTS = (1 << 16) - 64
-"""Just short of a power of two, the length of the FFT."""
-
-
-@dataclass(frozen=True)
-class LossLaw:
-    """Law of a pair's loss when the received value is normal with variance 1 about one of
-    ``centres``, which have ``weights``."""
-
-    pair: BitPair
-    centres: tuple[float, ...]
-    weights: tuple[float, ...]
-
-    @classmethod
-    def under_first(cls, pair: BitPair) -> LossLaw:
-        """Law of the loss when the received value comes from P, the first data set."""
-        pair = _audible(pair)
-        return cls(pair, (pair.amplitude, -pair.amplitude), (pair.high, 1.0 - pair.high))
-
-    @classmethod
-    def of_paper(cls, pair: BitPair, num_devices: int) -> LossLaw:
-        """Law of the paper's bound of the loss: the received value is noise plus A (K - 1)."""
-        pair = _audible(pair)
-        return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
-
-    def nodes(self, width: float) -> tuple[Array, Array]:
-        """Losses at received values ``width`` apart, and their weights: the trapezoidal rule."""
-        z = np.arange(-REACH, REACH + width, width)
-        density = width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
-        received = np.concatenate([c + z for c in self.centres])
-        return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
-
-    def node_width(self, fastest: float) -> float:
-        """Width of nodes that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the
-        loss's singularities, at a distance of pi/(2 A) from the real line."""
-        wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
-        # A power of the root of two, so that the width changes rarely.
-        return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
-
-    def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
-        """Values of ln E[exp(s loss)] and its slope, by few nodes (which may not do for large s),
-        or ``exactly``."""
-        loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
-        exponent = s * loss
-        peak = float(exponent.max())
-        exponent -= peak
-        tilted = np.exp(exponent, out=exponent) * weights
-        total = float(tilted.sum())
-        return math.log(total) + peak, float(tilted @ loss) / total
-
-    @cached_property
-    def _still_nodes(self) -> tuple[Array, Array]:
-        """Nodes for real arguments."""
-        return self.nodes(self.node_width(0.0))
-
-    def log_magnitude(self, c: float, t: float) -> float:
-        """Logarithm of the magnitude of E[exp((c + i t) loss)]."""
-        loss, weights = self.nodes(self.node_width(t))
-        peak = float((c * loss).max())
-        value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
-        return math.log(max(value, 1e-300)) + peak
-
-    def moments(self) -> tuple[float, float]:
-        """Mean and variance of the loss."""
-        loss, weights = self._still_nodes
-        mean = float(loss @ weights)
-        return mean, float(np.square(loss - mean) @ weights)
-
-    @property
-    def steepest(self) -> float:
-        """Steepest slope of the loss, at w = 0."""
-        return 2.0 * self.pair.amplitude * (self.pair.high - self.pair.low)
-
-    @property
-    def largest(self) -> float:
-        """Largest loss within reach of the noise."""
-        return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
-
-    def grid(self, step: float) -> LossGrid:
-        """Grid of the law with losses rounded up to multiples of ``step``."""
-        low, high = self.pair.loss(np.array([min(self.centres) - REACH, max(self.centres) + REACH]))
-        first, last = math.floor(low / step), math.ceil(high / step)
-        edges = self.pair.threshold(step * np.arange(first, last + 1))
-        above = np.asarray(self.weights) @ ndtr(np.asarray(self.centres)[:, None] - edges)
-        mass = np.concatenate([[1.0 - above[0]], above[:-1] - above[1:]])
-        return LossGrid(step, first, np.maximum(mass, 0.0), float(above[-1]))
-
-
-def _audible(pair: BitPair) -> BitPair:
-    """The pair with an amplitude of at most 40, beyond which the quadrature would have to follow
-    every step.
-
-    Nothing changes: bits are received without error, and the loss is the largest but for exp(-2 *
-    40 * 30)."""
-    return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
+_SHARES = 8
+"""Number of shares of a cell's mass that go to its upper end."""
+_FEW = 100
+"""Number of losses up to which all are rounded up."""
+_FINE, _FINEST = 600.0, 4000.0
+"""Grid steps per standard deviation of a loss: of many, and of a few."""
 
 
 Sum = Sequence[tuple[LossLaw, int]]
@@ -287,14 +195,28 @@ def _bracketed(slope: Callable[[float], float], spread: float) -> float:
 
 
 def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
-    """Upper bound of the exceedance, with every loss rounded up to a grid."""
-    lowest = [float(law.pair.loss(np.array([min(law.centres) - REACH]))[0]) for law, _ in parts]
-    width = sum(
-        count * (law.largest - low) for (law, count), low in zip(parts, lowest, strict=True)
+    """Upper bound of the exceedance, from losses on a grid.
+
+    A few losses are rounded up. Rounding many up would move their sum too far: they are rounded at
+    random."""
+    number = sum(count for _, count in parts)
+    few = number <= _FEW
+    entries = [
+        EntryLoss(
+            partial(law.grid, shares=1 if few else _SHARES),
+            law.smallest,
+            law.largest,
+            math.sqrt(law.moments()[1]),
+            count,
+            law.pair.bound if math.isfinite(law.pair.bound) else None,
+        )
+        for law, count in parts
+    ]
+    # Steps of the sum as fine as those of one loss leave nothing to be made coarser.
+    composed = (
+        ComposedLoss.of(entries, fine=1.0, resolution=min(_FINEST * math.sqrt(number), 1e4))
+        if few
+        else ComposedLoss.of(entries, fine=_FINE)
     )
-    step = width / _GRID_POINTS
-    composed = compose([(law.grid(step), count) for law, count in parts], wide=1 << 16)
-    above = composed.losses > epsilon
-    rounded = step * sum(count for _, count in parts)
-    weight = 1.0 + np.exp(-np.maximum(composed.losses[above] - rounded, epsilon)) if both else 1.0
-    return float(min(1.0, (composed.mass[above] * weight).sum() + 2 * composed.beyond))
+    found = composed.exceedance(epsilon, both=both, rounded_up=few)
+    return min(1.0, found + 2 * _FLOOR)

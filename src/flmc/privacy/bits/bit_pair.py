@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import log_ndtr, ndtr
 
 REACH = 10.0
 """Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
@@ -48,12 +47,6 @@ class BitPair:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
-
-    @property
-    def reversed(self) -> BitPair:
-        """The pair (Q, P) seen in a mirror: w becomes -w, so that the loss increases with w
-        again."""
-        return BitPair(1.0 - self.low, 1.0 - self.high, self.amplitude)
 
     def loss(self, w: Array) -> Array:
         """Privacy loss at received values.
@@ -117,61 +110,6 @@ class BitPair:
             )
         return np.where(above <= 0, -np.inf, np.where(below <= 0, np.inf, w))
 
-    def survival(self, w: Array) -> tuple[Array, Array]:
-        """Probabilities P(W > w) and Q(W > w).
-
-        Parameters
-        ----------
-        w
-            Thresholds, in standard deviations of the noise, in any shape.
-
-        Returns
-        -------
-        tuple of Array
-            The probability under the first and under the second data set.
-        """
-        plus, minus = ndtr(self.amplitude - w), ndtr(-self.amplitude - w)
-        return self.high * plus + (1.0 - self.high) * minus, self.low * plus + (
-            1.0 - self.low
-        ) * minus
-
-    def delta(self, epsilon: Array) -> Array:
-        """Hockey-stick divergence of one entry, exact.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilons, in any shape.
-
-        Returns
-        -------
-        Array
-            The smallest delta of each epsilon, for this order of the pair.
-        """
-        p, q = self.survival(self.threshold(epsilon))
-        return np.asarray(np.maximum(p - np.exp(epsilon) * q, 0.0))
-
-    def log_moment_beyond(self, start: float, s: float) -> float:
-        """Upper bound of ln E[exp(s (loss - loss at start)); W > start] under P.
-
-        Beyond any point the loss rises by at most 2 A for each unit of w, and W is at most A + z.
-
-        Parameters
-        ----------
-        start
-            Received value from which the moment is taken.
-        s
-            Exponent, positive.
-
-        Returns
-        -------
-        float
-            The bound.
-        """
-        slope = 2.0 * self.amplitude * s
-        margin = start - self.amplitude
-        return slope * (slope / 2 - margin) + log_ndtr(slope - margin)
-
     @property
     def bound(self) -> float:
         """Largest loss at any w."""
@@ -183,27 +121,3 @@ class BitPair:
         return (
             -math.log1p((self.high - self.low) / (1.0 - self.high)) if self.high < 1 else -math.inf
         )
-
-    @property
-    def loss_range(self) -> tuple[float, float]:
-        """Smallest and largest loss within reach of the noise."""
-        low, high = self.loss(np.array([-self.amplitude - REACH, self.amplitude + REACH]))
-        return float(low), float(high)
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the loss under P."""
-        nodes, weights = self._quadrature
-        loss = self.loss(nodes)
-        mean = loss @ weights
-        return float(np.sqrt(np.square(loss - mean) @ weights))
-
-    @property
-    def _quadrature(self) -> tuple[Array, Array]:
-        """Nodes of w and their weights under P."""
-        z = np.linspace(-REACH, REACH, 801)
-        density = np.exp(-0.5 * z * z)
-        # The sum in place of the integral's constant: weights add up to 1.
-        density /= density.sum()
-        nodes = np.concatenate([self.amplitude + z, -self.amplitude + z])
-        return nodes, np.concatenate([self.high * density, (1.0 - self.high) * density])

@@ -1,0 +1,299 @@
+r"""Sums of losses whose laws are tilted, by FFT.
+
+The transform of a law is rounded relative to its largest mass, so a tail of 1e-12 would be lost
+after some thousand additions. *Tilting* brings the tail into the middle: the law with masses
+:math:`m_\theta(x) = m(x)\,e^{\theta x - K(\theta)}` is added instead, and what is wanted of m is
+read from :math:`m(x) = m_\theta(x)\,e^{K - \theta x}` near the mean of the tilted sum.
+
+Sums of very many losses are made in stages: a few hundred are added on a fine grid, the result is
+brought to a coarser grid (connect the dots again, which stays an upper bound), and so on. The work
+grows with the logarithm of their number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.privacy.losses.loss_grid import LossGrid, dot
+from flmc.privacy.root_finding import largest_argument
+
+MOST_POINTS = 2**19
+"""Largest length of an FFT."""
+TRUNCATED = 60.0
+"""Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
+side."""
+_WIDE = 2**12
+"""Points up to which a longer FFT takes less time than finding a window for a shorter one."""
+_ROUNDING = 2e-15
+"""Rounding of the tilted mass in all, for each addition and each doubling of the FFT's length: some
+ten times what double precision makes of it."""
+
+
+class TooWideError(Exception):
+    """The sum of losses needs a coarser grid: so few of them are large, and so large."""
+
+
+@dataclass(frozen=True)
+class TiltedLoss:
+    """Law of a loss, or of a sum of losses, that is tilted by exp(theta loss)."""
+
+    step: float
+    """Distance of two losses."""
+    first: int
+    """Number of the first loss."""
+    mass: Array
+    """Tilted mass at each loss, which adds up to 1, (point)."""
+    theta: float
+    """The tilt."""
+    log_scale: float
+    """Logarithm K of the factor: the mass itself is ``mass`` times exp(K - theta loss)."""
+    infinite: float
+    """Mass, not tilted, that is counted at infinity."""
+    rounding: float = 0.0
+    """Bound of what rounding may have moved, as a share of the tilted mass."""
+
+    @classmethod
+    def of(cls, grid: LossGrid, theta: float) -> TiltedLoss:
+        """Tilted law of one loss.
+
+        Parameters
+        ----------
+        grid, theta
+            The law, and the tilt.
+        """
+        with np.errstate(divide="ignore"):
+            exponent = np.log(grid.mass) + theta * grid.losses
+        largest = float(exponent.max())
+        weight = np.exp(exponent - largest)
+        total = float(weight.sum())
+        return cls(
+            grid.step,
+            grid.first,
+            weight / total,
+            theta,
+            largest + math.log(total),
+            grid.infinite,
+        )
+
+    @property
+    def losses(self) -> Array:
+        """Losses that the masses belong to, (point)."""
+        return np.asarray(self.step * np.arange(self.first, self.first + len(self.mass)))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the tilted loss."""
+        index = np.arange(len(self.mass), dtype=np.float64)
+        mean = dot(index, self.mass)
+        return self.step * math.sqrt(dot(np.square(index - mean), self.mass))
+
+    @property
+    def log_tail_mass(self) -> float:
+        """Logarithm of the mass, not tilted, that exceeds the last loss for each unit of tilted
+        mass there."""
+        return self.log_scale - self.theta * self.step * (self.first + len(self.mass) - 1)
+
+    def log_moment(self, s: float) -> float:
+        """Logarithm of E[exp(s (number of steps from the first loss))] of the tilted law.
+
+        Parameters
+        ----------
+        s
+            Exponent of either sign, for one step.
+        """
+        carried = np.flatnonzero(self.mass)
+        exponent = s * np.arange(len(self.mass))
+        largest = max(float(exponent[carried[-1]]), float(exponent[carried[0]]))
+        weight = np.exp(np.minimum(exponent - largest, 0.0))
+        return largest + math.log(dot(weight, self.mass))
+
+    def coarser(self, factor: int) -> TiltedLoss:
+        r"""Upper bound on a grid whose step is ``factor`` times as long.
+
+        A mass at a loss x between two points l and l + h of the coarse grid is shared by them so
+        that the masses of P and Q are kept: :math:`u = (1 - e^{l-x})/(1 - e^{-h})` goes to the
+        upper one. It is connect the dots for a law on a grid.
+
+        Parameters
+        ----------
+        factor
+            A whole number.
+        """
+        if factor == 1:
+            return self
+        number = np.arange(self.first, self.first + len(self.mass))
+        below = np.floor_divide(number, factor)
+        rest = (number - below * factor) * self.step  # distance x - l
+        wide = factor * self.step
+        upper = np.expm1(-rest) / np.expm1(-wide)
+        # The masses are tilted by where they come to lie.
+        up = self.mass * upper * np.exp(self.theta * (wide - rest))
+        down = self.mass * (1.0 - upper) * np.exp(-self.theta * rest)
+        first = int(below[0])
+        mass = np.bincount(below - first, weights=down, minlength=int(below[-1]) - first + 2)
+        mass[1:] += np.bincount(below - first, weights=up, minlength=len(mass) - 1)
+        total = float(mass.sum())
+        return replace(
+            self,
+            step=wide,
+            first=first,
+            mass=mass / total,
+            log_scale=self.log_scale + math.log(total),
+        )
+
+    def delta(self, epsilon: float) -> float:
+        r"""Upper bound of the hockey-stick divergence, :math:`\sum_{x > \epsilon} m(x)\,(1 -
+        e^{\epsilon - x})`.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon.
+        """
+        above, mass = self._above(epsilon)
+        found = dot(mass, -np.expm1(epsilon - above))
+        return min(1.0, found + self.uncertain(epsilon))
+
+    def mean_above(self, threshold: float, weight: Callable[[Array], Array]) -> float:
+        """Upper bound of E[weight(loss); loss > threshold], not tilted.
+
+        Parameters
+        ----------
+        threshold
+            Loss above which the mean is taken.
+        weight
+            Function of an array of losses with values between 0 and 2.
+        """
+        above, mass = self._above(threshold)
+        hidden = self.rounding * math.exp(min(self.log_scale - self.theta * threshold, 600.0))
+        return dot(mass, weight(above)) + 2.0 * (self.infinite + hidden)
+
+    def uncertain(self, epsilon: float) -> float:
+        r"""Part of delta that is not known to be there: mass at infinity, and what rounding may
+        hide.
+
+        Tilted mass that rounding misses at a loss x counts :math:`e^{K - \theta x} (1 - e^{\epsilon
+        - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon.
+        """
+        theta = self.theta
+        peak = theta * math.log(theta / (1 + theta)) - math.log1p(theta) if theta > 0 else 0.0
+        exponent = self.log_scale - theta * epsilon + peak
+        return self.infinite + self.rounding * math.exp(min(exponent, 600.0))
+
+    def epsilon(self, target: float) -> float:
+        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up.
+
+        Parameters
+        ----------
+        target
+            Delta that is allowed.
+
+        Returns
+        -------
+        float
+            Epsilon; infinite where there is none.
+        """
+        low, high = 0.0, self.step * (self.first + len(self.mass))
+        if high <= 0.0 or self.delta(high) > target:
+            return math.inf if self.delta(max(high, 0.0)) > target else 0.0
+        above, mass = self._above(low)
+
+        def excess(minus: float) -> float:
+            first = int(np.searchsorted(above, -minus, side="right"))
+            found = dot(mass[first:], -np.expm1(-minus - above[first:]))
+            return math.log(max(found + self.uncertain(-minus), 1e-320) / target)
+
+        # In minus epsilon the excess increases, so the search ends where delta is kept.
+        return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
+
+    def _above(self, epsilon: float) -> tuple[Array, Array]:
+        """Losses above epsilon, and their mass, not tilted."""
+        first = max(0, math.floor(epsilon / self.step) + 1 - self.first)
+        losses = self.step * np.arange(self.first + first, self.first + len(self.mass))
+        # Beyond epsilon the factor exp(K - theta loss) only falls; far below it may overflow.
+        factor = np.exp(np.minimum(self.log_scale - self.theta * losses, 700.0))
+        return np.asarray(losses), np.asarray(self.mass[first:] * factor)
+
+
+Terms = Sequence[tuple[TiltedLoss, int]]
+"""Tilted losses of one step and tilt, each with the number of times that it is added."""
+
+
+def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
+    """Law of a sum of independent losses, by FFT.
+
+    Parameters
+    ----------
+    terms
+        Tilted losses of one step and tilt, each with the number of times that it is added.
+    truncated
+        Minus the logarithm of the tilted mass that may leave the window on either side.
+
+    Returns
+    -------
+    TiltedLoss
+        The law of the sum within a window; what lies above it counts as infinite.
+
+    Raises
+    ------
+    TooWideError
+        If the FFT would be too long.
+    """
+    lowest = sum(count * term.first for term, count in terms)
+    start, stop = _window(terms, truncated)
+    # A power of two that holds the window: the FFT is periodic, and must not wrap within it.
+    size = 1 << max(1, stop - start).bit_length()
+    if size > MOST_POINTS:
+        raise TooWideError
+    transform = np.ones(size // 2 + 1, dtype=np.complex128)
+    rounding, log_scale, log_finite = 0.0, 0.0, 0.0
+    for term, count in terms:
+        # A law longer than the FFT is wrapped around, as the FFT wraps the sum: only the window of
+        # the sum matters in the end.
+        folded = np.zeros(-(-len(term.mass) // size) * size)
+        folded[: len(term.mass)] = term.mass
+        transform *= np.fft.rfft(folded.reshape(-1, size).sum(axis=0)) ** count
+        rounding += count * (term.rounding + _ROUNDING * math.log2(size))
+        log_scale += count * term.log_scale
+        log_finite += count * (math.log1p(-term.infinite) if term.infinite < 1 else -math.inf)
+    mass = np.roll(np.fft.irfft(transform, size), -start)[: stop - start + 1]
+    mass = np.maximum(mass, 0.0)
+    found = replace(
+        terms[0][0],
+        first=lowest + start,
+        mass=mass / float(mass.sum()),
+        log_scale=log_scale,
+        infinite=-math.expm1(log_finite),
+        rounding=rounding,
+    )
+    # What lies above the window counts as infinite; what lies below it is less than the rounding.
+    lost = math.exp(min(found.log_tail_mass - truncated, 0.0))
+    return replace(found, infinite=min(1.0, found.infinite + lost))
+
+
+def _window(terms: Terms, truncated: float) -> tuple[int, int]:
+    """First and last step, from the smallest sum there is, between which all but a negligible part
+    of the tilted sum lies, by Chernoff's bound."""
+    highest = sum(count * (len(term.mass) - 1) for term, count in terms)
+    if highest < _WIDE:
+        return 0, highest
+    spread = math.sqrt(sum(count * (term.spread / term.step) ** 2 for term, count in terms))
+    # Chernoff's bound is exp(-T) at t = (K(s) + T)/s; were the sum normal, the best s would be the
+    # root of 2 T over its spread.
+    slopes = np.array([0.15, 0.4, 0.7, 1.0, 1.4]) * math.sqrt(2 * truncated) / max(spread, 1e-9)
+    ends = []
+    for sign in (-1.0, 1.0):
+        moments = np.array(
+            [sum(count * term.log_moment(sign * s) for term, count in terms) for s in slopes]
+        )
+        ends.append(sign * float(np.min((moments + truncated) / slopes)))
+    return max(0, math.floor(ends[0])), min(highest, math.ceil(ends[1]))

@@ -139,7 +139,7 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
 
 def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
     """More digits of v, and how many they are now."""
-    if length >= _MOST_DIGITS:
+    if length + WORD_BITS > _MOST_DIGITS:
         raise RunFailed(
             f"{length} random bits did not decide on one draw of the noise: the source of entropy"
             " is broken; use the operating system's"

@@ -74,6 +74,9 @@ def test_symbols_move_on_the_grid_by_no_more_than_accounted(
     assert steps.dtype == np.int64
     assert np.abs(steps).max() <= most
     assert (steps[np.isnan(symbols)] == 0).all()
+    # Symbols go to the nearest step.
+    inside = np.clip(np.nan_to_num(symbols), -peak, peak)
+    assert (np.abs(inside * (most / peak) - steps) <= 0.5).all()
     # A symbol anywhere, and one that lies a share of the whole way above it.
     move = 2 * peak * share
     low = -peak + (2 * peak - move) * place

@@ -80,7 +80,7 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
         If bits is out of bounds.
     RunFailed
         If the source of entropy fails. A source that gives bits as it should causes this with a
-        probability below 2^-4000.
+        probability below 2^-3900.
     """
     if checks.at_least("bits", bits, 0) > MOST_BITS:
         raise InvalidSetting(f"bits must be at most {MOST_BITS}, got {bits!r}; use a coarser grid")

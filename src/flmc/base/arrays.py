@@ -9,3 +9,5 @@ Array = npt.NDArray[np.float64]
 """Real numbers in double precision; the shape is stated where an array is passed."""
 ComplexArray = npt.NDArray[np.complex128]
 """Complex numbers in double precision."""
+IntArray = npt.NDArray[np.int64]
+"""Whole numbers of 64 bits, for what must be added without rounding."""

@@ -5,7 +5,11 @@ r"""The round as three roles: what a device does, what the air does, what the se
           \theta \leftarrow \theta - \eta\,\frac{K}{K_a A}\,y .
 
 Three pure functions; random numbers are arguments. The NumPy engine, the audit and a deployment
-call them, and compiled engines are held to them by tests: nothing else writes the round again."""
+call them, and compiled engines are held to them by tests: nothing else writes the round again.
+
+Where the air is a program and what it receives leaves the process, devices and air use
+``device_on_grid`` and ``air_on_grid``: in whole numbers, with noise from a source of entropy. The
+low-order digits of a floating-point sum would tell what the noise hides."""
 
 from __future__ import annotations
 
@@ -13,7 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
+from flmc.base.errors import InvalidSetting
+from flmc.privacy.safe_noise.entropy import Entropy
+from flmc.privacy.safe_noise.noise_grid import MOST_STEPS, NoiseGrid
+from flmc.privacy.safe_noise.uniform import draw_uniform
 from flmc.uplink.channel import estimate_gradient, invert_channel, superpose_received
 from flmc.uplink.uplink import Uplink
 
@@ -136,3 +144,94 @@ def server(
     """
     estimate = estimate_gradient(received, gain, num_devices, num_active)
     return Update(np.asarray(theta - step_size * estimate), estimate)
+
+
+def device_on_grid(
+    gradient: Array,
+    uplink: Uplink,
+    grid: NoiseGrid,
+    gain: Array,
+    entropy: Entropy,
+    active: Array | None = None,
+) -> IntArray:
+    """What devices send to a channel made of software: symbols as whole numbers of steps of a grid.
+
+    Gradients become symbols as in :func:`device`, with random bits from the source of entropy, and
+    a symbol of the uplink's peak becomes the gain times the peak, rounded down to the grid. There
+    is no path gain to invert: what is sent is what arrives.
+
+    Parameters
+    ----------
+    gradient
+        Local gradients (..., device, dim).
+    uplink
+        How gradients become symbols.
+    grid
+        Grid of the channel; its noise power must be that of the uplink.
+    gain
+        Amplitude A at which symbols are to arrive, (..., dim). The server normalises by
+        ``grid.gain``, which is a little less.
+    entropy
+        Source of the random bits; ``SystemEntropy()`` in a deployment.
+    active
+        Who transmits, (..., device) with 1 or 0; None: all.
+
+    Returns
+    -------
+    IntArray
+        Steps, (..., device, dim); 0 for a device that is not active.
+
+    Raises
+    ------
+    InvalidSetting
+        If the grid is for another noise power, a gain does not suit the grid, or the uplink has no
+        bound of its symbols.
+    """
+    if uplink.noise_is_exact:
+        raise InvalidSetting(
+            f"the {uplink.scheme} uplink has symbols without a bound, which no grid holds; use"
+            " digital or analog"
+        )
+    if grid.noise_power != uplink.noise_power:
+        raise InvalidSetting(
+            f"the grid must have the uplink's noise power {uplink.noise_power:g}, got"
+            f" {grid.noise_power:g}"
+        )
+    uniform = draw_uniform(np.shape(gradient), entropy) if uplink.random_bits else None
+    steps = grid.symbol_steps(uplink.symbols(gradient, uniform), gain, uplink.peak)
+    return steps if active is None else steps * (active[..., None] > 0)
+
+
+def air_on_grid(sent: IntArray, grid: NoiseGrid, entropy: Entropy) -> IntArray:
+    r"""What a channel made of software does: whole steps add up without rounding, noise among them.
+
+    .. math:: k_i = \sum_k \text{sent}_{k,i} + Z_i, \quad Z_i = \text{round}(2^b n_i)
+
+    The received value is :math:`g k_i` (``grid.values``), which :func:`server` takes.
+
+    Parameters
+    ----------
+    sent
+        Steps that the devices send, (..., device, dim).
+    grid
+        Grid of the channel.
+    entropy
+        Source of the noise; ``SystemEntropy()`` in a deployment.
+
+    Returns
+    -------
+    IntArray
+        Received steps, (..., dim).
+
+    Raises
+    ------
+    InvalidSetting
+        If a device sends more than the grid allows.
+    """
+    largest = max(int(np.max(sent, initial=0)), -int(np.min(sent, initial=0)))
+    if largest > MOST_STEPS:
+        raise InvalidSetting(
+            f"a device must send at most {MOST_STEPS} steps, got {largest}; use a coarser grid"
+        )
+    total = np.asarray(np.sum(sent, axis=-2, dtype=np.int64))
+    return total + grid.draw_noise(total.shape, entropy)

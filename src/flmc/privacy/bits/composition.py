@@ -21,8 +21,9 @@ _TINY = 1e-24
 """Delta below which mass beyond the usual reach of the noise may matter."""
 _FAR = 600.0
 """Minus the logarithm of the mass that may leave a window then."""
-_FINE_FOR_MANY = 60.0
-"""Grid steps per standard deviation of a loss where many pairs are compared at every point."""
+_FEW, _FINE_FOR_MANY = 4, 60.0
+"""Number of gains up to which grids are as fine as usual, and grid steps per standard deviation of
+a loss where there are more, or many pairs are compared at every point."""
 
 
 def compose_bits(
@@ -56,7 +57,7 @@ def compose_bits(
         low, high = hull.loss_range(gain / scale, reach)
         grid = partial(_grid, hull, gain / scale, low, high)
         entries.append(EntryLoss(grid, low, high, hull.spread(gain / scale), count, lattice))
-    fine = FINE if lattice else _FINE_FOR_MANY
+    fine = FINE if lattice and len(entries) <= _FEW else _FINE_FOR_MANY
     return ComposedLoss.of(entries, fine, truncated=TRUNCATED if reach <= REACH else _FAR)
 
 

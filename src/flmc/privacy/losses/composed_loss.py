@@ -21,8 +21,8 @@ _COARSE = 8.0
 """Grid steps per standard deviation of an entry's loss below which bounds are noticeably looser."""
 _COARSEST = 30.0
 """Grid step that resolves nothing."""
-_RATIO, _RUNGS = 2.0 ** (1 / 3), 30
-"""Ratio of two tilts that are tried, and their number."""
+_LOWEST, _RATIO, _RUNGS = 0.01, 2.0 ** (1 / 3), 48
+"""Smallest tilt over one over the spread of the sum, ratio of two tilts, and their number."""
 _CLEAR = 1e-6
 """Share of delta that may be uncertain before the sum is tilted anew."""
 
@@ -239,20 +239,20 @@ class ComposedLoss:
         """Tilt at which a gauge of it, of K, of the mean and of the spread vanishes, about; the
         gauge increases.
 
-        It is never below one over the spread of the sum: delta is of the order of the spread, which
-        may be far below the rounding of what is not tilted."""
+        It is never far below one over the spread of the sum: delta is of the order of the spread,
+        which may be far below the rounding of what is not tilted."""
 
         def value(s: float) -> float:
             k, mean, variance = self._cumulant(s)
             return gauge(s, k, mean, math.sqrt(variance))
 
-        tilt = 1.0 / max(math.sqrt(self._cumulant(0.0)[2]), 1e-300)
         # On a ladder, so that an epsilon and its delta are mostly read from the same sum.
-        for _ in range(_RUNGS):
-            if value(tilt) >= 0:
-                break
-            tilt *= _RATIO
-        return tilt
+        lowest = _LOWEST / max(math.sqrt(self._cumulant(0.0)[2]), 1e-300)
+        low, high = -1, _RUNGS
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if value(lowest * _RATIO**middle) < 0 else (low, middle)
+        return lowest * _RATIO**high
 
     def _infinite(self) -> float:
         """Mass of the sum that is counted at infinity."""

@@ -9,7 +9,7 @@ from flmc.privacy.losses.tilted import TiltedLoss, total
 
 FINE = 200.0
 """Grid steps per standard deviation of a loss that is added: adds 4e-6 to the relative variance."""
-MOST_DOUBLINGS = 4
+MOST_DOUBLINGS = 2
 """Largest number of doublings of the grid's step in one stage, in which 4 to this power losses are
 added."""
 
@@ -54,8 +54,8 @@ def _brought_to_step(
 ) -> list[tuple[TiltedLoss, int]]:
     """Laws whose sum is that of ``count`` losses, on a grid whose step is doubled so often.
 
-    In each stage losses are added in groups of 4, 16, 64 or 256, which doubles their spread once to
-    four times, and so may the step be; those left over are added apart."""
+    In each stage losses are added in groups of 4 or 16, which doubles their spread once or twice, and
+    so may the step be; those left over are added apart."""
     rest: TiltedLoss | None = None
     while doublings:
         times = min(doublings, MOST_DOUBLINGS)

@@ -16,8 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from privacy.oracle import normal
-from privacy.oracle.bits import Bits, Profile, either_order, of_line, of_logits, of_normal
-from privacy.oracle.bits import of_numbers, one_order
+from privacy.oracle.bits import (
+    Bits,
+    Profile,
+    either_order,
+    of_line,
+    of_logits,
+    of_normal,
+    of_numbers,
+    one_order,
+)
 from privacy.oracle.places import Moved, worst_place
 from privacy.oracle.tail_gains import Tail, largest_gain
 from privacy.oracle.truth import Truth, true_epsilon

@@ -113,7 +113,8 @@ def _log_hockey(w: Array, near: Array, far: Array, amplitude: float) -> Array:
     ratio = math.sqrt(math.pi / 2)
     inside = np.maximum(near, -6.0)  # erfcx overflows far below 0, and is not needed there
     mills = ratio * (
-        special.erfcx(inside / math.sqrt(2)) - special.erfcx((inside + 2 * amplitude) / math.sqrt(2))
+        special.erfcx(inside / math.sqrt(2))
+        - special.erfcx((inside + 2 * amplitude) / math.sqrt(2))
     )
     right = -0.5 * near**2 - _HALF_LOG_2PI + np.log(mills)
     left = np.log(special.ndtr(-near) - np.exp(2 * amplitude * w + special.log_ndtr(-far)))

@@ -23,7 +23,9 @@ def draw(accountant: str) -> Iterator[Case]:
     estimate are left out."""
     rng = np.random.default_rng([_SEED, ACCOUNTANTS.index(accountant)])
     while True:
-        case = _tail(rng, accountant) if accountant in ("tail", "paper") else _event(rng, accountant)
+        case = (
+            _tail(rng, accountant) if accountant in ("tail", "paper") else _event(rng, accountant)
+        )
         if case.solves_gain or 5e-4 < _rough_epsilon(case) < 80:
             yield case
 

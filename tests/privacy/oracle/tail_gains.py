@@ -55,7 +55,9 @@ class ReceivedSum(Sum):
         loss = _loss(bits, amplitude, w)
         self.moments = [Received(loss, weight, np.zeros(1), np.zeros(1))]
         # Received values beyond half of the nodes' reach in every entry have no probability.
-        self.most = count * float(np.max(_loss(bits, amplitude, np.array([c for c, _ in centres]) + 9)))
+        self.most = count * float(
+            np.max(_loss(bits, amplitude, np.array([c for c, _ in centres]) + 9))
+        )
         mean, square = float(np.exp(weight) @ loss), float(np.exp(weight) @ loss**2)
         self.mean, self.spread = count * mean, math.sqrt(count * (square - mean**2))
 

@@ -54,8 +54,8 @@ def _brought_to_step(
 ) -> list[tuple[TiltedLoss, int]]:
     """Laws whose sum is that of ``count`` losses, on a grid whose step is doubled so often.
 
-    In each stage losses are added in groups of 4 or 16, which doubles their spread once or twice, and
-    so may the step be; those left over are added apart."""
+    In each stage losses are added in groups of 4 or 16, which doubles their spread once or twice,
+    and so may the step be; those left over are added apart."""
     rest: TiltedLoss | None = None
     while doublings:
         times = min(doublings, MOST_DOUBLINGS)

@@ -28,8 +28,9 @@ from flmc.privacy.transmissions import Transmissions, mu_of
 SYMMETRY_TOLERANCE = 1e-12
 """Distance of high + low from 1 up to which a pair counts as symmetric: rounding of the link."""
 
-_MANY = 1000
-"""Entries sent from which on the loss is nearly Gaussian at the gains that a budget allows."""
+_MANY, _NEAR, _FAR = 1000, 0.02, 0.15
+"""Entries sent from which on the loss is nearly Gaussian at the gains that a budget allows; first
+steps of a search from the Gaussian gain, in logarithms, from there on and below."""
 
 
 @dataclass(frozen=True)
@@ -206,20 +207,19 @@ class BitEvent(Event):
         found = mass[np.abs((2 * k - n) * each) > epsilon * (1 - 1e-12)].sum()
         return min(1.0, float(found) * (1 + 1e-8))  # logarithms of large factorials are rounded
 
-    def guess_gain(self, epsilon: float, delta: float) -> float | None:
-        """Gain by the Gaussian mechanism whose means differ as much as those of the bits, where so
-        much is sent that gains are small; else None.
+    def guess_gain(self, epsilon: float, delta: float) -> tuple[float, float]:
+        """Gain by the Gaussian mechanism whose means differ as much as those of the bits, which is
+        close where so much is sent that gains are small, and how far to look from it.
 
         Parameters
         ----------
         epsilon, delta
             The budget.
         """
-        if self.num_transmissions < _MANY:
-            return None
         apart = 2.0 * (self.high - self.low)
         like = gaussian.GaussianEvent(apart, self.noise_power, self.transmissions)
-        return like.allowed_gain(epsilon, delta)
+        near = _NEAR if self.num_transmissions >= _MANY else _FAR
+        return like.allowed_gain(epsilon, delta), near
 
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None

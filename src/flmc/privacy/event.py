@@ -29,8 +29,6 @@ CRITERIA = ("tight", "tail", "paper")
 """Names of the privacy criteria that are known."""
 _SMALLEST_TAIL = 1e-13
 """Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
-_NEAR = 0.02
-"""First step of a search for the gain from a guess that is close, in logarithms."""
 _ROUNDED = 1 - 1e-14
 """Factor of the largest loss above which an epsilon counts as having reached it: both are
 rounded."""
@@ -204,13 +202,13 @@ class Event(ABC):
         spender = self.spender(epsilon, criterion, num_devices)
         guess = self.guess_gain(epsilon, delta) if criterion == "tight" else None
         if guess is not None:
-            return largest_gain(spender, delta, guess, bracket=_NEAR)
+            return largest_gain(spender, delta, guess[0], bracket=guess[1])
         # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
         return largest_gain(spender, delta, min(1.0, epsilon) / self.mu)
 
-    def guess_gain(self, epsilon: float, delta: float) -> float | None:
-        """A gain close to what the budget allows, for a search to begin with; None where there is
-        none, as here."""
+    def guess_gain(self, epsilon: float, delta: float) -> tuple[float, float] | None:
+        """A gain close to what the budget allows, and the first step of a search from it, in
+        logarithms; None where none is known, as here."""
         return None
 
     def spender(self, epsilon: float, criterion: str, num_devices: int | None) -> _Spender:

@@ -140,7 +140,7 @@ class PairHull:
         """
         some = sorted({0, int(np.argmax(self.gap)), len(self.gap) - 1})
         few = PairHull(self.low[some], self.gap[some], self.miss[some])
-        z = np.linspace(-REACH, REACH, 521)
+        z = np.linspace(-8.0, 8.0, 97)
         weight = np.exp(-0.5 * z * z)
         weight /= weight.sum()
         loud = min(amplitude, _LOUD)

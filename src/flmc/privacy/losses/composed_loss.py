@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -99,7 +100,7 @@ class ComposedLoss:
         step = max(whole / resolution, widest / _MOST_CELLS, 1e-300)
         doublings, coarsened = [], False
         for entry in entries:
-            wanted = max(0, math.ceil(math.log2(fine * step / max(entry.spread, 1e-300))))
+            wanted = max(0, round(math.log2(fine * step / max(entry.spread, 1e-300))))
             most = math.floor(math.log2(_MOST_CELLS * step / (entry.high - entry.low)))
             times = min(wanted, most)
             matters = entry.count * entry.spread**2 > 1e-3 * whole**2
@@ -128,8 +129,7 @@ class ComposedLoss:
         """
         theta = self._tilt_to(epsilon)
         found = self._sum(theta)
-        quick = self._chernoff_delta(theta, epsilon)
-        return quick if found is None else min(quick, found.delta(epsilon))
+        return self._chernoff_delta(theta, epsilon) if found is None else found.delta(epsilon)
 
     def epsilon(self, target: float) -> float:
         """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up.
@@ -216,6 +216,12 @@ class ComposedLoss:
                 self._sums[theta] = None
         return self._sums[theta]
 
+    @cached_property
+    def _untilted(self) -> tuple[float, float, float]:
+        """K(0), mean and variance of the sum's finite part; the variance is not 0."""
+        k, mean, variance = self._cumulant(0.0)
+        return k, mean, max(variance, 1e-300)
+
     def _cumulant(self, s: float) -> tuple[float, float, float]:
         """K(s) of the sum's finite part, its slope and its curvature."""
         values = [(grid.cumulant(s), count) for grid, count in self.parts]
@@ -224,35 +230,42 @@ class ComposedLoss:
 
     def _tilt_to(self, epsilon: float) -> float:
         """Tilt that moves the mean of the sum to about ``epsilon``."""
-        return self._tilt(lambda s, k, mean, spread: mean - epsilon)
+        _, mean, variance = self._untilted
+        return self._tilt(lambda s, k, m, v: m - epsilon, (epsilon - mean) / variance)
 
     def _tilt_for(self, target: float) -> float:
         """Tilt whose mean has about the delta ``target``, by the saddle-point approximation."""
         goal = math.log(target)
         return self._tilt(
-            lambda s, k, mean, spread: (
-                goal - (k - s * mean - math.log1p(s) - math.log1p(2.5 * s * spread))
-            )
+            lambda s, k, m, v: (
+                goal - (k - s * m - math.log1p(s) - math.log1p(s * math.sqrt(2 * math.pi * v)))
+            ),
+            math.sqrt(max(-2.0 * goal, 0.0) / self._untilted[2]),
         )
 
-    def _tilt(self, gauge: Callable[[float, float, float, float], float]) -> float:
-        """Tilt at which a gauge of it, of K, of the mean and of the spread vanishes, about; the
+    def _tilt(self, gauge: Callable[[float, float, float, float], float], guess: float) -> float:
+        """Tilt at which a gauge of it, of K, of the mean and of the variance vanishes, about; the
         gauge increases.
 
         It is never far below one over the spread of the sum: delta is of the order of the spread,
         which may be far below the rounding of what is not tilted."""
-
-        def value(s: float) -> float:
-            k, mean, variance = self._cumulant(s)
-            return gauge(s, k, mean, math.sqrt(variance))
-
         # On a ladder, so that an epsilon and its delta are mostly read from the same sum.
-        lowest = _LOWEST / max(math.sqrt(self._cumulant(0.0)[2]), 1e-300)
-        low, high = -1, _RUNGS
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if value(lowest * _RATIO**middle) < 0 else (low, middle)
-        return lowest * _RATIO**high
+        lowest: float = _LOWEST / math.sqrt(self._untilted[2])
+
+        def enough(rung: int) -> bool:
+            s = lowest * _RATIO**rung
+            return gauge(s, *self._cumulant(s)) >= 0
+
+        # From the rung where it would be, were the sum normal: one or two more are tried.
+        rung = min(round(math.log(max(guess, lowest) / lowest) / math.log(_RATIO)), _RUNGS)
+        if enough(rung):
+            while rung and enough(rung - 1):
+                rung -= 1
+        else:
+            while rung < _RUNGS and not enough(rung + 1):
+                rung += 1
+            rung = min(rung + 1, _RUNGS)
+        return float(lowest * _RATIO**rung)
 
     def _infinite(self) -> float:
         """Mass of the sum that is counted at infinity."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, ComplexArray
 from flmc.privacy.losses.loss_grid import LossGrid, dot
 from flmc.privacy.root_finding import largest_argument
 
@@ -27,7 +27,8 @@ TRUNCATED = 60.0
 """Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
 side."""
 _WIDE = 2**12
-"""Points up to which a longer FFT takes less time than finding a window for a shorter one."""
+"""Points up to which a longer FFT takes less time than finding a window for a shorter one. Beyond,
+rounding would fill what is far from the mean, which later windows would have to hold."""
 _ROUNDING = 2e-15
 """Rounding of the tilted mass in all, for each addition and each doubling of the FFT's length: some
 ten times what double precision makes of it."""
@@ -125,17 +126,19 @@ class TiltedLoss:
         """
         if factor == 1:
             return self
-        number = np.arange(self.first, self.first + len(self.mass))
-        below = np.floor_divide(number, factor)
-        rest = (number - below * factor) * self.step  # distance x - l
         wide = factor * self.step
-        upper = np.expm1(-rest) / np.expm1(-wide)
+        rest = self.step * np.arange(factor)  # distances x - l
+        upper = np.expm1(-rest) / math.expm1(-wide)
         # The masses are tilted by where they come to lie.
-        up = self.mass * upper * np.exp(self.theta * (wide - rest))
-        down = self.mass * (1.0 - upper) * np.exp(-self.theta * rest)
-        first = int(below[0])
-        mass = np.bincount(below - first, weights=down, minlength=int(below[-1]) - first + 2)
-        mass[1:] += np.bincount(below - first, weights=up, minlength=len(mass) - 1)
+        up = upper * np.exp(self.theta * (wide - rest))
+        down = (1.0 - upper) * np.exp(-self.theta * rest)
+        # Cells of the coarse grid, the first and the last filled up with nothing.
+        first, offset = divmod(self.first, factor)
+        cells = np.zeros((-(-(offset + len(self.mass)) // factor), factor))
+        cells.ravel()[offset : offset + len(self.mass)] = self.mass
+        mass = np.zeros(len(cells) + 1)
+        mass[:-1] += np.einsum("cx,x->c", cells, down)
+        mass[1:] += np.einsum("cx,x->c", cells, up)
         total = float(mass.sum())
         return replace(
             self,
@@ -261,7 +264,7 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
         # the sum matters in the end.
         folded = np.zeros(-(-len(term.mass) // size) * size)
         folded[: len(term.mass)] = term.mass
-        transform *= np.fft.rfft(folded.reshape(-1, size).sum(axis=0)) ** count
+        transform *= _power(np.fft.rfft(folded.reshape(-1, size).sum(axis=0)), count)
         rounding += count * (term.rounding + _ROUNDING * math.log2(size))
         log_scale += count * term.log_scale
         log_finite += count * (math.log1p(-term.infinite) if term.infinite < 1 else -math.inf)
@@ -280,6 +283,18 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
     return replace(found, infinite=min(1.0, found.infinite + lost))
 
 
+def _power(base: ComplexArray, count: int) -> ComplexArray:
+    """Power with a whole exponent, by squaring: faster than NumPy's, which takes logarithms."""
+    result = np.ones_like(base)
+    while count:
+        if count & 1:
+            result *= base
+        count >>= 1
+        if count:
+            base = base * base
+    return result
+
+
 def _window(terms: Terms, truncated: float) -> tuple[int, int]:
     """First and last step, from the smallest sum there is, between which all but a negligible part
     of the tilted sum lies, by Chernoff's bound."""
@@ -289,7 +304,7 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
     spread = math.sqrt(sum(count * (term.spread / term.step) ** 2 for term, count in terms))
     # Chernoff's bound is exp(-T) at t = (K(s) + T)/s; were the sum normal, the best s would be the
     # root of 2 T over its spread.
-    slopes = np.array([0.15, 0.4, 0.7, 1.0, 1.4]) * math.sqrt(2 * truncated) / max(spread, 1e-9)
+    slopes = np.array([0.3, 0.6, 0.9, 1.2]) * math.sqrt(2 * truncated) / max(spread, 1e-9)
     ends = []
     for sign in (-1.0, 1.0):
         moments = np.array(

@@ -202,7 +202,8 @@ class RunBudget:
         InvalidSetting
             If no factor is found that keeps the budget.
         """
-        budget = self.limits.epsilon or 0.0
+        # An epsilon is found to ten digits: a gain that was made for the budget keeps it.
+        budget = (self.limits.epsilon or 0.0) * (1 + 1e-9)
         scale, safe = 1.0, 0.0
         for _ in range(8):
             # Every trial composes all rounds exactly, which is costly: so few of them.

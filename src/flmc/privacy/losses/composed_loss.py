@@ -10,9 +10,10 @@ from functools import cached_property
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.privacy.losses.addition import TRUNCATED, TooWideError
 from flmc.privacy.losses.composition import FINE, MOST_DOUBLINGS, compose
 from flmc.privacy.losses.loss_grid import LossGrid
-from flmc.privacy.losses.tilted import TRUNCATED, TiltedLoss, TooWideError
+from flmc.privacy.losses.tilted import TiltedLoss
 
 _RESOLUTION = 400.0
 """Steps of the sum's grid per standard deviation of the sum."""
@@ -100,7 +101,8 @@ class ComposedLoss:
         step = max(whole / resolution, widest / _MOST_CELLS, 1e-300)
         doublings, coarsened = [], False
         for entry in entries:
-            wanted = max(0, round(math.log2(fine * step / max(entry.spread, 1e-300))))
+            ratio = fine * step / max(entry.spread, 1e-300)
+            wanted = max(0, math.ceil(math.log2(ratio) - 0.3))  # a fifth coarser will do
             most = math.floor(math.log2(_MOST_CELLS * step / (entry.high - entry.low)))
             times = min(wanted, most)
             matters = entry.count * entry.spread**2 > 1e-3 * whole**2
@@ -257,7 +259,8 @@ class ComposedLoss:
             return gauge(s, *self._cumulant(s)) >= 0
 
         # From the rung where it would be, were the sum normal: one or two more are tried.
-        rung = min(round(math.log(max(guess, lowest) / lowest) / math.log(_RATIO)), _RUNGS)
+        guess = min(max(guess, lowest), lowest * _RATIO**_RUNGS)
+        rung = round(math.log(guess / lowest) / math.log(_RATIO))
         if enough(rung):
             while rung and enough(rung - 1):
                 rung -= 1

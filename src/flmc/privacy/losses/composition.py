@@ -1,14 +1,20 @@
-"""Sum of the losses of very many entries, brought to one grid in stages."""
+"""Sum of the losses of very many entries, brought to one grid in stages.
+
+A few losses are added on a fine grid, the result is brought to a coarser one (connect the dots
+again, which stays an upper bound), and so on: the work grows with the logarithm of their
+number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flmc.privacy.losses.addition import total
 from flmc.privacy.losses.loss_grid import LossGrid
-from flmc.privacy.losses.tilted import TiltedLoss, total
+from flmc.privacy.losses.tilted import TiltedLoss
 
-FINE = 200.0
-"""Grid steps per standard deviation of a loss that is added: adds 4e-6 to the relative variance."""
+FINE = 220.0
+"""Grid steps per standard deviation of a loss that is added, about: adds 4e-6 to the relative
+variance."""
 MOST_DOUBLINGS = 2
 """Largest number of doublings of the grid's step in one stage, in which 4 to this power losses are
 added."""

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 from flmc.base.arrays import Array
-from flmc.evaluation.metrics import Metrics, measure
+from flmc.evaluation.quality.metrics import Metrics, measure
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 

@@ -9,7 +9,7 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.evaluation.metrics import Metrics, measure, variance_ratio
+from flmc.evaluation.quality.metrics import Metrics, measure, variance_ratio
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 from support import full

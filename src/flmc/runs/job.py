@@ -16,9 +16,9 @@ from flmc.base.arrays import Array
 from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
-from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.mixing import thinned
 from flmc.evaluation.model_check import check_model
+from flmc.evaluation.quality.metrics import Metrics, measure
 from flmc.evaluation.stein import Evidence, examine
 from flmc.models.model import Model
 from flmc.planning.plans import Plan

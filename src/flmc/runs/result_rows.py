@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flmc.base.tables import Listing, Row, format_percent
-from flmc.evaluation.metrics import Metrics
+from flmc.evaluation.quality.metrics import Metrics
 
 if TYPE_CHECKING:
     from flmc.runs.results import Result

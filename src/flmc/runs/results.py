@@ -13,8 +13,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing
 from flmc.base.version import VERSION
-from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.mixing import Mixing, judge_mixing
+from flmc.evaluation.quality.metrics import Metrics
 from flmc.evaluation.stein import Evidence
 from flmc.planning.plans import Plan
 from flmc.runs import records, result_rows

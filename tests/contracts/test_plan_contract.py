@@ -54,6 +54,7 @@ def test_the_digest_is_what_the_schema_says(name: str) -> None:
         "digest",
         "rounds_needed",
         "privacy",
+        "release",
         "unknown_privacy",
         "prediction",
         "warnings",

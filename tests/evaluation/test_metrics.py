@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 from flmc.base.arrays import Array
-from flmc.evaluation.metrics import Metrics, measure
+from flmc.evaluation.quality.metrics import Metrics, measure
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
@@ -21,7 +21,7 @@ def measured(draws: Array, effective_step: float | None = None) -> Metrics:
     moments = Moments.empty(POSTERIOR.mean, len(draws), draws.shape[1])
     for index in range(draws.shape[1]):
         moments.add(draws[None, :, index], slice(0, 1), 0)
-    return measure(moments, POSTERIOR, effective_step, len(draws))
+    return measure(moments.in_batches(), POSTERIOR, effective_step, len(draws))
 
 
 def exact(rng: np.random.Generator, chains: int, kept: int) -> Array:
@@ -131,7 +131,7 @@ def test_wasserstein_floor_of_chains_with_memory() -> None:
         moments = Moments.empty(posterior.mean, chains, kept)
         for s in range(kept):
             moments.add(chain[None, :, s], slice(0, 1), 0)
-        metrics = measure(moments, posterior, step, chains)
+        metrics = measure(moments.in_batches(), posterior, step, chains)
         values.append(metrics.wasserstein2_squared.mean)
         floor = metrics.wasserstein2_floor
     # First order in 1/n: with about 180 independent draws the next order may be 5 %; 5 standard

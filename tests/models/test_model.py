@@ -134,3 +134,28 @@ def test_user_models_are_checked() -> None:
     unknown = flmc.Model.from_gradient(wrong, prior=flmc.Normal(0, 1), dim=3, num_devices=2)
     with pytest.raises(InvalidSetting, match="needs the smoothness"):
         flmc.plan(unknown, flmc.Digital())
+
+
+def test_many_examples_are_clipped_like_few() -> None:
+    """Of many examples only those near the clip are looked at, and all where chains are far away:
+    the sums are those of every example by itself, to rounding."""
+    rng = np.random.default_rng(4)
+    sizes = (0, 4000, 5500, 0, 700)
+    data = flmc.data.draw_linear(
+        seed=5, num_samples=sum(sizes), dim=3, device_sizes=sizes, num_experiments=2
+    )
+    model = flmc.LinearGaussian(data, noise_variance=1.7, prior_precision=2.0, prior_mean=0.5)
+    sd = np.sqrt(np.diagonal(model.posterior.covariance, axis1=1, axis2=2))[:, None]
+    ends = np.cumsum(sizes)
+    for far in (0.5, 3.0, 20.0, 1000.0):
+        theta = model.posterior.mean[:, None] + far * sd * rng.standard_normal((2, 4, 3))
+        found = model.clipped_gradient(theta, 2.5)
+        residual = np.einsum("eni,eci->ecn", data.features, theta) - data.targets[:, None]
+        each = np.clip(residual[..., None] * data.features[:, None] / 1.7, -2.5, 2.5)
+        for k, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+            expected = each[:, :, end - size : end].sum(axis=2) + 2.0 * (theta - 0.5) / 5
+            assert found[:, :, k] == pytest.approx(expected, rel=1e-9, abs=1e-7)
+        # What was asked before changes nothing.
+        assert np.array_equal(found[1:], model.clipped_gradient(theta[1:], 2.5, slice(1, 2)))
+    one = model.clipped_gradient(np.full((2, 1, 3), np.nan), 2.5)
+    assert np.isnan(one).all() or np.isfinite(one).all()

@@ -13,7 +13,7 @@ import pytest
 
 import flmc
 from flmc.cli import main
-from flmc.evaluation.metrics import squared_errors
+from flmc.evaluation.quality.metrics import squared_errors
 from flmc.papers.qflmc import combinations, readings
 from flmc.papers.qflmc.by_entry import entry_gain, exceedance
 from flmc.papers.qflmc.landmarks import LANDMARKS, crossings, digital_stops_db

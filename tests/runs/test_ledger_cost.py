@@ -172,3 +172,52 @@ def test_each_device_has_spent_its_own() -> None:
         flmc.Digital().privacy_event([(0.2, 50)]).epsilon(1e-5)
     )
     assert curve.devices[1] == curve.devices[2] == curve.points[-1][1] > curve.devices[0]
+
+
+def test_a_ledger_says_which_chains_it_covers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of a hundred chains spends the budget; a hundred on the same data cost their
+    composition. Where the plan looked at the data, the ledger says so."""
+    out = str(tmp_path / "run")
+    settings = ["--rounds", "40", "--burn-in", "10", "--epsilon", "20", "--scope", "run"]
+    assert main(["run", *settings, "--chains", "100", "--json", "--out", out]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert main(["ledger", out, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    gain = json.loads(flmc.load(out).ledger[0])["gain"][0]
+    every = flmc.Digital().privacy_event([(gain, 5 * 40 * 100)]).epsilon(1e-5)
+    assert document["epsilon"] <= 20 * (1 + 1e-9) < every / 10
+    assert (document["chains_covered"], document["num_chains"]) == (1, 100)
+    assert document["epsilon_all_chains"] == pytest.approx(every, rel=1e-9)
+    assert document["data_dependent"] is True
+    assert result["coverage"] == {
+        "chains_covered": 1,
+        "epsilon": pytest.approx(document["epsilon"], rel=1e-9),
+        "epsilon_all_chains": pytest.approx(every, rel=1e-9),
+        "delta": 1e-5,
+        "data_dependent": True,
+    }
+    assert main(["ledger", out]) == 0
+    said = capsys.readouterr().out
+    assert "if all of them were given out" in said
+    assert "data dependent: yes" in said
+
+
+def test_a_ledger_of_a_public_plan_says_so(tmp_path: Path) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    plan = flmc.plan(
+        model,
+        flmc.Digital(),
+        num_rounds=6,
+        num_burn_in=2,
+        public_smoothness=20.0,
+        public_convexity=2.0,
+    )
+    flmc.run(plan, model, chains=2, out=tmp_path / "run")
+    curve = flmc.spent(flmc.load(tmp_path / "run"), plan)
+    assert curve.data_dependent is False
+    assert "data dependent: no" in str(curve)
+    cost = plan.release(2).cost
+    assert cost is not None
+    assert curve.epsilon_all_chains == pytest.approx(cost.epsilon, rel=1e-9)

@@ -96,8 +96,9 @@ def test_rows_say_what_their_numbers_are() -> None:
     assert row["wasserstein2_squared"] is None
     assert "or more chains a data set" in row["notes"]
     planned = plan_point({**SMALL, "seed": 2})
-    assert {name: row[name] for name in planned if name not in ("epsilon_run", "delta_run")} == {
-        name: value for name, value in planned.items() if name not in ("epsilon_run", "delta_run")
+    of_run = ("epsilon_run", "delta_run", "price")
+    assert {name: row[name] for name in planned if name not in of_run} == {
+        name: value for name, value in planned.items() if name not in of_run
     }
     assert planned["epsilon_run"] is None
 

@@ -13,7 +13,7 @@ import pytest
 
 import flmc
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.evaluation.metrics import squared_errors
+from flmc.evaluation.quality.metrics import squared_errors
 from flmc.sampling.engines import choose_engine
 from flmc.sampling.simulation import simulate
 from sampling.problems import Cauchy, quiet_plan

@@ -1,8 +1,9 @@
-"""Special functions: logistic, normal distribution function, its inverse and its logarithm.
+"""Special functions: logistic, normal distribution function, its inverse and its logarithm, and the
+variance of the mean of an autoregression.
 
-They use the C library, because importing ``scipy.special`` takes longer than a whole plan does.
-SciPy's normal distribution function is ten times faster for large arrays, so it is imported once an
-array is large, if SciPy is there."""
+The first four use the C library, because importing ``scipy.special`` takes longer than a whole plan
+does. SciPy's normal distribution function is ten times faster for large arrays, so it is imported
+once an array is large, if SciPy is there."""
 
 from __future__ import annotations
 
@@ -136,3 +137,24 @@ def log_ndtr(x: float) -> float:
     # Four terms beyond the 1: at x = -30 the next one is below 2e-12.
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -0.5 * x * x - math.log(-x * math.sqrt(2 * math.pi)) + math.log(series)
+
+
+def variance_of_mean(memory: Array, count: int) -> Array:
+    r"""Variance of the mean of successive values of an autoregression whose values have variance 1:
+    :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for :math:`r = 1`.
+
+    Parameters
+    ----------
+    memory
+        Correlation r of successive values, above -1 and at most 1, in any shape.
+    count
+        Number n of values.
+
+    Returns
+    -------
+    Array
+        The variances; one over them is the number of independent values whose mean varies as much.
+    """
+    # At r = 1 both terms are infinite; a little below it the formula is near its limit 1.
+    r = np.minimum(memory, 1.0 - min(1e-6, 1e-3 / count))
+    return np.asarray(((1 + r) / (1 - r) - 2 * r * (1 - r**count) / (count * (1 - r) ** 2)) / count)

@@ -123,13 +123,15 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines[:height], "-" * len(lines[0]), *lines[height:]])
 
 
-def format_up(value: float) -> str:
-    """Number with five significant digits, rounded up: an upper bound stays one in print.
+def format_up(value: float, digits: int = 5) -> str:
+    """Number with some significant digits, rounded up: an upper bound stays one in print.
 
     Parameters
     ----------
     value
         The number; infinity becomes ``unbounded``.
+    digits
+        Significant digits.
 
     Returns
     -------
@@ -138,10 +140,10 @@ def format_up(value: float) -> str:
     """
     if math.isinf(value) or value == 0:
         return format_number(value)
-    # One unit of the fifth significant digit. A value that exceeds a multiple of it by rounding
+    # One unit of the last significant digit. A value that exceeds a multiple of it by rounding
     # alone must not be pushed up by a whole unit: hence the factor below.
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 4)
-    return f"{math.ceil(value * (1 - math.copysign(1e-9, value)) / unit) * unit:.5g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{math.ceil(value * (1 - math.copysign(1e-9, value)) / unit) * unit:.{digits}g}"
 
 
 def format_number(value: float | None) -> str:

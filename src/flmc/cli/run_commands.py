@@ -150,6 +150,12 @@ def _show_finished(directory: Path, json_: bool) -> None:
             Row(name.replace("_", " "), "-" if value["mean"] is None else _with_error(value))
             for name, value in metrics
         )
+        # Records that are older than these have none of them.
+        rows += tuple(
+            Row(f"one chain: {name.replace('_', ' ')}", _with_error(value))
+            for name, value in (finished.get("one_chain") or {}).items()
+            if value is not None and value["mean"] is not None
+        )
         typer.echo(str(Listing(f"the run in {str(directory)!r} is finished", rows)))
     clean_up(directory)
 

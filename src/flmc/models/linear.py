@@ -10,6 +10,7 @@ from flmc.base.arrays import Array
 from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
 from flmc.data.linear import LinearData, StatisticsSource
+from flmc.models.clipped_examples import MANY_EXAMPLES, ClippedExamples, Examples
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.model import Model, Quadratic
 
@@ -96,6 +97,7 @@ class LinearGaussian(Model):
         # A start is drawn entry by entry; for a full precision matrix the marginal standard
         # deviations serve.
         self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self._precision))))
+        self._sorted: dict[tuple[int, float], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None
         # What does not fit is drawn again when it is needed; statistics that were given are there
         # in any case.
@@ -187,7 +189,11 @@ class LinearGaussian(Model):
         prior = (theta @ self._precision - self._pull) / self.num_devices
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
         ends = np.cumsum(examples.device_sizes)
-        for e in range(len(theta)):
+        for e, row in enumerate(range(*experiments.indices(self.num_experiments))):
+            quick = self._sorted_gradient(row, theta[e], example_clip)
+            if quick is not None:
+                local[e] = quick
+                continue
             for k, (end, size) in enumerate(zip(ends, examples.device_sizes, strict=True)):
                 u, v = features[e, end - size : end], targets[e, end - size : end]
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -197,6 +203,24 @@ class LinearGaussian(Model):
                         # others.
                         local[e, :, k, i] = clip(residual * u[:, i], example_clip).sum(axis=1)
         return local + prior[:, :, None]
+
+    def _sorted_gradient(self, experiment: int, theta: Array, example_clip: float) -> Array | None:
+        """Sums (chain, device, dim) from the few examples near the clip; None: look at all."""
+        if self._examples is None or sum(self._examples.device_sizes) < MANY_EXAMPLES:
+            return None
+        key = (experiment, example_clip)
+        if key not in self._sorted:
+            held = self._examples
+            examples = Examples(
+                held.features.reshape(self.num_experiments, -1, self.dim)[experiment],
+                held.targets.reshape(self.num_experiments, -1)[experiment],
+                np.cumsum(held.device_sizes, dtype=np.intp),
+                self._variance,
+            )
+            scale = float(np.sqrt(np.trace(self.posterior.covariance[experiment])))
+            centre = self.posterior.mean[experiment]
+            self._sorted[key] = ClippedExamples(examples, example_clip, centre, scale)
+        return self._sorted[key].gradient(theta)
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
         r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen.

@@ -17,6 +17,7 @@ from flmc.planning.constraints import Constraints
 from flmc.planning.curvature import Curvature
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
+from flmc.planning.plans.release import effective_draws
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -75,7 +76,8 @@ def decide(
     Returns
     -------
     Plan
-        With everything that is decided, and the burn-in that is needed.
+        With everything that is decided, the burn-in that is needed, and the draws that a chain is
+        worth.
 
     Raises
     ------
@@ -161,7 +163,8 @@ def _decide(task: Constraints, request: Request) -> Plan:
     )
     automatic = computed and request.burn_in_step_factor == "auto"
     needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
-    return replace(decided, rounds_needed=needed)
+    draws = effective_draws(decided.effective_step_size, curvature.convexity, rounds.kept)
+    return replace(decided, rounds_needed=needed, effective_draws=draws)
 
 
 def _check_examples(model: Model) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.errors import UnknownPrivacy
 from flmc.base.tables import format_up
 from flmc.planning.limits import Limits
 from flmc.privacy.event import Event
@@ -114,6 +115,21 @@ def exposure_of(
         # At worst a device transmits in the loudest rounds of every entry.
         loudest = np.sort(caps, axis=0)[::-1][:often]
     return Exposure(worst_round, uplink.privacy_event(count_gains(loudest), neighbouring), often)
+
+
+def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
+    """Reason why no privacy statement can be made of an uplink; None if one can.
+
+    Parameters
+    ----------
+    uplink, neighbouring
+        The uplink, and what is replaced in neighbouring data.
+    """
+    try:
+        uplink.privacy_event([(1.0, 1)], neighbouring)
+    except UnknownPrivacy as reason:
+        return str(reason)
+    return None
 
 
 def _loudest_of_each_rank(caps: Array, active: Array) -> Array:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from flmc.base.errors import InvalidSetting
-from flmc.base.tables import Grid, Row, format_number
+from flmc.base.tables import Grid, Row, format_number, format_short, format_up
 from flmc.models.model import Model
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.runs.execution import run
-from flmc.runs.result_rows import notes_on_chains
+from flmc.runs.result_rows import notes_on_chains, share_in_words
 from flmc.runs.results import Result
 from flmc.uplink.uplink import Uplink
 
@@ -33,11 +33,11 @@ class Comparison:
         return str(self.grid())
 
     def grid(self) -> Grid:
-        """A table with a row for each uplink: gain, what binds, temperature, step, epsilon, and
-        what was measured."""
+        """A table with a row for each uplink: gain, what binds, temperature, step, effective draws
+        and epsilon of one chain, and what was measured, of all chains and of one."""
         known = all(result.metrics is not None for result in self.results.values())
         measured = (
-            ["variance ratio", "W2 squared", "mean error squared", "MSE"]
+            ["variance ratio", "W2 squared", "mean error squared", "MSE", "one chain: mean error"]
             if known
             else ["mean", "sd"]
         )
@@ -47,6 +47,7 @@ class Comparison:
             "binds",
             "T",
             "effective step",
+            "effective draws",
             "eps round",
             "eps run",
             *measured,
@@ -62,6 +63,8 @@ class Comparison:
             )
             notes.append(Row("", text, severity="warning"))
         for name, result in self.results.items():
+            if result.coverage is not None and result.num_chains > 1:
+                notes.append(Row(name, f"privacy: {result.coverage.in_words}"))
             few = [] if result.metrics is None else notes_on_chains(result.metrics)
             notes += [Row(name, text, severity="warning") for text in [*result.warnings, *few]]
         return Grid(tuple(header), rows, notes=tuple(notes))
@@ -72,18 +75,21 @@ def _row(name: str, result: Result, known: bool) -> tuple[str, ...]:
     draws."""
     p, m = result.plan, result.metrics
     costs = [
-        "unknown" if cost is None else format_number(cost.epsilon)
+        "unknown" if cost is None else format_up(cost.epsilon)
         for cost in (p.round_cost, p.run_cost)
     ]
     if known and m is not None:
         measured = [
             str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)
         ]
+        one = result.one_chain
+        measured.append("-" if one is None else share_in_words(one.mean_error))
     else:
         values = (result.mean[0][:6], np.sqrt(np.diagonal(result.covariance[0]))[:6])
         measured = [np.array2string(value, precision=3, suppress_small=True) for value in values]
     plan = [format_number(p.typical_gain), p.binding, format_number(p.temperature)]
-    return (name, *plan, format_number(p.effective_step_size), *costs, *measured)
+    draws = format_short(p.effective_draws)
+    return (name, *plan, format_number(p.effective_step_size), draws, *costs, *measured)
 
 
 def compare(

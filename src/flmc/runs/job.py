@@ -16,9 +16,10 @@ from flmc.base.arrays import Array
 from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
-from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.mixing import thinned
 from flmc.evaluation.model_check import check_model
+from flmc.evaluation.quality.metrics import Metrics, measure
+from flmc.evaluation.quality.one_chain import OneChain, measure_one_chain
 from flmc.evaluation.stein import Evidence, examine
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -97,6 +98,12 @@ class Job:
         so_far = replace(moments, counts=counts)
         return measure(so_far, self.model.posterior, self.plan.effective_step_size, self.num_chains)
 
+    def _one_chain(self, chains: Chains) -> OneChain | None:
+        """What one chain of a finished run delivers; None without a known posterior."""
+        if self.model.posterior is None:
+            return None
+        return measure_one_chain(chains.moments, self.model.posterior)
+
     def run(
         self, recorder: Recorder | None, stop: Callable[[], bool], resources: Resources
     ) -> Result:
@@ -150,6 +157,7 @@ class Job:
             evidence=self._examine(chains),
             model_findings=checked,
             predictions=self._predict(chains),
+            one_chain=self._one_chain(chains),
         )
         if recorder is not None:
             recorder.finish(result.to_document(), result.arrays)

@@ -17,6 +17,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Grid, Row, format_up
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
+from flmc.planning.plans.release import data_dependence_row
 from flmc.planning.privacy_cost import NEIGHBOURING
 from flmc.privacy.transmissions import count_gains
 from flmc.runs.records import Record
@@ -46,6 +47,10 @@ class SpentCurve:
     """Rounds that were planned, if the run is not finished."""
     num_chains: int = 1
     """Chains of the run; each is a deployment of its own that spends what is stated here."""
+    epsilon_all_chains: float | None = None
+    """What all chains together have spent if every one of them is given out; None: not asked."""
+    data_dependent: bool | None = None
+    """Whether the plan was computed from the devices' data; None where the plan is not at hand."""
 
     @property
     def at(self) -> int:
@@ -70,6 +75,9 @@ class SpentCurve:
             "budget": self.budget,
             "unfinished": self.unfinished,
             "num_chains": self.num_chains,
+            "chains_covered": 1,
+            "epsilon_all_chains": to_document(self.epsilon_all_chains),
+            "data_dependent": self.data_dependent,
         }
 
     def __str__(self) -> str:
@@ -90,6 +98,8 @@ class SpentCurve:
         )
         budget = "" if self.budget is None else f"; the run's budget is {self.budget:g}"
         notes = [Row("", devices + budget), Row("", self._whose())]
+        if self.data_dependent is not None:
+            notes.append(data_dependence_row(self.data_dependent))
         if self.unfinished is not None:
             text = (
                 f"the run is not finished: {self.at} of {self.unfinished} rounds count as spent,"
@@ -102,10 +112,14 @@ class SpentCurve:
         """Whether the ledger is of one chain, in words."""
         if self.num_chains == 1:
             return "it is the ledger of one chain, the only one of the run"
-        return (
+        text = (
             f"it is the ledger of one chain: the {self.num_chains} chains of the run simulate as"
             " many deployments, and each spends this"
         )
+        if self.epsilon_all_chains is not None:
+            every = format_up(self.epsilon_all_chains)
+            text += f"; if all of them were given out, {every} would be spent in all"
+        return text
 
 
 def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
@@ -182,11 +196,12 @@ def spent_under(
         planned["num_devices"],
         planned["dim"],
         last_only=at is not None,
+        num_chains=record.asked.get("num_chains", 1),
     )
     return replace(
         curve,
         unfinished=planned["num_rounds"] if record.result is None and at is None else None,
-        num_chains=record.asked.get("num_chains", 1),
+        data_dependent=planned.get("data_dependent"),
     )
 
 
@@ -225,6 +240,7 @@ def spent_curve(
     dim: int,
     *,
     last_only: bool = False,
+    num_chains: int = 1,
 ) -> SpentCurve:
     """The curve of what was spent, from the entries of a ledger, at the caps of the gain that they
     state.
@@ -242,6 +258,8 @@ def spent_curve(
         Devices, and entries of theta.
     last_only
         Whether the curve has its last point only.
+    num_chains
+        Chains of the run, for what all of them would have spent together.
 
     Returns
     -------
@@ -257,10 +275,11 @@ def spent_curve(
     neighbouring, delta = limits.neighbouring, limits.run_delta
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
-    def cost(used: Array) -> float:
+    def cost(used: Array, chains: int = 1) -> float:
         if uplink.noise_is_exact:  # made for the sampler by definition: it is no privacy mechanism
             return math.inf
-        return uplink.privacy_event(count_gains(used), neighbouring).epsilon(delta)
+        sent = [(gain, chains * count) for gain, count in count_gains(used)]
+        return uplink.privacy_event(sent, neighbouring).epsilon(delta)
 
     # Devices that transmitted in the same rounds have spent the same, so each pattern is composed
     # once.
@@ -273,4 +292,8 @@ def spent_curve(
     places = np.unique(np.linspace(first, len(rounds), _POINTS).astype(int))
     points = [(int(last), cost(gains[:last][talks[:last, device]])) for last in places]
     transmitted = [int(count) for count in talks.sum(axis=0)]
-    return SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
+    every = max(by_device)
+    if num_chains > 1:  # which device spends most may change, so each pattern is composed again
+        every = max(cost(gains[pattern], num_chains) for pattern in patterns)
+    curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
+    return replace(curve, num_chains=num_chains, epsilon_all_chains=every)

@@ -1,16 +1,18 @@
-"""A result in rows: metrics with their standard errors beside what is expected, agreement of the
-chains, warnings.
+"""A result in rows: metrics with their standard errors beside what is expected, what one chain
+delivers and what its epsilon covers, agreement of the chains, warnings.
 
 Everything that shows a result (``print``, the command line, pages) draws these rows."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flmc.base.tables import Listing, Row, format_percent
-from flmc.evaluation.metrics import Metrics
+from flmc.evaluation.quality.metrics import Metrics
+from flmc.evaluation.quality.one_chain import OneChain, Spread
 
 if TYPE_CHECKING:
     from flmc.runs.results import Result
@@ -34,6 +36,8 @@ def listing(result: Result) -> Listing:
     else:
         title += f", {metrics.num_draws} draws a data set, {result.seconds:.1f} s CPU"
         rows = _rows_against_posterior(result, metrics)
+    if result.coverage is not None:
+        rows.append(Row("privacy", result.coverage.in_words))
     rows.append(Row("clipped entries", format_percent(result.clipped_fraction)))
     if result.diagnostics is not None:
         rows += result.diagnostics.rows
@@ -71,7 +75,53 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
         Row("squared W2 distance", f"{metrics.wasserstein2_squared} (expected: {floor})"),
         Row("MSE", f"{metrics.mse} (exact draws: trace(Sigma) = {metrics.posterior_trace:.4g})"),
     ]
+    rows += [] if result.one_chain is None else one_chain_rows(result.one_chain)
     return rows + [Row("note", text, severity="warning") for text in notes(result, metrics)]
+
+
+def one_chain_rows(one: OneChain) -> list[Row]:
+    """What a single chain delivers, beside the law that all chains together estimate.
+
+    Parameters
+    ----------
+    one
+        Numbers of single chains, with their spread over chains.
+    """
+    common, shared = one.common_error.mean, ""
+    if not math.isnan(common):
+        shared = f"; {100 * common:.2g} % is common to all chains of a data set"
+    rows = [
+        Row("one chain: squared mean error", f"{share_in_words(one.mean_error)}{shared}"),
+        Row("one chain: variance ratio", f"{_in_words(one.variance_ratio)}, about its own mean"),
+    ]
+    if one.wasserstein2 is not None:
+        rows.append(Row("one chain: squared W2 distance", share_in_words(one.wasserstein2)))
+    return rows
+
+
+def share_in_words(share: Spread) -> str:
+    """A share of single chains in per cent, with its spread over chains.
+
+    Parameters
+    ----------
+    share
+        Mean, standard deviation over chains, and standard error.
+    """
+    mean, sd, se = (100 * value for value in share)
+    return f"{mean:.3g}{_plus_minus(se)} % of trace(Sigma)" + _over_chains(sd, " %")
+
+
+def _in_words(value: Spread) -> str:
+    """A number of single chains with its spread over chains."""
+    return f"{value.mean:.3g}{_plus_minus(value.se)}" + _over_chains(value.sd, "")
+
+
+def _plus_minus(error: float) -> str:
+    return "" if math.isnan(error) else f" ± {error:.2g}"
+
+
+def _over_chains(sd: float, unit: str) -> str:
+    return "" if math.isnan(sd) else f" (sd {sd:.2g}{unit} over chains)"
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:

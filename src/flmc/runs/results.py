@@ -1,4 +1,4 @@
-"""A finished run: draws, moments, metrics, and what speaks against them."""
+"""A finished run: draws, moments, metrics, what they cost, and what speaks against them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing
 from flmc.base.version import VERSION
-from flmc.evaluation.metrics import Metrics
 from flmc.evaluation.mixing import Mixing, judge_mixing
+from flmc.evaluation.quality.metrics import Metrics
+from flmc.evaluation.quality.one_chain import OneChain
 from flmc.evaluation.stein import Evidence
 from flmc.planning.plans import Plan
+from flmc.planning.plans.release import Coverage, coverage_of
 from flmc.runs import records, result_rows
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
@@ -54,6 +56,8 @@ class Result:
     predictions: Array | None = None
     """What the model predicts at some draws of the first data set, (chain, draw, prediction); None
     where it predicts nothing or no draws were kept."""
+    one_chain: OneChain | None = None
+    """What one chain delivers by itself; None for a model whose posterior is not known."""
 
     @property
     def draws(self) -> Array:
@@ -136,7 +140,9 @@ class Result:
             "schema_version": records.SCHEMA_VERSION,
             "plan": self.plan.to_document(),
             "metrics": metrics_document(self.metrics),
+            "one_chain": None if self.one_chain is None else self.one_chain.to_document(),
             "num_chains": self.num_chains,
+            "coverage": None if self.coverage is None else self.coverage.to_document(),
             "clipped_fraction": self.clipped_fraction,
             "num_undefined": self.num_undefined,
             "diagnostics": None if self.diagnostics is None else self.diagnostics.to_document(),
@@ -161,6 +167,12 @@ class Result:
         """The result in rows: metrics beside what is expected of them, agreement of the chains,
         warnings."""
         return result_rows.listing(self)
+
+    @cached_property
+    def coverage(self) -> Coverage | None:
+        """What the run's epsilon covers, one chain, and what all chains would cost if they were
+        given out; None where the privacy is unknown."""
+        return coverage_of(self.plan, self.num_chains)
 
     @cached_property
     def diagnostics(self) -> Mixing | None:

@@ -12,7 +12,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import RunFailed
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
-from flmc.sampling.moments import MOST_BATCHES, Moments
+from flmc.sampling.moments import Moments
 
 
 @dataclass
@@ -36,14 +36,7 @@ class Chains:
     """Gradient entries that were not finite, in all rounds."""
 
     @classmethod
-    def at_start(
-        cls,
-        plan: Plan,
-        model: Model,
-        position: Array,
-        keep_draws: bool,
-        most_batches: int = MOST_BATCHES,
-    ) -> Chains:
+    def at_start(cls, plan: Plan, model: Model, position: Array, keep_draws: bool) -> Chains:
         """The chains before round 1, with nothing summed yet.
 
         Parameters
@@ -56,8 +49,6 @@ class Chains:
             Where the chains start, (experiment, chain, dim), in the engine's own coordinates.
         keep_draws
             Whether to reserve memory for theta of every kept round.
-        most_batches
-            Batches of chains that are summed apart, at most.
 
         Returns
         -------
@@ -67,7 +58,7 @@ class Chains:
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
         shape = (model.num_experiments, num_chains, num_kept, model.dim)
-        moments = Moments.empty(centre_of(model), num_chains, num_kept, most_batches)
+        moments = Moments.empty(centre_of(model), num_chains, num_kept)
         return cls(0, position, moments, np.empty(shape) if keep_draws else None)
 
     def clipped_fraction(self, num_active: Array) -> float:

@@ -10,8 +10,7 @@ import numpy as np
 from flmc.base.arrays import Array
 
 MOST_BATCHES = 20
-"""Chains of a data set are summed in at most this many batches, from which standard errors are
-computed."""
+"""Chains of a data set are put together to at most this many batches, for standard errors."""
 
 
 @dataclass
@@ -42,10 +41,9 @@ class Moments:
     products: Array
 
     @classmethod
-    def empty(
-        cls, centre: Array, num_chains: int, num_kept: int, most_batches: int = MOST_BATCHES
-    ) -> Moments:
-        """Moments with nothing summed yet; their counts are those of the finished run.
+    def empty(cls, centre: Array, num_chains: int, num_kept: int) -> Moments:
+        """Moments of single chains with nothing summed yet; their counts are those of the finished
+        run.
 
         Parameters
         ----------
@@ -55,18 +53,14 @@ class Moments:
             Chains of every data set.
         num_kept
             Rounds that will be kept.
-        most_batches
-            Batches at most; chains are spread over them in order.
         """
         experiments, dim = centre.shape
-        size = -(-num_chains // most_batches)
-        starts = np.arange(0, num_chains, size)
-        counts = num_kept * np.minimum(size, num_chains - starts).astype(np.float64)
-        sums = np.zeros((experiments, len(starts), dim))
-        return cls(centre, size, counts, sums, np.zeros((*sums.shape, dim)))
+        counts = np.full(num_chains, float(num_kept))
+        sums = np.zeros((experiments, num_chains, dim))
+        return cls(centre, 1, counts, sums, np.zeros((*sums.shape, dim)))
 
     def add(self, theta: Array, experiments: slice, first_chain: int) -> None:
-        """Add one kept round of a tile of chains, in place.
+        """Add one kept round of a tile of chains to moments of single chains, in place.
 
         Parameters
         ----------
@@ -75,15 +69,12 @@ class Moments:
         experiments
             The data sets of the tile.
         first_chain
-            The first chain of the tile; a tile begins and ends where a batch does.
+            The first chain of the tile.
         """
         deviation = theta - self.centre[experiments, None]
-        for start in range(0, theta.shape[1], self.batch_size):
-            part = deviation[:, start : start + self.batch_size]
-            batch = (first_chain + start) // self.batch_size
-            self.sums[experiments, batch] += part.sum(axis=1)
-            # One matrix product over the chains of the batch, for all data sets at once.
-            self.products[experiments, batch] += np.swapaxes(part, 1, 2) @ part
+        chains = slice(first_chain, first_chain + theta.shape[1])
+        self.sums[experiments, chains] += deviation
+        self.products[experiments, chains] += deviation[..., :, None] * deviation[..., None, :]
 
     def in_batches(self) -> Moments:
         """These moments with single chains put together to at most ``MOST_BATCHES`` batches."""

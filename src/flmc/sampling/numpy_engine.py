@@ -108,12 +108,7 @@ class NumpyEngine(Engine):
             If theta of a chain is not finite after a round.
         """
         undefined = chains.num_undefined
-        tiles = _tiles(
-            model,
-            chains.position.shape[1],
-            chains.moments.batch_size,
-            resources.experiments_at_once,
-        )
+        tiles = _tiles(model, chains.position.shape[1], resources.experiments_at_once)
         for index, tile in enumerate(tiles):
             report = report_part(resources.progress, index, len(tiles))
             _advance_tile(chains, plan, model, seed, tile, until, report)
@@ -132,15 +127,13 @@ class NumpyEngine(Engine):
         return num_symbols(plan, model, num_chains) / 3e7
 
 
-def _tiles(
-    model: Model, num_chains: int, batch_size: int, experiments_at_once: int | None
-) -> list[_Tile]:
+def _tiles(model: Model, num_chains: int, experiments_at_once: int | None) -> list[_Tile]:
     """All tiles of a run.
 
     Chains are cut the same way whatever the number of data sets at once: matrix products then have
     the same shapes, and so the same rounding."""
     at_once = max(1, _TILE_NUMBERS // (model.num_devices * model.dim))
-    chains = batch_size * max(1, min(at_once, num_chains) // batch_size)
+    chains = min(at_once, num_chains)
     experiments = experiments_at_once or max(1, at_once // chains)
     every, each = range(model.num_experiments), range(num_chains)
     return [

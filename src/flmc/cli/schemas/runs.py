@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from flmc.base.documents import ANSWER_VERSION
-from flmc.evaluation.variance_ratios import ShiftKnownFrom
+from flmc.evaluation.quality.variance_ratios import ShiftKnownFrom
 from flmc.planning.plans.schema_parts import (
     COUNT,
     FLAG,
@@ -34,6 +34,16 @@ PARTS: Mapping[str, Kind] = {
         }
     ),
     "agreement": described(_AGREEMENT),
+    "spread": described(
+        {
+            "mean": (or_null(NUMBER), "mean over chains and data sets; null: it takes two chains"),
+            "sd": (or_null(NUMBER), "standard deviation from chain to chain; null: not known"),
+            "se": (
+                or_null(NUMBER),
+                "standard error of the mean; null: not known",
+            ),
+        }
+    ),
 }
 """Parts of a run's answer that stand in several places."""
 
@@ -66,6 +76,36 @@ BESIDE_METRICS: Fields = {
 }
 """What metrics are compared with."""
 
+ONE_CHAIN: Mapping[str, str] = {
+    "mean_error": "squared distance of the chain's mean from the posterior mean, over the trace of"
+    " the posterior's covariance",
+    "common_error": "the part of it that all chains of a data set have in common, a bias",
+    "variance_ratio": "variance of the chain's draws about their own mean over the posterior's",
+    "wasserstein2": "squared W2 distance of the Gaussian fitted to the chain's draws from the"
+    " posterior, over the trace; null where it would take too long",
+}
+"""Numbers of single chains, each with what it is."""
+COVERAGE: Fields = {
+    "chains_covered": (COUNT, "chains that epsilon covers: always 1"),
+    "epsilon": (or_null(NUMBER), "upper bound of what one chain costs; null: not bounded"),
+    "epsilon_all_chains": (
+        or_null(NUMBER),
+        "upper bound of what all chains cost if every one is given out; null: not bounded",
+    ),
+    "delta": (NUMBER, "delta that both are stated at"),
+    "data_dependent": (
+        FLAG,
+        "whether the plan was computed from the devices' data: then there is no statement for a"
+        " deployment",
+    ),
+}
+"""What the privacy statement of a run covers."""
+_ONE_CHAIN = described(
+    {
+        name: (or_null(part("spread")) if name == "wasserstein2" else part("spread"), words)
+        for name, words in ONE_CHAIN.items()
+    }
+)
 _METRICS = described({name: (part("estimate"), words) for name, words in METRICS.items()})
 _DIAGNOSTICS = described(
     {
@@ -99,7 +139,15 @@ RUN = described(
             or_null(_METRICS),
             "quality against the exact posterior; null for a model whose posterior is not known",
         ),
+        "one_chain": (
+            or_null(_ONE_CHAIN),
+            "what one chain delivers by itself, with its spread over chains; null without metrics",
+        ),
         "num_chains": (COUNT, "chains of every data set"),
+        "coverage": (
+            or_null(described(COVERAGE)),
+            "which chains the run's epsilon covers; null where the privacy is unknown",
+        ),
         "clipped_fraction": (
             NUMBER,
             "fraction of the gradient entries of kept rounds that clipping changed",
@@ -152,6 +200,17 @@ LEDGER = described(
         "budget": (or_null(NUMBER), "epsilon that the run may spend; null without such a budget"),
         "unfinished": (or_null(COUNT), "rounds that were planned; null if the run is finished"),
         "num_chains": (COUNT, "chains of the run; each spends what is stated here"),
+        "chains_covered": (COUNT, "chains that every epsilon but the next covers: always 1"),
+        "epsilon_all_chains": (
+            or_null(NUMBER),
+            "upper bound of what all chains together have spent, if every one of them is given"
+            " out; null: not bounded",
+        ),
+        "data_dependent": (
+            or_null(FLAG),
+            "whether the plan was computed from the devices' data: then there is no statement for a"
+            " deployment; null: the record does not say",
+        ),
     }
 )
 """What a recorded run has spent, as ``SpentCurve.to_document`` writes it."""

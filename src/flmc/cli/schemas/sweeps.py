@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flmc.base.documents import ANSWER_VERSION
-from flmc.cli.schemas.runs import BESIDE_METRICS, METRICS
+from flmc.cli.schemas.runs import BESIDE_METRICS, METRICS, ONE_CHAIN
 from flmc.planning.plans.schema_parts import (
     COUNT,
     FLAG,
@@ -47,6 +47,12 @@ _DECIDED: Fields = {
         )
         for name in _LIMITS
     },
+    "effective_draws": (
+        or_null(NUMBER),
+        "independent draws that one chain is worth, in the worst direction; null: not known",
+    ),
+    "price": (or_null(NUMBER), "mu squared per effective draw; null: not known or left out"),
+    "data_dependent": (FLAG, "whether the plan was computed from the devices' data"),
     "predicted_variance_ratio": (
         or_null(NUMBER),
         "predicted variance over the posterior's; null: cannot be computed",
@@ -66,6 +72,16 @@ _MEASURED: Fields = {
         for end, words in (("", what), ("_se", f"standard error of {name}"))
     },
     **{name: (kind, "measured: " + words) for name, (kind, words) in BESIDE_METRICS.items()},
+    **{
+        f"one_chain_{name}{end}": (or_null(NUMBER), "measured, of one chain: " + words)
+        for name, what in ONE_CHAIN.items()
+        for end, words in (("", what), ("_sd", f"standard deviation of {name} over chains"))
+    },
+    "chains_covered": (or_null(COUNT), "chains that epsilon_run covers; null: it is unknown"),
+    "epsilon_all_chains": (
+        or_null(NUMBER),
+        "upper bound for all chains, if every one is given out; null: not known or not bounded",
+    ),
     "notes": (
         or_null(WORD),
         "measured: what is not given, or counted in, for lack of chains; null: nothing",

@@ -11,8 +11,8 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
-from flmc.evaluation.comparison import distance_from
-from flmc.evaluation.metrics import Estimate, squared_errors, variance_ratio
+from flmc.evaluation.quality.against_posterior import distance_from
+from flmc.evaluation.quality.metrics import Estimate, squared_errors, variance_ratio
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings

@@ -14,7 +14,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
-from flmc.evaluation.metrics import squared_errors
+from flmc.evaluation.quality.metrics import squared_errors
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.claims import CLAIMS, Judge

@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
 from flmc.data.synthetic import draw_linear_statistics
-from flmc.evaluation.comparison import distance_of_exact_draws
+from flmc.evaluation.quality.against_posterior import distance_of_exact_draws
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.beyond import KEPT, BeyondRow, compare_beyond, power_gained_db

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from flmc.base.findings import Finding, Grade
+from flmc.base.tables import format_up
 from flmc.planning.curvature import Curvature
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction
@@ -193,7 +194,7 @@ def over_budget(decided: Plan) -> list[Finding]:
         if once is None or once.epsilon <= limits.epsilon * (1 + 1e-9):
             return []
         text = (
-            f"the given gain spends epsilon {once.epsilon:.4g} in a round, and the budget is"
+            f"the given gain spends epsilon {format_up(once.epsilon)} in a round, and the budget is"
             f" {limits.epsilon:g}"
         )
         numbers = {"epsilon": once.epsilon, "budget": limits.epsilon}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import gravest
+from flmc.base.tables import format_up
 from flmc.planning.advice.privacy_estimate import estimate_epsilon
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
@@ -52,6 +53,8 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
     "rounds": lambda plan: float(plan.num_rounds),
     "kept": lambda plan: float(plan.num_rounds - plan.num_burn_in),
     "rounds_needed": lambda plan: plan.rounds_needed,
+    "effective_draws": lambda plan: plan.effective_draws,
+    "price": lambda plan: plan.release().price,
     "round.epsilon": lambda plan: _epsilon(plan.round_cost),
     "run.epsilon": lambda plan: _epsilon(plan.run_cost),
     "variance_ratio": lambda plan: _predicted(plan, "variance_ratio"),
@@ -103,7 +106,8 @@ class Requirement:
         bound = self.bound + (slack if self.relation == "<=" else -slack)
         if _RELATIONS[self.relation](value, bound):
             return None
-        return f"{self.text} is not met: {self.name} is {value:.5g}"
+        said = format_up(value) if self.name.endswith("epsilon") else f"{value:.5g}"
+        return f"{self.text} is not met: {self.name} is {said}"
 
     def _broken_word(self, plan: Plan) -> str | None:
         """The sentence for a requirement that is a word."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flmc.base.tables import Grid, format_short
+from flmc.base.tables import Grid, format_short, format_up
 from flmc.models.model import Model
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
@@ -65,10 +66,13 @@ class WhatIf:
 
 
 def _epsilon(cost: Cost | None) -> str:
-    """Epsilon of a cost; where it is 0, the delta that is left, which is not 0."""
-    if cost is None or cost.delta_at_zero is None:
-        return format_short(None if cost is None else cost.epsilon)
-    return f"0 (delta {cost.delta_at_zero:.1g})"
+    """Epsilon of a cost, rounded up like every bound; where it is 0, the delta that is left, which
+    is not 0."""
+    if cost is None:
+        return "-"
+    if cost.delta_at_zero is not None:
+        return f"0 (delta {format_up(cost.delta_at_zero, 1)})"
+    return "inf" if math.isinf(cost.epsilon) else format_up(cost.epsilon, 3)
 
 
 def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:

@@ -22,6 +22,7 @@ from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.planning.limits import GainLimits, Limits
+from flmc.planning.plans.release import release_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import NEIGHBOURING, Cost
 from flmc.uplink.fading import Fading
@@ -74,7 +75,7 @@ def decided(plan: Plan) -> dict[str, Any]:
 
 
 def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
-    """Part of the document that follows from the plan: privacy, prediction, findings.
+    """Part of the document that follows from the plan: privacy, release, prediction, findings.
 
     Parameters
     ----------
@@ -86,6 +87,7 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
         "margins_db": {name: to_document(each) for name, each in plan.margins_db.items()},
         "radio": plan.radio.to_document(),
         "privacy": _privacy(plan, with_run),
+        "release": release_of(plan, 1, with_cost=with_run).to_document(),
         "unknown_privacy": plan.unknown_privacy,
         "prediction": to_document(plan.prediction),
         "warnings": list(plan.warnings),
@@ -197,6 +199,8 @@ def read(
         "binding": document["binding"],
         "data_dependent": document["data_dependent"],
         "rounds_needed": document["rounds_needed"],
+        # Documents that are older than releases have none.
+        "effective_draws": document.get("release", {}).get("effective_draws"),
         "prediction": _prediction(document["prediction"]),
         "findings": _findings(document),
         "judged": True,

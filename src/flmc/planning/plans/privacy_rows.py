@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from flmc.base.tables import Row, format_number, format_up
+from flmc.base.tables import Row, format_percent, format_up
 from flmc.planning.privacy_cost import NEIGHBOURING
 
 if TYPE_CHECKING:
@@ -59,10 +59,11 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
             )
         if plan.run_cost.epsilon > 20:
             rows.append(Row("", "such an epsilon for the whole run guarantees next to nothing"))
+        rows += _price_row(plan)
     rows += [Row("neighbouring", NEIGHBOURING[limits.neighbouring]), Row("adversary", ADVERSARY)]
     bound = exposure.round.largest_loss
     if math.isfinite(bound):
-        cost = f"a round would cost epsilon {format_number(bound)}, so no SNR makes it cost more"
+        cost = f"a round would cost epsilon {format_up(bound)}, so no SNR makes it cost more"
         rows.append(Row("without noise", cost))
     if plan.data_dependent:
         text = (
@@ -71,6 +72,38 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         )
         rows.append(Row("data dependent", text))
     return rows
+
+
+def release_in_words(plan: Plan) -> str:
+    """What is given out, one chain, and what it is worth.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    """
+    kept = plan.num_rounds - plan.num_burn_in
+    given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
+    if plan.effective_draws is None:
+        return f"{given}; effective draws: unknown (no convexity or no slope)"
+    # The mean of so many draws has so much of the variance of the law that the chain samples.
+    share = format_percent((plan.temperature or 1.0) / plan.effective_draws)
+    return (
+        f"{given}, worth about {plan.effective_draws:.3g} effective draws in the worst direction:"
+        f" the variance of its mean is {share} of the posterior's"
+    )
+
+
+def _price_row(plan: Plan) -> list[Row]:
+    """Row of what an effective draw costs, where that is known."""
+    release = plan.release()
+    if release.price is None:
+        return []
+    price = (
+        f"mu^2 {format_up(release.price)} per effective draw, burn-in included; every further chain"
+        f" that is given out adds mu^2 {format_up(release.mu_squared or 0.0)}"
+    )
+    return [Row("price", price)]
 
 
 def _below(plan: Plan) -> str:

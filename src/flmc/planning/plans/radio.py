@@ -1,4 +1,5 @@
-"""SNR at both ends of the radio path: the limit at the transmitter, and what arrives of it."""
+"""SNR at both ends of the radio path, the limit at the transmitter and what arrives of it; and how
+far the limits of the gain are above it."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flmc.planning.limits import GainLimits
 from flmc.uplink.power import draw_planned_fading
 from flmc.uplink.uplink import Uplink
 
@@ -72,3 +74,22 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
     mean_square = float(np.mean(np.square(drawn)))
     varies = bool(drawn.max() > drawn.min())
     return Radio(uplink.snr_db, math.sqrt(mean_square) if varies else float(drawn.max()), varies)
+
+
+def margins_db(limits: GainLimits, gain: float) -> dict[str, float]:
+    """How far every limit of the gain is above it, in decibels of power, by the limit's name.
+
+    Parameters
+    ----------
+    limits, gain
+        The largest gain by each constraint, and the gain.
+
+    Returns
+    -------
+    dict of str to float
+        Negative where the gain exceeds the limit, infinite where there is none.
+    """
+    return {
+        name: 20.0 * math.log10(limit / gain) if 0 < limit < math.inf else math.inf
+        for name, limit in vars(limits).items()
+    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flmc.base.findings import gravest
 from flmc.base.tables import Listing, Row, format_number, format_percent
-from flmc.planning.plans.privacy_rows import privacy_rows
+from flmc.planning.plans.privacy_rows import privacy_rows, release_in_words
 from flmc.planning.prediction import Prediction
 from flmc.uplink.link import Link
 
@@ -159,7 +159,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
         f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in{early}; needed for burn-in:"
         f" {needed}"
     )
-    rows.append(Row("rounds", rounds))
+    rows += [Row("rounds", rounds), Row("release", release_in_words(plan))]
     if not plan.scheduler.everyone:
         few, most = int(plan.num_active.min()), int(plan.num_active.max())
         count = str(few) if few == most else f"{few} to {most}"

@@ -29,6 +29,29 @@ _PRIVACY = described(
         "run": (or_null(part("cost")), "what the whole run costs; null: it was left out"),
     }
 )
+_RELEASE = described(
+    {
+        "num_chains": (COUNT, "chains that are given out, and that epsilon covers: always 1"),
+        "kept_rounds": (COUNT, "rounds of the chain that are given out"),
+        "effective_draws": (
+            or_null(NUMBER),
+            "independent draws whose mean would vary as little, in the worst direction; null where"
+            " the curvature is not known",
+        ),
+        "epsilon": (
+            or_null(NUMBER),
+            "upper bound of what the release costs, burn-in included; null: unknown, unbounded, or"
+            " left out",
+        ),
+        "delta": (or_null(NUMBER), "delta that epsilon is stated at; null: epsilon is not stated"),
+        "mu_squared": (
+            or_null(NUMBER),
+            "mu squared of the Gaussian mechanism with the same epsilon and delta, which adds up"
+            " over chains; null where there is no epsilon",
+        ),
+        "price": (or_null(NUMBER), "mu_squared per effective draw; null where either is unknown"),
+    }
+)
 _RADIO = described(
     {
         "snr_db": (or_null(NUMBER), "largest SNR at the transmitter; null: there is no noise"),
@@ -64,9 +87,9 @@ _FIELDS: Fields = {
     "digest": (
         WORD,
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers as"
-        " they stand, without digest, rounds_needed, margins_db, radio, privacy, unknown_privacy,"
-        " prediction, warnings and findings; and without scheduler where its type is AllDevices or"
-        " GivenDevices",
+        " they stand, without digest, rounds_needed, margins_db, radio, privacy, release,"
+        " unknown_privacy, prediction, warnings and findings; and without scheduler where its type"
+        " is AllDevices or GivenDevices",
     ),
     "scheme": (WORD, "how devices transmit"),
     "gain": (
@@ -99,6 +122,7 @@ _FIELDS: Fields = {
         or_null(_PRIVACY),
         "upper bounds of what a round and the run cost; null where nothing is known",
     ),
+    "release": (_RELEASE, "what is given out, one chain: what it is worth and what it costs"),
     "unknown_privacy": (
         or_null(WORD),
         "why nothing is known of the privacy; null if it is known",

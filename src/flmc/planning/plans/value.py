@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
-from flmc.planning.plans.radio import Radio, radio_of
+from flmc.planning.plans.radio import Radio, margins_db, radio_of
+from flmc.planning.plans.release import Release, release_of
 from flmc.planning.prediction import Prediction
 from flmc.planning.privacy_cost import (
     Cost,
@@ -26,6 +26,7 @@ from flmc.planning.privacy_cost import (
     cost_of_round,
     cost_of_run,
     exposure_of,
+    why_unknown,
 )
 from flmc.planning.temperature import temperature
 from flmc.uplink.power import planned_gain
@@ -61,8 +62,9 @@ class Plan:
     data_dependent
         Whether step or gain were computed from the devices' data: then there is no privacy
         statement for a deployment.
-    rounds_needed
-        Burn-in that the sampler needs; None where the curvature is not known.
+    rounds_needed, effective_draws
+        Burn-in that the sampler needs, and independent draws that the kept rounds of one chain are
+        worth; None where the curvature is not known.
     prediction
         What the chain will sample, for linear regression with all devices active; else None.
     findings, judged
@@ -94,6 +96,7 @@ class Plan:
     binding: str
     data_dependent: bool
     rounds_needed: int | None = None
+    effective_draws: float | None = None
     prediction: Prediction | None = None
     findings: tuple[Finding, ...] = ()
     judged: bool = False
@@ -137,8 +140,7 @@ class Plan:
 
     @property
     def typical_gain(self) -> float:
-        r"""Constant gain with the same noise as the planned gains:
-        :math:`(\overline{A^{-2}})^{-1/2}`."""
+        r"""Constant gain with the noise of the planned ones, :math:`(\overline{A^{-2}})^{-1/2}`."""
         return float(np.mean(self.planned_gain**-2.0) ** -0.5)
 
     @cached_property
@@ -150,11 +152,7 @@ class Plan:
     def margins_db(self) -> dict[str, float]:
         """How far every limit is above the gain, in decibels of power; negative where a given gain
         exceeds it, infinite where a constraint does not limit the gain."""
-        gain = self.typical_gain
-        return {
-            name: 20.0 * math.log10(limit / gain) if 0 < limit < math.inf else math.inf
-            for name, limit in vars(self.gain_limits).items()
-        }
+        return margins_db(self.gain_limits, self.typical_gain)
 
     @cached_property
     def slope(self) -> float | None:
@@ -175,8 +173,7 @@ class Plan:
         if self.slope is None:
             return None
         kept = self.num_active[self.num_burn_in :, None]
-        # Planned gains of a random channel go through the kept rounds again and again; so must
-        # these.
+        # Planned gains of a random channel repeat the kept rounds; so must these.
         active = kept[np.arange(len(self.planned_gain)) % len(kept)]
         return temperature(self.uplink, self.step_size, self.planned_gain, self.num_devices, active)
 
@@ -192,11 +189,7 @@ class Plan:
     @cached_property
     def unknown_privacy(self) -> str | None:
         """Reason why no privacy statement can be made; None if one can."""
-        try:
-            self.uplink.privacy_event([(1.0, 1)], self.limits.neighbouring)
-        except UnknownPrivacy as reason:
-            return str(reason)
-        return None
+        return why_unknown(self.uplink, self.limits.neighbouring)
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
@@ -221,6 +214,16 @@ class Plan:
         """Privacy of the whole run, always by ``tight``; None where it is unknown."""
         return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
 
+    def release(self, chains: int = 1) -> Release:
+        """What some chains are worth that are given out together, and what they cost.
+
+        Parameters
+        ----------
+        chains
+            How many chains are given out, with all their kept rounds.
+        """
+        return release_of(self, chains)
+
     def to_document(self, *, with_run: bool = True) -> dict[str, Any]:
         """Plan in plain values, for JSON; what is unbounded is null.
 
@@ -232,8 +235,7 @@ class Plan:
         Returns
         -------
         dict
-            As :func:`flmc.planning.plans.schema.schema` describes it; :meth:`from_document` reads
-            it.
+            As the schema in :mod:`flmc.planning.plans.schema` says; :meth:`from_document` reads it.
         """
         return {
             **document_of.decided(self),
@@ -256,8 +258,7 @@ class Plan:
         document
             What ``to_document`` or ``flmc plan --json`` gave.
         uplink, scheduler
-            The uplink, if it or its link or fading is a user's own, and the scheduler, if that is:
-            code named in a document is never imported.
+            Those that are a user's own, in whole or in part: a document's code is never imported.
 
         Returns
         -------
@@ -267,8 +268,7 @@ class Plan:
         Raises
         ------
         InvalidSetting
-            If the document is of another version, is damaged, or was changed since its digest was
-            computed.
+            If the document is of another version, damaged, or not what its digest is of.
         """
         with document_of.refusing_damage():
             plan = cls(**document_of.read(document, uplink, scheduler))

@@ -112,6 +112,9 @@ def _planned(plan: Plan, *, with_run: bool) -> dict[str, Any]:
         row[f"limit_{name}"] = to_document(limit)
     for name, margin in plan.margins_db.items():
         row[f"margin_{name}_db"] = to_document(margin)
+    row["effective_draws"] = plan.effective_draws
+    row["price"] = plan.release().price if with_run else None
+    row["data_dependent"] = plan.data_dependent
     law = plan.prediction
     row["predicted_variance_ratio"] = None if law is None else law.variance_ratio
     row["predicted_mean_shift"] = None if law is None else law.mean_shift
@@ -146,4 +149,10 @@ def _measured(result: Result) -> dict[str, Any]:
         row[name], row[f"{name}_se"] = estimate["mean"], estimate["se"]
     for name in ("posterior_trace", "wasserstein2_floor", "independent_draws", "shift_from"):
         row[name] = document[name]
+    for name, spread in (document["one_chain"] or {}).items():
+        row[f"one_chain_{name}"] = None if spread is None else spread["mean"]
+        row[f"one_chain_{name}_sd"] = None if spread is None else spread["sd"]
+    coverage = document["coverage"] or {}
+    for name in ("chains_covered", "epsilon_all_chains"):
+        row[name] = coverage.get(name)
     return {**row, "notes": "; ".join(document["notes"]) or None}

@@ -9,7 +9,7 @@ from typing import Any
 
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import MissingExtra
-from flmc.base.tables import Grid, Row
+from flmc.base.tables import Grid, Row, format_up
 from flmc.runs.durable_files import write_atomically, write_table
 
 _SHOWN = (
@@ -17,8 +17,10 @@ _SHOWN = (
     "binding",
     "temperature",
     "epsilon_run",
+    "effective_draws",
     "variance_ratio",
     "wasserstein2_squared",
+    "one_chain_mean_error",
     "effective_step_size",
     "rounds_needed",
 )
@@ -29,6 +31,7 @@ _SHOWN_OF_PLANS = (
     "temperature",
     "epsilon_round",
     "epsilon_run",
+    "effective_draws",
     "predicted_variance_ratio",
     "predicted_mean_shift",
     "rounds_needed",
@@ -38,8 +41,11 @@ _SHOWN_OF_PLANS = (
 _MOST_ROWS = 40
 
 
-def _cell(value: object) -> str:
-    return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+def _cell(name: str, value: object) -> str:
+    """The text of a value; an epsilon, which is an upper bound, is rounded up."""
+    if isinstance(value, float):
+        return format_up(value) if name.startswith("epsilon_") else f"{value:.5g}"
+    return "-" if value is None else str(value)
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ class Sweep:
             known.add("wasserstein2_squared")
         header = [name for name in dict.fromkeys(names) if name in known]
         cells = tuple(
-            tuple(_cell(row.get(name)) for name in header) for row in self.rows[:_MOST_ROWS]
+            tuple(_cell(name, row.get(name)) for name in header) for row in self.rows[:_MOST_ROWS]
         )
         return Grid(tuple(header), cells, notes=tuple(self._remarks()))
 
@@ -94,6 +100,14 @@ class Sweep:
         if noted:
             text = f"{len(noted)} of {count} points have notes (column `notes`), the first:"
             yield Row("", f"{text} {noted[0]}", severity="warning")
+        chains = {row["chains"] for row in self.rows if row.get("chains_covered") is not None}
+        if chains and max(chains) > 1:
+            text = (
+                "epsilon_run covers one chain; all chains of a point, if they were given out, would"
+                " cost epsilon_all_chains. one_chain_mean_error is what one chain delivers, as a"
+                " share of trace(Sigma); the other measured columns are of all chains together"
+            )
+            yield Row("", text)
         warned = sum(bool(row.get("warnings")) for row in self.rows)
         if warned:
             text = (

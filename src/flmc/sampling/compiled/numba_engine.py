@@ -167,7 +167,7 @@ class NumbaEngine(Engine):
         # Sums are kept for every chain by itself, so that no two threads add to the same number,
         # and the order of the sum does not depend on them. The position is in single precision,
         # which its declared type does not say.
-        return Chains.at_start(plan, model, position, keep_draws, most_batches=num_chains)  # type: ignore[arg-type]
+        return Chains.at_start(plan, model, position, keep_draws)  # type: ignore[arg-type]
 
     def advance(
         self,

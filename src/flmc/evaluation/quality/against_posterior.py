@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.special import variance_of_mean
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
@@ -77,7 +78,7 @@ class Comparison:
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
         """How many independent draws would estimate the mean as well, weighted by the posterior's
         variances."""
-        weight = np.average(_variance_of_mean(memory, num_kept), axis=1, weights=self.values)
+        weight = np.average(variance_of_mean(memory, num_kept), axis=1, weights=self.values)
         return float(num_chains / weight.mean())
 
     def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
@@ -86,21 +87,11 @@ class Comparison:
         v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the chains; w is the variance of the mean of a chain's
         draws. The first sum is the mean's part, the second the covariance's."""
         v = self.values
-        mean_part = (v * _variance_of_mean(memory, num_kept)).sum(axis=1)
-        both = _variance_of_mean(memory[:, :, None] * memory[:, None, :], num_kept)
+        mean_part = (v * variance_of_mean(memory, num_kept)).sum(axis=1)
+        both = variance_of_mean(memory[:, :, None] * memory[:, None, :], num_kept)
         pairs = v[:, :, None] * v[:, None, :] / (v[:, :, None] + v[:, None, :]) * both
         covariance_part = 0.5 * (pairs.sum(axis=(1, 2)) + np.trace(pairs, axis1=1, axis2=2))
         return float(np.mean(mean_part + covariance_part) / num_chains)
-
-
-def _variance_of_mean(rho: Array, n: int) -> Array:
-    r"""Variance of the mean of n successive values of a unit autoregression:
-    :math:`\frac1n\bigl[\frac{1+\rho}{1-\rho} - \frac{2\rho(1-\rho^n)}{n(1-\rho)^2}\bigr]`, 1 for
-    :math:`\rho = 1`."""
-    # At rho = 1 both terms are infinite; a little below it the formula is near its limit 1, as long
-    # as n stays far below 1e6.
-    r = np.minimum(rho, 1.0 - 1e-6)
-    return np.asarray(((1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)) / n)
 
 
 def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:

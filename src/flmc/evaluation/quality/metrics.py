@@ -2,9 +2,10 @@ r"""How close the draws are to the exact posterior :math:`N(\mu, \Sigma)`.
 
 The MSE is the mean over kept rounds of :math:`\|\theta - \mu\|^2`. Exact posterior samples have MSE
 = trace(Sigma), *not* zero: a smaller MSE means a collapsed sampler, so it is never reported alone.
-Variance ratios are about the exact posterior mean (:mod:`flmc.evaluation.variance_ratios`), and
-unbiased from two chains on. Squared W2 is of the Gaussian fitted to the draws of each data set, and
-given only where these are worth enough independent draws. Standard errors are over data sets, or
+Variance ratios are about the exact posterior mean
+(:mod:`flmc.evaluation.quality.variance_ratios`), and unbiased from two chains on. Squared W2 is of
+the Gaussian fitted to the draws of each data set, and given only where these are worth enough
+independent draws. Standard errors are over data sets, or
 over batches of chains where there is one."""
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.evaluation.comparison import Comparison, Statistic, second_trace
-from flmc.evaluation.variance_ratios import ShiftKnownFrom, contributions
+from flmc.evaluation.quality.against_posterior import Comparison, Statistic, second_trace
+from flmc.evaluation.quality.variance_ratios import ShiftKnownFrom, contributions
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 

@@ -1,0 +1,237 @@
+r"""A release: what is given out of a run, what it is worth, and what it costs.
+
+A *release* is so many chains with all their kept rounds. Quality and privacy of a run are stated of
+the same release: of one chain, unless more are named. Along a direction in which the negative log
+posterior has curvature :math:`\lambda`, successive rounds have the correlation :math:`r = 1 -
+\eta\kappa\lambda`, so that the mean of n kept rounds varies like that of :math:`1/w(r, n)`
+independent draws (:func:`flmc.base.special.variance_of_mean`): the *effective draws*. They are
+fewest where the curvature is smallest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.documents import to_document
+from flmc.base.special import variance_of_mean
+from flmc.base.tables import Row, format_up
+from flmc.planning.privacy_cost import Cost, Exposure, cost_of_run
+from flmc.privacy import gaussian
+from flmc.privacy.root_finding import largest_argument
+
+if TYPE_CHECKING:
+    from flmc.planning.plans.value import Plan
+
+
+@dataclass(frozen=True)
+class Release:
+    """Chains that are given out together: what they are worth, and what they cost.
+
+    Attributes
+    ----------
+    num_chains
+        Chains that are given out; the cost covers all of them.
+    kept_rounds
+        Rounds of each chain that are given out.
+    effective_draws
+        Independent draws whose mean would vary as little, in the direction in which they are
+        fewest; None where the curvature is not known.
+    cost
+        Epsilon and delta of all rounds of these chains, burn-in included; None where it is unknown
+        or was not asked for.
+    """
+
+    num_chains: int
+    kept_rounds: int
+    effective_draws: float | None
+    cost: Cost | None
+
+    @property
+    def mu_squared(self) -> float | None:
+        r"""Cost as :math:`\mu^2` of the Gaussian mechanism with the same epsilon and delta, which
+        adds up over rounds and chains; None where the cost is unknown or unbounded."""
+        if self.cost is None or math.isinf(self.cost.epsilon):
+            return None
+        return mu_of(self.cost.epsilon, self.cost.delta) ** 2
+
+    @property
+    def price(self) -> float | None:
+        r""":math:`\mu^2` per effective draw; None where either is unknown."""
+        if self.mu_squared is None or self.effective_draws is None:
+            return None
+        return self.mu_squared / self.effective_draws
+
+    def to_document(self) -> dict[str, Any]:
+        """The release in plain values, for JSON; what is unknown or unbounded is null."""
+        return {
+            "num_chains": self.num_chains,
+            "kept_rounds": self.kept_rounds,
+            "effective_draws": self.effective_draws,
+            "epsilon": None if self.cost is None else to_document(self.cost.epsilon),
+            "delta": None if self.cost is None else self.cost.delta,
+            "mu_squared": self.mu_squared,
+            "price": self.price,
+        }
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which chains of a run its privacy statement covers.
+
+    Attributes
+    ----------
+    covered
+        Chains that epsilon covers: always 1.
+    num_chains
+        Chains that were run.
+    cost, all_chains
+        What one chain costs, and what all of them cost if every one is given out.
+    data_dependent
+        Whether the plan was computed from the devices' data: then there is no statement for a
+        deployment at all.
+    """
+
+    covered: int
+    num_chains: int
+    cost: Cost
+    all_chains: Cost
+    data_dependent: bool
+
+    @property
+    def in_words(self) -> str:
+        """What is covered and what is not, in a sentence."""
+        said = f"{self.cost}, of one chain"
+        if self.num_chains > 1:
+            said += (
+                f"; all {self.num_chains} chains together, if they were given out, would cost"
+                f" epsilon {format_up(self.all_chains.epsilon)}"
+            )
+        return said + (f"; {_SIMULATION}" if self.data_dependent else "")
+
+    def to_document(self) -> dict[str, Any]:
+        """The coverage in plain values, for JSON; an epsilon that is not bounded is null."""
+        return {
+            "chains_covered": self.covered,
+            "epsilon": to_document(self.cost.epsilon),
+            "epsilon_all_chains": to_document(self.all_chains.epsilon),
+            "delta": self.cost.delta,
+            "data_dependent": self.data_dependent,
+        }
+
+
+_SIMULATION = (
+    "the plan was computed from the devices' data, so this is a simulation and no privacy statement"
+    " for a deployment"
+)
+"""What a plan that depends on data means for its privacy."""
+
+
+def data_dependence_row(data_dependent: bool) -> Row:
+    """Row that says whether a plan was computed from the devices' data.
+
+    Parameters
+    ----------
+    data_dependent
+        Whether it was.
+    """
+    if data_dependent:
+        return Row("data dependent", f"yes: {_SIMULATION}", severity="warning")
+    return Row("data dependent", "no: the plan was made without looking at the devices' data")
+
+
+def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
+    """What the epsilon of a plan covers of a run with several chains; None where the privacy is
+    unknown.
+
+    Parameters
+    ----------
+    plan, num_chains
+        The plan, and chains that are run under it, all on the same data.
+    """
+    one, every = plan.release().cost, plan.release(num_chains).cost
+    if one is None or every is None:
+        return None
+    return Coverage(1, num_chains, one, every, plan.data_dependent)
+
+
+def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Release:
+    """Release of some chains of a plan.
+
+    Parameters
+    ----------
+    plan
+        Gives rounds, effective draws of a chain, and the privacy event of its run.
+    num_chains
+        Chains that are given out.
+    with_cost
+        Whether to ask the accountant, which may take a second.
+    """
+    chains = checks.at_least("chains", num_chains, 1)
+    draws, cost = plan.effective_draws, None
+    if with_cost and plan.exposure is not None:
+        cost = plan.run_cost if chains == 1 else cost_of_chains(plan, plan.exposure, chains)
+    kept = plan.num_rounds - plan.num_burn_in
+    return Release(chains, kept, None if draws is None else chains * draws, cost)
+
+
+def cost_of_chains(plan: Plan, exposure: Exposure, num_chains: int) -> Cost:
+    """Privacy cost of several chains of a plan on the same data: every transmission is made that
+    many times.
+
+    Parameters
+    ----------
+    plan, exposure
+        The plan, for its limits, and the privacy events of one chain.
+    num_chains
+        Chains that are given out.
+    """
+    sent = [(gain, num_chains * count) for gain, count in exposure.run.transmissions]
+    event = plan.uplink.privacy_event(sent, plan.limits.neighbouring)
+    return cost_of_run(replace(exposure, run=event), plan.limits)
+
+
+def effective_draws(
+    effective_step_size: float | None, convexity: float | None, num_kept: int
+) -> float | None:
+    r"""Effective draws of one chain that is at rest, in the direction of the smallest curvature.
+
+    Parameters
+    ----------
+    effective_step_size
+        Step :math:`\eta\kappa` that the Langevin equation sees; None for a link without slope.
+    convexity
+        Smallest curvature :math:`\mu` of the negative log posterior; None where it is not known.
+    num_kept
+        Number n of kept rounds.
+
+    Returns
+    -------
+    float or None
+        :math:`1/w(1 - \eta\kappa\mu, n)`, from 1 to n; None where it is not known.
+    """
+    if effective_step_size is None or convexity is None:
+        return None
+    # A negative correlation counts as none, so that no chain is worth more than its rounds.
+    memory = max(0.0, 1.0 - effective_step_size * convexity)
+    return float(1.0 / variance_of_mean(np.array(memory), num_kept))
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    r"""Distance :math:`\mu` of the means of the Gaussian mechanism that costs epsilon at delta.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The cost; epsilon is finite.
+
+    Returns
+    -------
+    float
+        The largest distance whose cost is no more.
+    """
+    high = math.sqrt(2.0 * epsilon) + 40.0  # delta is 1 to rounding there
+    return largest_argument(lambda mu: gaussian.delta(epsilon, mu) - delta, 0.0, high)

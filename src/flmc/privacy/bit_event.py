@@ -17,7 +17,11 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.special import log_ndtr
 from flmc.privacy import gaussian
 from flmc.privacy.bits.bit_pair import BitPair
-from flmc.privacy.bits.composition import composed_delta, composed_epsilon, loud_gain
+from flmc.privacy.bits.composition import (
+    composed_delta,
+    composed_epsilon,
+    delta_of_loud_bits,
+)
 from flmc.privacy.bits.loss_law import LossLaw
 from flmc.privacy.bits.pair_hull import PairHull
 from flmc.privacy.bits.tails import exceedance
@@ -191,7 +195,7 @@ class BitEvent(Event):
             return 1.0
         if criterion == "tail":
             return self._tail_of_counts(epsilon)
-        return self.scaled(loud_gain(self)).delta(epsilon, criterion, num_devices)
+        return delta_of_loud_bits(self, epsilon)
 
     def _tail_of_counts(self, epsilon: float) -> float:
         """Pr(abs(loss) > epsilon) of symmetric bits that are received without error: of n losses of

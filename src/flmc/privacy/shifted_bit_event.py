@@ -12,7 +12,11 @@ from functools import lru_cache
 import numpy as np
 
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits.composition import composed_delta, composed_epsilon, loud_gain
+from flmc.privacy.bits.composition import (
+    composed_delta,
+    composed_epsilon,
+    delta_of_loud_bits,
+)
 from flmc.privacy.bits.moved_bit import MovableLink, hull_of_moves
 from flmc.privacy.bits.pair_hull import PairHull
 from flmc.privacy.event import Event, refuse_tails
@@ -104,7 +108,7 @@ class ShiftedBitEvent(Event):
         criterion, num_devices
             Passed on; only ``tight`` is accepted.
         """
-        return self.scaled(loud_gain(self)).delta(epsilon, criterion, num_devices)
+        return delta_of_loud_bits(self, epsilon)
 
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
@@ -127,7 +131,7 @@ class ShiftedBitEvent(Event):
         if math.isinf(guess):  # in the middle every gain is allowed
             scale = math.sqrt(self.noise_power) / self.softest
             return largest_gain(spent, delta, scale, tolerance=1e-5)
-        return largest_gain(spent, delta, guess * 0.999, bracket=1e-3, tolerance=1e-5)
+        return largest_gain(spent, delta, guess, bracket=0.01, tolerance=1e-5)
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ _TINY = 1e-24
 """Delta below which mass beyond the usual reach of the noise may matter."""
 _FAR = 600.0
 """Minus the logarithm of the mass that may leave a window then."""
-_FEW, _FINE_FOR_MANY = 4, 60.0
+_FEW, _FINE_FOR_MANY = 4, 40.0
 """Number of gains up to which grids are as fine as usual, and grid steps per standard deviation of
 a loss where there are more, or many pairs are compared at every point."""
 
@@ -85,10 +85,6 @@ class ComposableEvent(Protocol):
     def largest_loss(self) -> float:
         """Upper bound of the privacy loss at any signal-to-noise ratio."""
 
-    @property
-    def softest(self) -> float:
-        """Smallest gain that is not zero."""
-
 
 def composed_delta(event: ComposableEvent, epsilon: float) -> float:
     """Upper bound of delta, from the composed losses of all entries.
@@ -129,12 +125,16 @@ def composed_epsilon(event: ComposableEvent, delta: float) -> tuple[float, bool]
     return min(found, event.largest_loss), False
 
 
-def loud_gain(event: ComposableEvent) -> float:
-    """Factor of all gains with which the noise changes no bit.
+def delta_of_loud_bits(event: ComposableEvent, epsilon: float) -> float:
+    """Upper bound of delta where the noise changes no bit, whatever the gains are.
 
     Parameters
     ----------
     event
         The event of bits.
+    epsilon
+        Epsilon below the largest loss.
     """
-    return 1e6 * math.sqrt(event.noise_power) / event.softest
+    number = sum(count for gain, count in event.transmissions if gain > 0)
+    loud = 1e6 * math.sqrt(event.noise_power)
+    return compose_bits(event.hull, event.noise_power, ((loud, number),)).delta(epsilon)

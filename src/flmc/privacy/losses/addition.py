@@ -71,6 +71,8 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
         log_finite += count * (math.log1p(-term.infinite) if term.infinite < 1 else -math.inf)
     mass = np.roll(np.fft.irfft(transform, size), -start)[: stop - start + 1]
     mass = np.maximum(mass, 0.0)
+    if not float(mass.sum()) > 0:  # nothing, or not a number
+        raise TooWideError
     found = replace(
         terms[0][0],
         first=lowest + start,

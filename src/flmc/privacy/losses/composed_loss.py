@@ -218,6 +218,11 @@ class ComposedLoss:
                 self._sums[theta] = None
         return self._sums[theta]
 
+    @property
+    def _widest_step(self) -> float:
+        """Step of the sum's grid."""
+        return self.parts[0][0].step * 2.0 ** self.doublings[0]
+
     @cached_property
     def _untilted(self) -> tuple[float, float, float]:
         """K(0), mean and variance of the sum's finite part; the variance is not 0."""
@@ -268,7 +273,8 @@ class ComposedLoss:
             while rung < _RUNGS and not enough(rung + 1):
                 rung += 1
             rung = min(rung + 1, _RUNGS)
-        return float(lowest * _RATIO**rung)
+        # A tilt that changes by more than exp(200) from one grid point to the next says nothing.
+        return float(min(lowest * _RATIO**rung, 200.0 / self._widest_step))
 
     def _infinite(self) -> float:
         """Mass of the sum that is counted at infinity."""

@@ -43,7 +43,7 @@ class OneByOneEngine(Engine):
         if plan.start == "prior":
             for e, c in np.ndindex(position.shape[:2]):
                 position[e, c] = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
-        return Chains.at_start(plan, model, position, keep_draws, most_batches=num_chains)
+        return Chains.at_start(plan, model, position, keep_draws)
 
     def advance(
         self,

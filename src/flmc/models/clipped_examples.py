@@ -34,15 +34,15 @@ class Examples(NamedTuple):
     ----------
     features, targets
         Features (sample, dim) and targets (sample), in device order.
-    ends
-        Where each device's examples end, (device).
+    device_sizes
+        Number of examples of each device.
     variance
         Noise variance, which gradients are divided by.
     """
 
     features: Array
     targets: Array
-    ends: npt.NDArray[np.intp]
+    device_sizes: tuple[int, ...]
     variance: float
 
 
@@ -119,7 +119,7 @@ class ClippedExamples:
 
     def _sort(self, radius: float) -> _Sorted | None:
         """The examples sorted for the ball of a radius; None where too many are near the clip."""
-        u, v, ends, variance = self._examples
+        u, v, sizes, variance = self._examples
         x = u * ((u @ self._centre - v) / variance)[:, None]
         reach = np.abs(u) * (np.linalg.norm(u, axis=1) * (radius / variance))[:, None]
         # A distance that exceeds the radius by rounding moves a gradient by rounding only.
@@ -131,7 +131,8 @@ class ClippedExamples:
         near = ~(free | high | low)
         if near.mean() > _MOST_NEAR:
             return None
-        parts = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        ends = np.cumsum(sizes)
+        parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         weighted = np.where(free, u, 0.0) / variance
         hessian = np.stack([weighted[part].T @ u[part] for part in parts])
         constant = np.stack(
@@ -146,10 +147,10 @@ class ClippedExamples:
 
     def _near(self, chosen: Array, entry: int) -> _Near:
         """Examples of one entry that are near the clip, device by device."""
-        u, v, ends, _ = self._examples
+        u, v, sizes, _ = self._examples
         places = np.flatnonzero(chosen)
         # Before the first of each device one of zeros is put in, whose gradient is 0.
-        starts = np.searchsorted(places, [0, *ends[:-1]])
+        starts = np.searchsorted(places, np.cumsum(sizes) - sizes)
         features = np.insert(u[places], starts, 0.0, axis=0)
         targets = np.insert(v[places], starts, 0.0)
         column = np.ascontiguousarray(features[:, entry])

@@ -214,7 +214,7 @@ class LinearGaussian(Model):
             examples = Examples(
                 held.features.reshape(self.num_experiments, -1, self.dim)[experiment],
                 held.targets.reshape(self.num_experiments, -1)[experiment],
-                np.cumsum(held.device_sizes, dtype=np.intp),
+                held.device_sizes,
                 self._variance,
             )
             scale = float(np.sqrt(np.trace(self.posterior.covariance[experiment])))

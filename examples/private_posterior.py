@@ -2,7 +2,7 @@
 
 One example is replaced, the whole run counts with its burn-in, delta is 1e-5, and what is given out
 is a single chain that is worth 50 independent draws. By the price of a draw (docs/privacy.md,
-section 7) that takes some 315 000 examples over the analog uplink, and 382 000 over the digital
+section 7) that takes some 315 000 examples over the analog uplink, and 375 000 over the digital
 one; with 5 per cent fewer no such plan fits. All settings come from public knowledge, the number of
 examples and that features and residuals are about standard normal, and were fixed before any of
 these data sets was drawn. The posterior is known exactly here, so one can see what privacy costs.
@@ -74,7 +74,7 @@ SETTINGS = {
         # The clip is three standard deviations of a device's gradient; a straight link within it
         # does not shift the mean.
         uplink=flmc.Digital(link=flmc.Linear(0.95), clip=185.0, snr_db=0.0, **CLIPPING),
-        num_samples=382_000,
+        num_samples=375_000,
         relative_step=0.02,
         num_burn_in=366,
         num_fast=80,

@@ -13,7 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.cli import main
 from flmc.evaluation import auditing
-from flmc.evaluation.auditing import Scene, audit, lower_bound
+from flmc.evaluation.auditing import Scene, audit, bounds, lower_bound
 from flmc.privacy import gaussian
 from flmc.sampling.roles import Transmission, air, device
 from support import full
@@ -133,8 +133,8 @@ def test_bounds_of_a_rate_are_those_of_clopper_and_pearson(hits: int) -> None:
     from scipy.stats import binom
 
     count, error = 10_000, 2.5e-4
-    below = auditing._rate_below(hits, count, error)
-    above = auditing._rate_above(hits, count, error)
+    below = bounds._rate_below(hits, count, error)
+    above = bounds._rate_above(hits, count, error)
     assert below <= hits / count <= above
     if hits > 0:
         assert binom.sf(hits - 1, count, below) == pytest.approx(error, rel=1e-8)

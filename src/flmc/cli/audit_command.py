@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from flmc.evaluation.auditing import Audit, Resolution, Scene
 
 
 @with_settings
@@ -36,22 +40,24 @@ def audit_command(
         raise InvalidSetting(
             "scheme must be digital or analog: the ideal uplink states no privacy to audit"
         )
-    if settings.neighbouring == "example":
-        raise InvalidSetting("an audit attacks whole devices: use neighbouring = 'device'")
     checks.at_least("audit_rounds", audit_rounds, 1)
     plan = assemble(settings).plan(forecast=False)
-    found = []
+    found: list[Audit] = []
     for rounds in dict.fromkeys((1, audit_rounds)):
+        scene = Scene.of_plan(plan, rounds, settings.seed)
         with show_progress(f"attacking {rounds} round{'s' * (rounds > 1)}") as progress:
             found.append(
                 audit(
-                    Scene.of_plan(plan, rounds),
+                    scene,
                     settings.delta,
                     trials,
                     settings.seed,
                     progress=progress,
+                    tell=None if json_ else _tell(scene),
                 )
             )
+        if not json_:
+            typer.echo(str(found[-1]))
     if json_:
         print_json(
             {
@@ -60,13 +66,16 @@ def audit_command(
                 "gain": to_document(plan.gain.max()),
             }
         )
-    else:
-        for each in found:
-            typer.echo(str(each))
-    broken = [each for each in found if each.broken]
-    if broken:
-        worst = broken[0]
-        raise RunFailed(
-            f"over {worst.num_rounds} rounds epsilon is at least {worst.lower:.4g}, and the"
-            f" accountant states {worst.upper:.4g}: the mechanism or the accountant is broken"
-        )
+    for each in found:
+        if each.complaint:
+            raise RunFailed(each.complaint)
+
+
+def _tell(scene: Scene) -> Callable[[Resolution], None]:
+    """What prints the resolution of an audit before it starts."""
+    rounds = f"{scene.num_rounds} round{'s' * (scene.num_rounds > 1)}"
+
+    def show(resolution: Resolution) -> None:
+        typer.echo(f"before the attack on {rounds}: {resolution}")
+
+    return show

@@ -50,6 +50,24 @@ SOLVED = described(
 )
 """The answer to an inverse question, and its plan."""
 
+_POWER = described(
+    {
+        "gain_factor": (NUMBER, "factor by which all gains are louder than the run's"),
+        "epsilon_factor": (NUMBER, "epsilon of the attacked neighbours then, over what is claimed"),
+        "probability": (NUMBER, "probability that the audit refutes the claim then"),
+    }
+)
+_RESOLUTION = described(
+    {
+        "epsilon_factor": (
+            or_null(NUMBER),
+            "an epsilon understated by this factor is seen with probability seen_with; null: none",
+        ),
+        "gain_factor": (or_null(NUMBER), "the factor of the gain that it takes; null: none"),
+        "seen_with": (NUMBER, "probability with which an understatement is to be seen"),
+        "powers": (list_of(_POWER), "probability to see gains that are louder by some factors"),
+    }
+)
 _AUDIT = described(
     {
         "num_rounds": (COUNT, "rounds that were attacked"),
@@ -59,7 +77,16 @@ _AUDIT = described(
         "upper": (or_null(NUMBER), "what the accountant states; null: not bounded"),
         "confidence": (NUMBER, "probability that the lower bound holds"),
         "most": (NUMBER, "the largest lower bound that so many trials could have given"),
-        "broken": (FLAG, "whether the attack refutes the accountant"),
+        "neighbouring": (WORD, "what the worlds differ in: data of a `device`, or one `example`"),
+        "loudest": (NUMBER, "largest gain that devices use, over the accountant's cap"),
+        "resolution": (
+            or_null(_RESOLUTION),
+            "what the audit could see, computed before it started; null: not computed",
+        ),
+        "broken": (
+            FLAG,
+            "whether the attack refutes the accountant, or gains are above their caps",
+        ),
     }
 )
 AUDITED = described(

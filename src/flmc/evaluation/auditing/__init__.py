@@ -3,7 +3,22 @@ accountant's upper bound."""
 
 from flmc.evaluation.auditing.attack import audit
 from flmc.evaluation.auditing.bounds import lower_bound
+from flmc.evaluation.auditing.neighbours import canary, neighbour
 from flmc.evaluation.auditing.report import Audit
-from flmc.evaluation.auditing.scene import Scene, Transmit, canary, log_ratio, transmit
+from flmc.evaluation.auditing.resolution import Resolution, expected_resolution
+from flmc.evaluation.auditing.scene import Scene
+from flmc.evaluation.auditing.transmission import Transmit, log_ratio, transmit
 
-__all__ = ["Audit", "Scene", "Transmit", "audit", "canary", "log_ratio", "lower_bound", "transmit"]
+__all__ = [
+    "Audit",
+    "Resolution",
+    "Scene",
+    "Transmit",
+    "audit",
+    "canary",
+    "expected_resolution",
+    "log_ratio",
+    "lower_bound",
+    "neighbour",
+    "transmit",
+]

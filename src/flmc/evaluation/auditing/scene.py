@@ -1,114 +1,168 @@
-"""What is attacked, the two neighbours, what they transmit, and what the adversary makes of it."""
+"""What is attacked: some rounds of a run, with the gains that it uses and the caps that its
+accountant was told of."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from flmc.base import checks
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting
+from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.planning.plans import Plan
-from flmc.sampling.roles import Transmission, air, device
+from flmc.privacy.event import Event
+from flmc.privacy.transmissions import count_gains
+from flmc.sampling.schedule import block_of, draw_schedule
 from flmc.uplink.power import finite_cap
-from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
+
+
+class Rounds(NamedTuple):
+    """Some rounds of a run, as its schedule has them.
+
+    Attributes
+    ----------
+    caps
+        Caps of the gain, which the accountant is told of, (round, dim).
+    gains
+        Gains that the run uses, (round, dim).
+    fading
+        Path gains, (round, device, dim).
+    active
+        Who transmits, (round, device) with 1 or 0.
+    step_sizes
+        Steps, (round).
+    """
+
+    caps: Array
+    gains: Array
+    fading: Array
+    active: Array
+    step_sizes: Array
+
+    def at(self, chosen: Array) -> Rounds:
+        """Some of these rounds, by their indices.
+
+        Parameters
+        ----------
+        chosen
+            Indices of rounds.
+        """
+        return Rounds(*(part[chosen] for part in self))
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is attacked: an uplink with one gain for all rounds and entries, among some devices."""
+    """What is attacked: an uplink among some devices, over some rounds."""
 
     uplink: Uplink
     gain: float
+    """Largest cap of the gain; the gain of all rounds and entries where there is no ``run``."""
     dim: int
     num_devices: int
     num_rounds: int
+    neighbouring: str = "device"
+    """What the two worlds differ in: all data of a ``device``, or one ``example`` of it."""
+    run: Rounds | None = None
+    """Rounds of a run; None: all with one gain, and the channel as the uplink draws it."""
+    attacked: int = 0
+    """Number of the attacked device, from 0."""
+    centre: float = 0.0
+    """Gradient entry in the middle between the two worlds, where they differ in an example."""
 
     @classmethod
-    def of_plan(cls, plan: Plan, num_rounds: int) -> Scene:
-        """A plan's uplink at the loudest cap of its gain; refused for neighbours that differ in an
-        example."""
-        if plan.limits.neighbouring != "device":
-            raise InvalidSetting(
-                "the audit attacks whole devices, and the plan's neighbouring is"
-                f" {plan.limits.neighbouring!r}; make one with 'device'"
-            )
+    def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:
+        """The loudest rounds of a plan's run for one device, with the gains that the run uses.
+
+        Rounds are looked for in the blocks of random streams from that of the largest cap on, as
+        many as are needed. The attacked device is the one that is heard best in them.
+
+        Parameters
+        ----------
+        plan
+            The plan, with its uplink and what neighbouring data differ in.
+        num_rounds
+            Rounds to attack; fewer where the device transmits in fewer.
+        seed
+            Seed of the run, which decides channel and active devices where they are random.
+        """
+        checks.at_least("num_rounds", num_rounds, 1)
+        rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
+        heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]  # (round, device)
+        attacked = int(np.argmax(np.sort(heard, axis=0)[::-1][:num_rounds].sum(axis=0)))
+        loudest = np.argsort(-heard[:, attacked], kind="stable")[:num_rounds]
+        chosen = np.sort(loudest[heard[loudest, attacked] > 0])
         return cls(
             plan.uplink,
-            float(finite_cap(plan.uplink, plan.gain).max()),
+            float(rounds.caps[chosen].max()),
             plan.dim,
             plan.num_devices,
-            num_rounds,
+            len(chosen),
+            plan.limits.neighbouring,
+            rounds.at(chosen),
+            attacked,
         )
 
+    @property
+    def caps(self) -> Array:
+        """Caps of the gain that the accountant is told of, (round, dim)."""
+        return self._constant if self.run is None else self.run.caps
 
-def transmit(
-    scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Transmit over the real uplink, with ``gradient`` (round, entry) on the attacked device,
-    number 0. Returns what is received (trial, round, entry), and the other devices' part of it
-    without noise."""
-    uplink = scene.uplink
-    sizes = (scene.num_rounds, scene.num_devices, scene.dim)
-    local = np.empty(sizes)
-    local[:, 0] = gradient
-    # The adversary knows the data of the other devices, so any fixed gradients will do for them.
-    if scene.num_devices > 1:
-        others = np.linspace(-1.0, 1.0, (scene.num_devices - 1) * scene.dim).reshape(-1, scene.dim)
-        local[:, 1:] = uplink.clip * others
-    # Every trial has the same gradients, but random numbers of its own: what follows from the
-    # gradients alone is computed once for all trials.
-    uniform = rng.random((trials, *sizes)) if uplink.random_bits else None
-    fading = uplink.fading.draw_checked(rng, range(scene.num_rounds), scene.num_devices, scene.dim)
-    sent = device(
-        local, uniform, uplink, np.full((scene.num_rounds, scene.dim), scene.gain), fading
-    )
-    noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
-    received = air(sent, fading, noise)
-    others_sent = Transmission(sent.symbols[..., 1:, :], sent.amplitude[..., 1:, :])
-    known = air(others_sent, fading[:, 1:], np.zeros_like(noise))
-    return received, known
+    @property
+    def gains(self) -> Array:
+        """Gains that are public and that the rounds use, (round, dim)."""
+        return self._constant if self.run is None else self.run.gains
 
+    @property
+    def _constant(self) -> Array:
+        return np.full((self.num_rounds, self.dim), self.gain)
 
-Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
+    def louder(self, factor: float) -> Scene:
+        """The scene with all gains multiplied, whatever their caps.
 
+        Parameters
+        ----------
+        factor
+            Factor of all gains.
+        """
+        run = None if self.run is None else self.run._replace(gains=factor * self.run.gains)
+        return replace(self, gain=factor * self.gain, run=run)
 
-def canary(scene: Scene) -> Array:
-    """The attacked device's gradients (round, entry) in one world; the other has the opposite.
-    Their signs are the Thue-Morse sequence, over rounds and over entries, which repeats nowhere for
-    long."""
-    by_round, by_entry = (_thue_morse(count) for count in (scene.num_rounds, scene.dim))
-    return np.asarray(scene.uplink.clip * by_round[:, None] * by_entry)
+    @property
+    def whole_device(self) -> bool:
+        """Whether the two worlds may differ in all that a device sends."""
+        return self.neighbouring == "device" or self.uplink.hides_like_a_device
+
+    @property
+    def event(self) -> Event:
+        """The privacy event that the accountant states for these rounds, at their caps."""
+        return self.uplink.privacy_event(count_gains(self.caps), self.neighbouring)
 
 
-def _thue_morse(count: int) -> Array:
-    """The Thue-Morse sequence: +1 for numbers whose binary digits have an even sum, else -1."""
-    return np.array([(-1.0) ** number.bit_count() for number in range(count)])
-
-
-def log_ratio(scene: Scene, own: Array, gradient: Array) -> Array:
-    r"""Logarithm of the likelihood ratio of what was received, one world against the other,
-    (trial).
-
-    ``own`` (trial, round, entry) is what was received less the part of the other devices. With
-    :math:`u = 2 A y/N_0` every entry adds, with the sign of the gradient, :math:`\ln\frac{p_+ e^u +
-    1 - p_+}{p_- e^u + 1 - p_-}` for a bit that is +1 with probability :math:`p_\pm` at plus and
-    minus the clip, and :math:`\ell u` for an analog symbol."""
-    uplink, sign = scene.uplink, np.sign(gradient)
-    u = 2.0 * scene.gain * own / uplink.noise_power
-    if isinstance(uplink, Digital):
-        # A common factor exp(-(y + A)^2 / (2 N_0)) has cancelled; exp(u) itself could overflow.
-        high, low = uplink.link.extremes(uplink.clip)
-        plus = np.logaddexp(_log(high) + u, _log(1 - high)) - np.logaddexp(
-            _log(low) + u, _log(1 - low)
+def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
+    """All rounds of some blocks, from that of the largest cap on: at least ``num_rounds``, or all
+    that there are."""
+    caps = finite_cap(plan.uplink, plan.gain)
+    num_blocks = -(-plan.num_rounds // ROUNDS_PER_BLOCK)
+    first = int(np.argmax(caps.max(axis=1))) // ROUNDS_PER_BLOCK if len(caps) > 1 else 0
+    found: list[Rounds] = []
+    for block in [*range(first, num_blocks), *range(first)]:
+        rounds = block_of(plan, block)
+        schedule = draw_schedule(plan, seed, range(1), block)
+        part = caps if len(caps) == 1 else caps[rounds.start : rounds.stop]
+        sizes = (len(rounds), plan.num_devices)
+        active = np.ones(sizes) if schedule.active is None else schedule.active[0]
+        found.append(
+            Rounds(
+                np.broadcast_to(part, (len(rounds), plan.dim)),
+                schedule.gain[0],
+                schedule.fading[0],
+                np.broadcast_to(active, sizes),
+                schedule.step_sizes,
+            )
         )
-        return np.asarray((sign * plus).sum(axis=(1, 2)))
-    return np.asarray((sign * uplink.clip * u).sum(axis=(1, 2)))
-
-
-def _log(value: float) -> float:
-    """Natural logarithm, minus infinity for 0."""
-    return math.log(value) if value > 0 else -math.inf
+        if sum(len(each.caps) for each in found) >= num_rounds:
+            break
+    return Rounds(*(np.concatenate(parts) for parts in zip(*found, strict=True)))

@@ -28,12 +28,18 @@ def audit_command(
     audit_rounds: Annotated[
         int, typer.Option("--audit-rounds", help="length of the short run")
     ] = 4,
+    one_run: Annotated[
+        bool,
+        typer.Option(
+            "--one-run", help="also attack all devices at once, in one run of --audit-rounds"
+        ),
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's
     upper bound, for one round and for a short run. Exit code 1 if the attack refutes the
     accountant."""
-    from flmc.evaluation.auditing import Scene, audit
+    from flmc.evaluation.auditing import Scene, audit, audit_one_run
     from flmc.views.progress import show_progress
 
     if settings.scheme == "ideal":
@@ -58,16 +64,23 @@ def audit_command(
             )
         if not json_:
             typer.echo(str(found[-1]))
+    single = None
+    if one_run:
+        scene = Scene.of_plan(plan, audit_rounds, settings.seed)
+        single = audit_one_run(scene, settings.run_delta, settings.seed)
+        if not json_:
+            typer.echo(str(single))
     if json_:
         print_json(
             {
                 "schema_version": ANSWER_VERSION,
                 "audits": [each.to_document() for each in found],
+                "one_run": None if single is None else single.to_document(),
                 "gain": to_document(plan.gain.max()),
             }
         )
-    for each in found:
-        if each.complaint:
+    for each in (*found, single):
+        if each is not None and each.complaint:
             raise RunFailed(each.complaint)
 
 

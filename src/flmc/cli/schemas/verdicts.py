@@ -89,10 +89,27 @@ _AUDIT = described(
         ),
     }
 )
+_ONE_RUN = described(
+    {
+        "num_rounds": (COUNT, "rounds of the run"),
+        "num_canaries": (COUNT, "devices, each of which flipped a coin"),
+        "correct": (COUNT, "coins that were guessed right"),
+        "delta": (NUMBER, "delta that both bounds are stated at"),
+        "lower": (NUMBER, "epsilon is at least this, as the guesses show with their confidence"),
+        "upper": (or_null(NUMBER), "what the accountant states; null: not bounded"),
+        "most": (NUMBER, "the lower bound that right guesses of all coins would have given"),
+        "confidence": (NUMBER, "probability that the lower bound holds"),
+        "broken": (FLAG, "whether the guesses refute the accountant"),
+    }
+)
 AUDITED = described(
     {
         "schema_version": _VERSION,
         "audits": (list_of(_AUDIT), "an attack on one round, and one on a short run"),
+        "one_run": (
+            or_null(_ONE_RUN),
+            "an attack on all devices at once, in one run; null without --one-run",
+        ),
         "gain": (
             or_null(NUMBER),
             "largest cap of the amplitude at the receiver; null: power alone limits it",

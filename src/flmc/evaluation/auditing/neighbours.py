@@ -24,7 +24,7 @@ def canary(scene: Scene) -> Array:
         What is attacked. Signs follow the sequence of Thue and Morse, over rounds and over entries,
         which repeats nowhere for long: random numbers that repeat would show.
     """
-    return _gradient(scene, 1.0)
+    return gradients_of_worlds(scene)[0] * _signs(scene)
 
 
 def neighbour(scene: Scene) -> Array:
@@ -36,21 +36,36 @@ def neighbour(scene: Scene) -> Array:
     scene
         What is attacked.
     """
-    return _gradient(scene, -1.0)
+    return gradients_of_worlds(scene)[1] * _signs(scene)
 
 
-def _gradient(scene: Scene, world: float) -> Array:
-    by_round, by_entry = (thue_morse(count) for count in (scene.num_rounds, scene.dim))
-    signs = by_round[:, None] * by_entry
+def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
+    """Gradient entry of a device in the first world and in the second, before signs.
+
+    Parameters
+    ----------
+    scene
+        Says what the worlds differ in: all data of the device, or one example.
+    """
     if scene.whole_device:
-        return np.asarray(world * _BEYOND * scene.uplink.clip * signs)
+        most = _BEYOND * scene.uplink.clip
+        return most, -most
     bound = scene.uplink.checked_example_clip
     # Examples of the device, clipped one by one as a model does it, then summed: those that both
     # worlds share put the sum at the centre, and one has a gradient far beyond its clip.
     count = max(1, math.ceil(abs(scene.centre) / bound))
     shared = np.full(count, scene.centre / count)
-    examples = np.append(shared, world * _BEYOND * bound)
-    return np.asarray(clip(examples, bound).sum() * signs)
+    first, second = (
+        float(clip(np.append(shared, world * _BEYOND * bound), bound).sum())
+        for world in (1.0, -1.0)
+    )
+    return first, second
+
+
+def _signs(scene: Scene) -> Array:
+    """Signs of the attacked device's gradients, (round, entry)."""
+    by_round, by_entry = (thue_morse(count) for count in (scene.num_rounds, scene.dim))
+    return np.asarray(by_round[:, None] * by_entry)
 
 
 def thue_morse(count: int) -> Array:

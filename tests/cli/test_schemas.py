@@ -94,7 +94,7 @@ def sweeps(call: Call) -> Iterator[Any]:
 
 
 def audits(call: Call) -> Iterator[Any]:
-    yield call("audit", *SIZES, "--trials", "2000", "--audit-rounds", "2")
+    yield call("audit", *SIZES, "--trials", "2000", "--audit-rounds", "2", "--one-run")
     # Only power limits the gain: its cap is infinite, which JSON has not.
     free = ["--langevin", "off", "--privacy", "off", "--fading", "rayleigh:0.04"]
     yield call("audit", *SIZES, *free, "--trials", "2000", "--audit-rounds", "1")

@@ -13,7 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.cli import main
 from flmc.evaluation import auditing
-from flmc.evaluation.auditing import Scene, audit, lower_bound
+from flmc.evaluation.auditing import Scene, audit, bounds, lower_bound
 from flmc.privacy import gaussian
 from flmc.sampling.roles import Transmission, air, device
 from support import full
@@ -88,7 +88,8 @@ def test_lower_bounds_hold() -> None:
 
 @pytest.mark.parametrize("uplink", [flmc.Digital(), flmc.Analog(clip=1.0)], ids=str)
 def test_trials_go_through_the_round_as_if_each_had_its_own_gradients(uplink: flmc.Uplink) -> None:
-    """What is transmitted is, to the bit, what the roles make of a full array of gradients."""
+    """What is transmitted is what the roles make of a full array of gradients, but for the rounding
+    of the server, which divides by the gain."""
     scene, trials = Scene(uplink, 0.3, 5, 4, 3), 50
     gradient = auditing.canary(scene)
     received, known = auditing.transmit(scene, gradient, trials, np.random.default_rng(2))
@@ -101,7 +102,7 @@ def test_trials_go_through_the_round_as_if_each_had_its_own_gradients(uplink: fl
     local[:, :, 1:] = uplink.clip * np.linspace(-1.0, 1.0, 15).reshape(3, 5)
     fading, gain = np.full((3, 4, 5), 0.04), np.full((3, 5), 0.3)
     sent = device(local, uniform, uplink, gain, fading)
-    np.testing.assert_array_equal(received, air(sent, fading, normal))
+    np.testing.assert_allclose(received, air(sent, fading, normal), rtol=1e-15)
     own = Transmission(sent.symbols[:, :, :1], sent.amplitude[:, :1])
     np.testing.assert_allclose(
         received - known, air(own, fading[:, :1], normal), rtol=0, atol=1e-12 * uplink.clip
@@ -133,8 +134,8 @@ def test_bounds_of_a_rate_are_those_of_clopper_and_pearson(hits: int) -> None:
     from scipy.stats import binom
 
     count, error = 10_000, 2.5e-4
-    below = auditing._rate_below(hits, count, error)
-    above = auditing._rate_above(hits, count, error)
+    below = bounds._rate_below(hits, count, error)
+    above = bounds._rate_above(hits, count, error)
     assert below <= hits / count <= above
     if hits > 0:
         assert binom.sf(hits - 1, count, below) == pytest.approx(error, rel=1e-8)

@@ -34,7 +34,6 @@ def draws_of(temperature: float, shift: float, seed: int = 0) -> Array:
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 def test_the_temperature_of_exact_draws(temperature: float) -> None:
     found = examine(normal(), draws_of(temperature, 0.0))
-    assert found is not None
     assert abs(found.variance_ratio - temperature) < 5 * found.variance_ratio_se
     assert bool(found.warnings) == (temperature != 1.0)
 
@@ -42,7 +41,6 @@ def test_the_temperature_of_exact_draws(temperature: float) -> None:
 def test_the_shift_of_the_mean() -> None:
     """By 0.8 in both entries; the worst is where the standard deviation is smaller."""
     found = examine(normal(), draws_of(1.0, 0.8))
-    assert found is not None
     exact = 0.8 / math.sqrt(np.linalg.inv(PRECISION)[0, 0])
     assert abs(found.mean_shift - exact) < 5 * found.mean_shift_se
     assert any("standard deviations off" in text for text in found.warnings)
@@ -55,7 +53,6 @@ def test_a_posterior_that_is_not_normal() -> None:
         lambda theta: np.tanh(theta / 2)[:, None], prior=WIDE, dim=1, num_devices=1
     )
     found = examine(model, np.random.default_rng(1).logistic(size=(20, DRAWS, 1)))
-    assert found is not None
     assert abs(found.variance_ratio - 1) < 5 * found.variance_ratio_se
     assert not found.warnings
 
@@ -97,6 +94,7 @@ def test_runs(uplink: flmc.Uplink, warned: str, keep_draws: bool) -> None:
     assert ("too wide" in str(result)) == bool(warned)
     assert result.evidence is not None
     assert result.to_document()["evidence"]["variance_ratio"] == result.evidence.variance_ratio
+    assert result.evidence.num_judged == 1 + 4 * 3  # all, and ratio and shift of each entry, axis
 
 
 def test_what_a_user_s_function_may_do_wrong() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from flmc.cli.output import Json, print_json
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings
 
+if TYPE_CHECKING:
+    from flmc.evaluation.auditing import Audit, Resolution, Scene
+
 
 @with_settings
 def audit_command(
@@ -24,49 +28,67 @@ def audit_command(
     audit_rounds: Annotated[
         int, typer.Option("--audit-rounds", help="length of the short run")
     ] = 4,
+    one_run: Annotated[
+        bool,
+        typer.Option(
+            "--one-run", help="also attack all devices at once, in one run of --audit-rounds"
+        ),
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's
     upper bound, for one round and for a short run. Exit code 1 if the attack refutes the
     accountant."""
-    from flmc.evaluation.auditing import Scene, audit
+    from flmc.evaluation.auditing import Scene, audit, audit_one_run
     from flmc.views.progress import show_progress
 
     if settings.scheme == "ideal":
         raise InvalidSetting(
             "scheme must be digital or analog: the ideal uplink states no privacy to audit"
         )
-    if settings.neighbouring == "example":
-        raise InvalidSetting("an audit attacks whole devices: use neighbouring = 'device'")
     checks.at_least("audit_rounds", audit_rounds, 1)
     plan = assemble(settings).plan(forecast=False)
-    found = []
+    found: list[Audit] = []
     for rounds in dict.fromkeys((1, audit_rounds)):
+        scene = Scene.of_plan(plan, rounds, settings.seed)
         with show_progress(f"attacking {rounds} round{'s' * (rounds > 1)}") as progress:
             found.append(
                 audit(
-                    Scene.of_plan(plan, rounds),
+                    scene,
                     settings.delta,
                     trials,
                     settings.seed,
                     progress=progress,
+                    tell=None if json_ else _tell(scene),
                 )
             )
+        if not json_:
+            typer.echo(str(found[-1]))
+    single = None
+    if one_run:
+        scene = Scene.of_plan(plan, audit_rounds, settings.seed)
+        single = audit_one_run(scene, settings.run_delta, settings.seed)
+        if not json_:
+            typer.echo(str(single))
     if json_:
         print_json(
             {
                 "schema_version": ANSWER_VERSION,
                 "audits": [each.to_document() for each in found],
+                "one_run": None if single is None else single.to_document(),
                 "gain": to_document(plan.gain.max()),
             }
         )
-    else:
-        for each in found:
-            typer.echo(str(each))
-    broken = [each for each in found if each.broken]
-    if broken:
-        worst = broken[0]
-        raise RunFailed(
-            f"over {worst.num_rounds} rounds epsilon is at least {worst.lower:.4g}, and the"
-            f" accountant states {worst.upper:.4g}: the mechanism or the accountant is broken"
-        )
+    for each in (*found, single):
+        if each is not None and each.complaint:
+            raise RunFailed(each.complaint)
+
+
+def _tell(scene: Scene) -> Callable[[Resolution], None]:
+    """What prints the resolution of an audit before it starts."""
+    rounds = f"{scene.num_rounds} round{'s' * (scene.num_rounds > 1)}"
+
+    def show(resolution: Resolution) -> None:
+        typer.echo(f"before the attack on {rounds}: {resolution}")
+
+    return show

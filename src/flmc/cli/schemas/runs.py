@@ -119,15 +119,45 @@ _DIAGNOSTICS = described(
 )
 _EVIDENCE = described(
     {
-        "variance_ratio": (or_null(NUMBER), "mean over entries of Stein's variance ratio"),
-        "variance_ratio_se": (or_null(NUMBER), "its standard error; null for one chain"),
-        "smallest": (or_null(NUMBER), "smallest ratio over the entries"),
-        "largest": (or_null(NUMBER), "largest ratio over the entries"),
+        "stein_ratio": (
+            or_null(NUMBER),
+            "mean over entries of Stein's ratio, tr(C Sigma^-1)/d for a normal posterior; 1 is"
+            " right. It is not metrics.variance_ratio, which is tr C/tr Sigma",
+        ),
+        "stein_ratio_se": (or_null(NUMBER), "its standard error; null where why_unknown says why"),
+        "variance_ratio": (or_null(NUMBER), "the same as stein_ratio, by its older name"),
+        "variance_ratio_se": (or_null(NUMBER), "the same as stein_ratio_se, by its older name"),
+        "smallest": (or_null(NUMBER), "smallest Stein ratio over the entries"),
+        "largest": (or_null(NUMBER), "largest Stein ratio over the entries"),
+        "smallest_direction": (
+            or_null(NUMBER),
+            "smallest Stein ratio over principal directions of the draws; null without errors",
+        ),
+        "largest_direction": (or_null(NUMBER), "largest Stein ratio over the same directions"),
         "mean_shift": (
             or_null(NUMBER),
             "largest shift of the mean over the entries, in posterior standard deviations",
         ),
-        "mean_shift_se": (or_null(NUMBER), "its standard error; null for one chain"),
+        "mean_shift_se": (or_null(NUMBER), "its standard error; null where why_unknown says why"),
+        "mean_shift_direction": (
+            or_null(NUMBER),
+            "largest shift of the mean over the same directions, in posterior standard deviations",
+        ),
+        "effective_draws": (
+            or_null(NUMBER),
+            "effective draws of all chains, in the worst entry or direction",
+        ),
+        "num_groups": (
+            COUNT,
+            "chains, or long batches of chains, that errors are told from; 0 without errors",
+        ),
+        "num_judged": (COUNT, "ratios and shifts that were judged; 0 without errors"),
+        "score": (
+            or_null(NUMBER),
+            "largest Student's t over its critical value, corrected for num_judged; above 1 it is"
+            " significant",
+        ),
+        "why_unknown": (WORD, "why the errors are not known; empty where they are"),
     }
 )
 
@@ -162,7 +192,7 @@ RUN = described(
         "warnings": (list_of(WORD), "messages of the findings that are no notes"),
         "evidence": (
             or_null(_EVIDENCE),
-            "what gradients at the draws tell; null where the posterior is known, or draws are few",
+            "what gradients at the draws tell; null where the posterior is known",
         ),
         **BESIDE_METRICS,
         "notes": (list_of(WORD), "what is not given, or counted in, for lack of chains"),

@@ -50,6 +50,24 @@ SOLVED = described(
 )
 """The answer to an inverse question, and its plan."""
 
+_POWER = described(
+    {
+        "gain_factor": (NUMBER, "factor by which all gains are louder than the run's"),
+        "epsilon_factor": (NUMBER, "epsilon of the attacked neighbours then, over what is claimed"),
+        "probability": (NUMBER, "probability that the audit refutes the claim then"),
+    }
+)
+_RESOLUTION = described(
+    {
+        "epsilon_factor": (
+            or_null(NUMBER),
+            "an epsilon understated by this factor is seen with probability seen_with; null: none",
+        ),
+        "gain_factor": (or_null(NUMBER), "the factor of the gain that it takes; null: none"),
+        "seen_with": (NUMBER, "probability with which an understatement is to be seen"),
+        "powers": (list_of(_POWER), "probability to see gains that are louder by some factors"),
+    }
+)
 _AUDIT = described(
     {
         "num_rounds": (COUNT, "rounds that were attacked"),
@@ -59,13 +77,39 @@ _AUDIT = described(
         "upper": (or_null(NUMBER), "what the accountant states; null: not bounded"),
         "confidence": (NUMBER, "probability that the lower bound holds"),
         "most": (NUMBER, "the largest lower bound that so many trials could have given"),
-        "broken": (FLAG, "whether the attack refutes the accountant"),
+        "neighbouring": (WORD, "what the worlds differ in: data of a `device`, or one `example`"),
+        "loudest": (NUMBER, "largest gain that devices use, over the accountant's cap"),
+        "resolution": (
+            or_null(_RESOLUTION),
+            "what the audit could see, computed before it started; null: not computed",
+        ),
+        "broken": (
+            FLAG,
+            "whether the attack refutes the accountant, or gains are above their caps",
+        ),
+    }
+)
+_ONE_RUN = described(
+    {
+        "num_rounds": (COUNT, "rounds of the run"),
+        "num_canaries": (COUNT, "devices, each of which flipped a coin"),
+        "correct": (COUNT, "coins that were guessed right"),
+        "delta": (NUMBER, "delta that both bounds are stated at"),
+        "lower": (NUMBER, "epsilon is at least this, as the guesses show with their confidence"),
+        "upper": (or_null(NUMBER), "what the accountant states; null: not bounded"),
+        "most": (NUMBER, "the lower bound that right guesses of all coins would have given"),
+        "confidence": (NUMBER, "probability that the lower bound holds"),
+        "broken": (FLAG, "whether the guesses refute the accountant"),
     }
 )
 AUDITED = described(
     {
         "schema_version": _VERSION,
         "audits": (list_of(_AUDIT), "an attack on one round, and one on a short run"),
+        "one_run": (
+            or_null(_ONE_RUN),
+            "an attack on all devices at once, in one run; null without --one-run",
+        ),
         "gain": (
             or_null(NUMBER),
             "largest cap of the amplitude at the receiver; null: power alone limits it",

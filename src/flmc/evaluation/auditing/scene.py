@@ -1,0 +1,168 @@
+"""What is attacked: some rounds of a run, with the gains that it uses and the caps that its
+accountant was told of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.randomness import ROUNDS_PER_BLOCK
+from flmc.planning.plans import Plan
+from flmc.privacy.event import Event
+from flmc.privacy.transmissions import count_gains
+from flmc.sampling.schedule import block_of, draw_schedule
+from flmc.uplink.power import finite_cap
+from flmc.uplink.uplink import Uplink
+
+
+class Rounds(NamedTuple):
+    """Some rounds of a run, as its schedule has them.
+
+    Attributes
+    ----------
+    caps
+        Caps of the gain, which the accountant is told of, (round, dim).
+    gains
+        Gains that the run uses, (round, dim).
+    fading
+        Path gains, (round, device, dim).
+    active
+        Who transmits, (round, device) with 1 or 0.
+    step_sizes
+        Steps, (round).
+    """
+
+    caps: Array
+    gains: Array
+    fading: Array
+    active: Array
+    step_sizes: Array
+
+    def at(self, chosen: Array) -> Rounds:
+        """Some of these rounds, by their indices.
+
+        Parameters
+        ----------
+        chosen
+            Indices of rounds.
+        """
+        return Rounds(*(part[chosen] for part in self))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is attacked: an uplink among some devices, over some rounds."""
+
+    uplink: Uplink
+    gain: float
+    """Largest cap of the gain; the gain of all rounds and entries where there is no ``run``."""
+    dim: int
+    num_devices: int
+    num_rounds: int
+    neighbouring: str = "device"
+    """What the two worlds differ in: all data of a ``device``, or one ``example`` of it."""
+    run: Rounds | None = None
+    """Rounds of a run; None: all with one gain, and the channel as the uplink draws it."""
+    attacked: int = 0
+    """Number of the attacked device, from 0."""
+    centre: float = 0.0
+    """Gradient entry in the middle between the two worlds, where they differ in an example."""
+
+    @classmethod
+    def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:
+        """The loudest rounds of a plan's run for one device, with the gains that the run uses.
+
+        Rounds are looked for in the blocks of random streams from that of the largest cap on, as
+        many as are needed. The attacked device is the one that is heard best in them.
+
+        Parameters
+        ----------
+        plan
+            The plan, with its uplink and what neighbouring data differ in.
+        num_rounds
+            Rounds to attack; fewer where the device transmits in fewer.
+        seed
+            Seed of the run, which decides channel and active devices where they are random.
+        """
+        checks.at_least("num_rounds", num_rounds, 1)
+        rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
+        heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]  # (round, device)
+        attacked = int(np.argmax(np.sort(heard, axis=0)[::-1][:num_rounds].sum(axis=0)))
+        loudest = np.argsort(-heard[:, attacked], kind="stable")[:num_rounds]
+        chosen = np.sort(loudest[heard[loudest, attacked] > 0])
+        return cls(
+            plan.uplink,
+            float(rounds.caps[chosen].max()),
+            plan.dim,
+            plan.num_devices,
+            len(chosen),
+            plan.limits.neighbouring,
+            rounds.at(chosen),
+            attacked,
+        )
+
+    @property
+    def caps(self) -> Array:
+        """Caps of the gain that the accountant is told of, (round, dim)."""
+        return self._constant if self.run is None else self.run.caps
+
+    @property
+    def gains(self) -> Array:
+        """Gains that are public and that the rounds use, (round, dim)."""
+        return self._constant if self.run is None else self.run.gains
+
+    @property
+    def _constant(self) -> Array:
+        return np.full((self.num_rounds, self.dim), self.gain)
+
+    def louder(self, factor: float) -> Scene:
+        """The scene with all gains multiplied, whatever their caps.
+
+        Parameters
+        ----------
+        factor
+            Factor of all gains.
+        """
+        run = None if self.run is None else self.run._replace(gains=factor * self.run.gains)
+        return replace(self, gain=factor * self.gain, run=run)
+
+    @property
+    def whole_device(self) -> bool:
+        """Whether the two worlds may differ in all that a device sends."""
+        return self.neighbouring == "device" or self.uplink.hides_like_a_device
+
+    @property
+    def event(self) -> Event:
+        """The privacy event that the accountant states for these rounds, at their caps."""
+        return self.uplink.privacy_event(count_gains(self.caps), self.neighbouring)
+
+
+def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
+    """All rounds of some blocks, from that of the largest cap on: at least ``num_rounds``, or all
+    that there are."""
+    caps = finite_cap(plan.uplink, plan.gain)
+    num_blocks = -(-plan.num_rounds // ROUNDS_PER_BLOCK)
+    first = int(np.argmax(caps.max(axis=1))) // ROUNDS_PER_BLOCK if len(caps) > 1 else 0
+    found: list[Rounds] = []
+    for block in [*range(first, num_blocks), *range(first)]:
+        rounds = block_of(plan, block)
+        schedule = draw_schedule(plan, seed, range(1), block)
+        part = caps if len(caps) == 1 else caps[rounds.start : rounds.stop]
+        sizes = (len(rounds), plan.num_devices)
+        active = np.ones(sizes) if schedule.active is None else schedule.active[0]
+        found.append(
+            Rounds(
+                np.broadcast_to(part, (len(rounds), plan.dim)),
+                schedule.gain[0],
+                schedule.fading[0],
+                np.broadcast_to(active, sizes),
+                schedule.step_sizes,
+            )
+        )
+        if sum(len(each.caps) for each in found) >= num_rounds:
+            break
+    return Rounds(*(np.concatenate(parts) for parts in zip(*found, strict=True)))

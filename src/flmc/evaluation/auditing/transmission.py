@@ -1,0 +1,166 @@
+r"""What goes over the uplink in an attack, through the roles of a round, and what the adversary
+makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.evaluation.auditing.scene import Rounds, Scene
+from flmc.sampling.roles import Transmission, air, device, server
+from flmc.uplink.schemes import Digital
+
+Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
+"""From a scene, gradients (round, entry) of the attacked device, a number of trials and random
+numbers to what is received (trial, round, entry), and the other devices' part of it."""
+
+
+def transmit(
+    scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Transmit over the real uplink: devices, air and server do what they do in a run.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    gradient
+        Gradients of the attacked device, (round, entry), before clipping.
+    trials
+        Number of independent transmissions.
+    rng
+        Random numbers of bits and noise.
+
+    Returns
+    -------
+    tuple of Array
+        What was received, (trial, round, entry), as it follows from the server's broadcasts; and
+        the other devices' part of it without noise.
+    """
+    uplink = scene.uplink
+    local = other_gradients(scene)
+    local[:, scene.attacked] = gradient
+    # Every trial has the same gradients, but random numbers of its own: what follows from the
+    # gradients alone is computed once for all trials.
+    uniform = rng.random((trials, *local.shape)) if uplink.random_bits else None
+    rounds = rounds_of(scene, rng)
+    sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
+    noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
+    received = publish(scene, rounds, air(sent, rounds.fading, noise))
+    # The same symbols with the attacked device silent: a part of them would have to be copied.
+    others = sent.amplitude.copy()
+    others[..., scene.attacked, :] = 0.0
+    known = air(Transmission(sent.symbols, others), rounds.fading, np.zeros_like(noise))
+    return received, known
+
+
+def other_gradients(scene: Scene) -> Array:
+    """Gradients of all devices, (round, device, entry). The adversary knows the data of the other
+    devices, so any fixed gradients will do for them.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    """
+    local = np.linspace(-1.0, 1.0, max(1, scene.num_devices - 1) * scene.dim)
+    others = scene.uplink.clip * local.reshape(-1, scene.dim)
+    found = np.zeros((scene.num_rounds, scene.num_devices, scene.dim))
+    if scene.num_devices > 1:
+        found[:, np.arange(scene.num_devices) != scene.attacked] = others
+    return found
+
+
+def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
+    """The rounds of a scene: those of its run, or rounds of one gain over a channel that is drawn.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    rng
+        Random numbers of the channel, where there is no run.
+    """
+    if scene.run is not None:
+        return scene.run
+    count = scene.num_rounds
+    fading = scene.uplink.fading.draw_checked(rng, range(count), scene.num_devices, scene.dim)
+    active = np.ones((count, scene.num_devices))
+    return Rounds(scene.caps, scene.gains, fading, active, np.ones(count))
+
+
+def publish(scene: Scene, rounds: Rounds, received: Array) -> Array:
+    """What everybody learns of the received signal (trial, round, entry) from the server.
+
+    The server moves theta by a known multiple of it, so that nothing is lost.
+
+    Parameters
+    ----------
+    scene, rounds
+        What is attacked.
+    received
+        The received signal, (trial, round, entry).
+    """
+    theta, seen = np.zeros((len(received), scene.dim)), np.empty_like(received)
+    for index, num_active in enumerate(rounds.active.sum(axis=1)):
+        update = server(
+            theta,
+            received[:, index],
+            float(rounds.step_sizes[index]),
+            rounds.gains[index],
+            scene.num_devices,
+            float(num_active),
+        )
+        theta = update.theta
+        seen[:, index] = update.estimate * (rounds.gains[index] * num_active / scene.num_devices)
+    return seen
+
+
+def loudest_over_cap(scene: Scene) -> float:
+    """Largest gain at which any device's symbols arrive, over the cap that the accountant knows.
+
+    Parameters
+    ----------
+    scene
+        What is attacked. The amplitude is what the device's role makes of the gain of the run.
+    """
+    uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
+    local = other_gradients(scene)
+    uniform = np.full(local.shape, 0.5) if uplink.random_bits else None
+    sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
+    arrives = (sent.amplitude * rounds.fading).max(axis=1)  # (round, entry)
+    return float((arrives / rounds.caps).max())
+
+
+def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = None) -> Array:
+    r"""Logarithm of the likelihood ratio of what was received, one world against the other,
+    (trial).
+
+    With :math:`u = 2 A y/N_0` an entry adds :math:`\ln\frac{p_1 e^u + 1 - p_1}{p_2 e^u + 1 - p_2}`
+    for a bit that is +1 with probability :math:`p_1` or :math:`p_2`, and :math:`(s_1 - s_2)(u -
+    A^2(s_1 + s_2)/N_0)/2` for an analog symbol :math:`s_1` or :math:`s_2`.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    own
+        What was received less the part of the other devices, (trial, round, entry).
+    first, second
+        Gradients of the attacked device in both worlds, (round, entry); None: the opposite ones.
+    """
+    uplink, gains = scene.uplink, scene.gains
+    u = 2.0 * gains * own / uplink.noise_power
+    one, two = (uplink.clipped(each) for each in (first, -first if second is None else second))
+    if isinstance(uplink, Digital):
+        # A common factor exp(-(y + A)^2 / (2 N_0)) has cancelled; exp(u) itself could overflow.
+        high, low = (uplink.link.bounded_probability(each, uplink.clip) for each in (one, two))
+        with np.errstate(divide="ignore"):
+            terms = np.logaddexp(np.log(high) + u, np.log1p(-high)) - np.logaddexp(
+                np.log(low) + u, np.log1p(-low)
+            )
+        return np.asarray(terms.sum(axis=(1, 2)))
+    middle = np.square(gains) * (one + two) / uplink.noise_power
+    return np.asarray(((one - two) * (u - middle) / 2.0).sum(axis=(1, 2)))

@@ -20,7 +20,7 @@ from flmc.evaluation.auditing import transmit as really_transmit
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
-from flmc.privacy.losses import addition, composed_loss
+from flmc.privacy.losses import addition, grids
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
 from flmc.runs.ledger import Ledger
@@ -354,7 +354,7 @@ def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(
     fine, coarse = event.tight_epsilon_if_sent(1e-5)
     assert not coarse
     # Coarsened when the grid is chosen, and where no grid is small enough.
-    for module, name, most in ((composed_loss, "_MOST_CELLS", 8), (addition, "MOST_POINTS", 2)):
+    for module, name, most in ((grids, "_MOST_CELLS", 8), (addition, "MOST_POINTS", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, most)
             looser, coarse = event.tight_epsilon_if_sent(1e-5)  # not remembered

@@ -9,8 +9,9 @@ from typing import Protocol
 from flmc.privacy import gaussian
 from flmc.privacy.bits.pair_hull import FAR_REACH, REACH, PairHull
 from flmc.privacy.losses.addition import TRUNCATED
-from flmc.privacy.losses.composed_loss import ComposedLoss, EntryLoss
+from flmc.privacy.losses.composed_loss import ComposedLoss
 from flmc.privacy.losses.composition import FINE
+from flmc.privacy.losses.grids import EntryLoss
 from flmc.privacy.losses.loss_grid import LossGrid
 from flmc.privacy.transmissions import Transmissions, mu_of, round_up
 

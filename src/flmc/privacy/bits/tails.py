@@ -22,7 +22,8 @@ import numpy as np
 
 from flmc.base.arrays import ComplexArray
 from flmc.privacy.bits.loss_law import LossLaw
-from flmc.privacy.losses.composed_loss import ComposedLoss, EntryLoss
+from flmc.privacy.losses.composed_loss import ComposedLoss
+from flmc.privacy.losses.grids import EntryLoss
 from flmc.privacy.root_finding import largest_argument
 
 _ALIASING = 40.0  # exp(-40) = 4e-18

@@ -12,40 +12,14 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.privacy.losses.addition import TRUNCATED, TooWideError
 from flmc.privacy.losses.composition import FINE, MOST_DOUBLINGS, compose
+from flmc.privacy.losses.grids import RESOLUTION, EntryLoss, make_grids
 from flmc.privacy.losses.loss_grid import LossGrid
 from flmc.privacy.losses.tilted import TiltedLoss
 
-_RESOLUTION = 400.0
-"""Steps of the sum's grid per standard deviation of the sum."""
-_MOST_CELLS = 2**14
-"""Largest number of cells of one entry's grid."""
-_COARSE = 8.0
-"""Grid steps per standard deviation of an entry's loss below which bounds are noticeably looser."""
-_COARSEST = 30.0
-"""Grid step that resolves nothing."""
 _LOWEST, _RATIO, _RUNGS = 0.01, 2.0 ** (1 / 3), 48
 """Smallest tilt over one over the spread of the sum, ratio of two tilts, and their number."""
 _CLEAR = 1e-6
 """Share of delta that may be uncertain before the sum is tilted anew."""
-
-
-@dataclass(frozen=True)
-class EntryLoss:
-    """Loss of one entry, and how often it is added."""
-
-    grid: Callable[[float], LossGrid]
-    """Law of the loss on a grid, as a function of its step."""
-    low: float
-    """Smallest loss that matters."""
-    high: float
-    """Largest loss that matters."""
-    spread: float
-    """Standard deviation of the loss, about."""
-    count: int
-    """Number of entries."""
-    lattice: float | None = None
-    """Loss of which all losses are nearly multiples where noise hardly matters; None where there is
-    none."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +49,7 @@ class ComposedLoss:
         cls,
         entries: Sequence[EntryLoss],
         fine: float = FINE,
-        resolution: float = _RESOLUTION,
+        resolution: float = RESOLUTION,
         truncated: float = TRUNCATED,
     ) -> ComposedLoss:
         """Sum of the losses of some entries, on grids whose size is bounded.
@@ -96,24 +70,7 @@ class ComposedLoss:
         ComposedLoss
             An upper bound.
         """
-        whole = math.sqrt(sum(entry.count * entry.spread**2 for entry in entries))
-        widest = max(entry.high - entry.low for entry in entries)
-        step = max(whole / resolution, widest / _MOST_CELLS, 1e-300)
-        doublings, coarsened = [], False
-        for entry in entries:
-            ratio = fine * step / max(entry.spread, 1e-300)
-            wanted = max(0, math.ceil(math.log2(ratio) - 0.3))  # a fifth coarser will do
-            most = math.floor(math.log2(_MOST_CELLS * step / (entry.high - entry.low)))
-            times = min(wanted, most)
-            matters = entry.count * entry.spread**2 > 1e-3 * whole**2
-            coarsened |= matters and entry.spread * 2.0**times < _COARSE * step
-            doublings.append(times)
-        step = _aligned(step / 2.0 ** max(doublings), entries[0].lattice) * 2.0 ** max(doublings)
-        grids = tuple(
-            (entry.grid(step / 2.0**times), entry.count)
-            for entry, times in zip(entries, doublings, strict=True)
-        )
-        return cls(grids, tuple(doublings), coarsened, truncated)
+        return cls(*make_grids(entries, fine, resolution), truncated)
 
     @property
     def loose(self) -> bool:
@@ -295,10 +252,3 @@ class ComposedLoss:
             return math.inf
         peak = s * math.log(s / (1 + s)) - math.log1p(s)
         return max(0.0, (self._cumulant(s)[0] + peak - math.log(left)) / s * (1 + 1e-12))
-
-
-def _aligned(step: float, lattice: float | None) -> float:
-    """A slightly smaller step that divides the loss on whose multiples nearly all mass sits."""
-    if lattice is None or not lattice / step < 1e6:
-        return step
-    return lattice / math.ceil(lattice / step)

@@ -54,8 +54,10 @@ class ReceivedSum(Sum):
         weight = np.concatenate([log_weight + math.log(share) for _, share in centres])
         loss = _loss(bits, amplitude, w)
         self.moments = [Received(loss, weight, np.zeros(1), np.zeros(1))]
-        # Received values beyond half of the nodes' reach in every entry have no probability.
-        self.most = count * float(np.max(_loss(bits, amplitude, np.array([c for c, _ in centres]) + 9)))
+        # Losses above this need received values 9 deviations out in every entry: 1e-19 at most.
+        self.most = count * float(
+            np.max(_loss(bits, amplitude, np.array([c for c, _ in centres]) + 9))
+        )
         mean, square = float(np.exp(weight) @ loss), float(np.exp(weight) @ loss**2)
         self.mean, self.spread = count * mean, math.sqrt(count * (square - mean**2))
 

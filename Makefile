@@ -9,7 +9,7 @@ EXTRAS := standard
 EXPERIMENTS ?= 1000
 OUT ?= out
 
-.PHONY: run test test-quick test-lowest lint review bench reproduction docs clean
+.PHONY: run test test-quick test-lowest accounting-check lint review bench reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -25,6 +25,11 @@ test-quick: $(VENV)/.test-installed lint
 # The oldest versions that pyproject.toml allows, all extras, in an environment of their own.
 test-lowest: $(LOWEST)/.installed
 	FLMC_TEST_QUICK=1 $(LOWEST)/bin/python -m pytest
+
+# Every accountant against an oracle of its own, as a table; then what the hardest cases cost.
+accounting-check: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/accounting_cost.py
+	cd tests && OPENBLAS_NUM_THREADS=1 ../$(BIN)/python -m privacy.oracle.check
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check --output-format concise

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from privacy.oracle.bits import (
 )
 from privacy.oracle.places import Moved, worst_place
 from privacy.oracle.tail_gains import Tail, largest_gain
-from privacy.oracle.truth import Truth, true_epsilon
+from privacy.oracle.truth import Truth, line_epsilon, true_epsilon
 
 STORED = Path(__file__).with_name("battery.json")
 ACCOUNTANTS = ("device", "gains", "asymmetric", "example", "analog", "tail", "paper")
@@ -54,7 +55,7 @@ class Case:
     high, low
         Probabilities of an asymmetric pair.
     epsilon, num_devices
-        Of ``tail`` and ``paper``: the rest of the budget, for which a gain is asked.
+        The rest of a budget, for which a gain is asked, always by ``tail`` and ``paper``; else 0.
     """
 
     accountant: str
@@ -71,7 +72,7 @@ class Case:
     @property
     def solves_gain(self) -> bool:
         """Whether a gain is asked for in place of an epsilon."""
-        return self.accountant in ("tail", "paper")
+        return self.epsilon > 0
 
     @property
     def number(self) -> int:
@@ -111,12 +112,19 @@ def know(case: Case) -> Truth:
 
 def fixed_neighbours(case: Case) -> float:
     """Epsilon of the best fixed neighbours of an example: one place for all entries, both
-    orders."""
+    orders. It is 0 where losses are nearly discrete: no bar hangs on it, and it would take
+    long."""
     moved = Moved(case.link, case.reach, case.shift)
 
     def at(place: float) -> float:
         bits = moved.at(np.float64(place))  # type: ignore[arg-type]
-        return true_epsilon(lambda gain: one_order(bits, gain), case.gains, case.delta).epsilon
+        # So far out that the bit is all but certain: delta is enough for epsilon 0, by the distance
+        # in total variation of all entries.
+        if sum(n * bits.apart * min(1.0, 0.8 * gain) for gain, n in case.gains) <= case.delta:
+            return 0.0
+        with np.errstate(all="ignore"):  # places far from the worst need no care
+            found = line_epsilon(partial(one_order, bits), case.gains, case.delta)
+        return 0.0 if found is None else found.epsilon
 
     low, high = -case.reach, case.reach - case.shift
     places = np.linspace(low, high, 9).tolist() if high > low else [low]
@@ -128,24 +136,36 @@ def fixed_neighbours(case: Case) -> float:
     return max(values[best], *(at(float(place)) for place in near))
 
 
-def stored() -> list[tuple[Case, Truth]]:
+@dataclass(frozen=True)
+class Known:
+    """A case with its truth; of an example also the epsilon of the best fixed neighbours, else
+    0."""
+
+    case: Case
+    truth: Truth
+    fixed: float = 0.0
+
+
+def stored() -> list[Known]:
     """Cases and truths of the file."""
     rows = json.loads(STORED.read_text())
-    return [(_case(row["case"]), Truth(**row["truth"])) for row in rows]
+    return [Known(case_of(row["case"]), Truth(**row["truth"]), row["fixed"]) for row in rows]
 
 
-def _case(row: dict[str, object]) -> Case:
+def case_of(row: dict[str, object]) -> Case:
+    """Case of a row of plain numbers."""
     gains = tuple((float(g), int(n)) for g, n in row.pop("gains"))  # type: ignore[attr-defined]
     return Case(gains=gains, **row)  # type: ignore[arg-type]
 
 
-def write(rows: list[tuple[Case, Truth]]) -> None:
-    """Write cases and truths, a line for each."""
-    plain = {f: v for f, v in asdict(Case("", (), 0.0)).items() if f not in ("accountant",)}
+def write(rows: list[Known]) -> None:
+    """Write cases and truths, a line for each; what has its default value is left out."""
+    default = asdict(Case("", (), 0.0))
     lines = []
-    for case, truth in rows:
-        row = {k: v for k, v in asdict(case).items() if plain.get(k) != v}
-        lines.append(json.dumps({"case": row, "truth": asdict(truth)}))
+    for known in rows:
+        case = {k: v for k, v in asdict(known.case).items() if default[k] != v}
+        truth = asdict(known.truth)
+        lines.append(json.dumps({"case": case, "truth": truth, "fixed": known.fixed}))
     STORED.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
@@ -153,23 +173,24 @@ def main() -> None:
     """Draw all cases, compute their truths and write them."""
     from privacy.oracle.drawing import chosen, draw
 
-    rows: list[tuple[Case, Truth]] = []
-    for case in chosen():
-        rows.append((case, know(case)))
+    rows = [_known(case, know(case)) for case in chosen()]
     for accountant, wanted in COUNTS.items():
         found = 0
         for case in draw(accountant):
             truth = know(case)
-            fits = math.isfinite(truth.epsilon) and (
+            if math.isfinite(truth.epsilon) and (
                 case.solves_gain or SMALLEST <= truth.epsilon <= LARGEST
-            )
-            if fits:
-                rows.append((case, truth))
+            ):
+                rows.append(_known(case, truth))
                 found += 1
                 sys.stderr.write(f"{accountant} {found}/{wanted} {truth}\n")
             if found == wanted:
                 break
-    write(rows)
+        write(rows)
+
+
+def _known(case: Case, truth: Truth) -> Known:
+    return Known(case, truth, fixed_neighbours(case) if case.accountant == "example" else 0.0)
 
 
 COUNTS = {
@@ -182,11 +203,6 @@ COUNTS = {
     "paper": 16,
 }
 """Random cases of each accountant."""
-
-
-def events(cases: list[Case]) -> Iterator[Case]:
-    """The cases that ask for an epsilon."""
-    return (case for case in cases if not case.solves_gain)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,10 @@ def of_numbers(high: float, low: float) -> Bits:
     """Bits of two given probabilities, in double precision."""
     with np.errstate(divide="ignore"):
         top = np.log1p(np.float64(high - low) / np.float64(low))
-    values = (high, 1.0 - high, low, 1.0 - low, high - low)
-    return Bits(*(np.float64(v) for v in values), top)  # type: ignore[arg-type]
+    p, p_not, q, q_not, apart = (
+        np.asarray(value) for value in (high, 1.0 - high, low, 1.0 - low, high - low)
+    )
+    return Bits(p, p_not, q, q_not, apart, np.asarray(top))
 
 
 def of_logits(high: Array | float, low: Array | float, move: float | None = None) -> Bits:
@@ -110,11 +112,10 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 def _log_hockey(w: Array, near: Array, far: Array, amplitude: float) -> Array:
     """ln[tail(w - A) - e^{2 A w} tail(w + A)] of the standard normal distribution."""
-    ratio = math.sqrt(math.pi / 2)
+    ratio, scale = math.sqrt(math.pi / 2), math.sqrt(0.5)
     inside = np.maximum(near, -6.0)  # erfcx overflows far below 0, and is not needed there
     mills = ratio * (
-        special.erfcx(inside / math.sqrt(2))
-        - special.erfcx((inside + 2 * amplitude) / math.sqrt(2))
+        special.erfcx(scale * inside) - special.erfcx(scale * (inside + 2 * amplitude))
     )
     right = -0.5 * near**2 - _HALF_LOG_2PI + np.log(mills)
     left = np.log(special.ndtr(-near) - np.exp(2 * amplitude * w + special.log_ndtr(-far)))

@@ -71,8 +71,14 @@ def _event(rng: np.random.Generator, accountant: str) -> Case:
 def _tail(rng: np.random.Generator, accountant: str) -> Case:
     """A case that asks for a gain: one round of up to 1000 entries."""
     logit, number = _log(rng, 0.05, 6), round(_log(rng, 2, 1000))
-    # A budget below the largest loss, so that not every gain keeps it.
-    epsilon = min(_log(rng, 0.05, 20), float(f"{rng.uniform(0.2, 0.9) * number * logit:.4g}"))
+    # A budget below the largest loss, so that not every gain keeps it; for some close to it, where
+    # the gain that it allows is loud and losses are nearly discrete.
+    if rng.random() < 0.4:
+        logit, number = _log(rng, 0.2, 3), round(_log(rng, 2, 25))
+        epsilon = float(f"{rng.uniform(0.4, 0.97) * number * logit:.4g}")
+    else:
+        share = rng.uniform(0.2, 0.9) * number * logit
+        epsilon = min(_log(rng, 0.05, 20), float(f"{share:.4g}"))
     devices = int(rng.choice([2, 5, 20, 100]))
     delta = _log(rng, 1e-10, 1e-2)
     return Case(

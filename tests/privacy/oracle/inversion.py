@@ -4,8 +4,8 @@ r"""Delta of a sum of losses by inverting its moment generating function on a li
           = \frac1{2\pi i}\int_{c-i\infty}^{c+i\infty} \frac{M(s)\,e^{-s\epsilon}}{s(s+1)}\,ds
 
 The trapezoidal rule with spacing 2 pi/P is exact up to delta at epsilon - P and epsilon + P, each
-weighted by e^{-cP} and e^{cP}: exponentially small. Two spacings and two lines say how exact a value
-is."""
+weighted by e^{-cP} and e^{cP}: exponentially small. Two spacings and two lines say how exact a
+value is."""
 
 from __future__ import annotations
 
@@ -69,17 +69,18 @@ class Line:
 
     def delta(self, epsilon: float) -> float:
         """Delta at an epsilon."""
-        terms = np.exp(self.log_moment - self.s * epsilon) / (self.s * (self.s + 1))
-        return self._sum(terms)
+        return self._sum(epsilon, 1 / (self.s * (self.s + 1)))
 
     def above(self, epsilon: float, both: bool) -> float:
         """Pr(L > epsilon); ``both``: Pr(abs(L) > epsilon) of a law under P whose exchange is its
         mirror image, where Pr(L < -epsilon) = E[e^{-L}; L > epsilon]."""
         kernel = 1 / self.s + (math.exp(-epsilon) / (self.s + 1) if both else 0.0)
-        return self._sum(np.exp(self.log_moment - self.s * epsilon) * kernel)
+        return self._sum(epsilon, kernel)
 
-    def _sum(self, terms: ComplexArray) -> float:
-        return float(self.spacing / math.pi * (terms.real.sum() - terms.real[0] / 2))
+    def _sum(self, epsilon: float, kernel: ComplexArray) -> float:
+        with np.errstate(over="ignore", invalid="ignore"):  # far from the saddle point
+            terms = (np.exp(self.log_moment - self.s * epsilon) * kernel).real
+            return float(self.spacing / math.pi * (terms.sum() - terms[0] / 2))
 
 
 class Sum:
@@ -165,7 +166,7 @@ class Sum:
                 if left_out < 1e-6:
                     log_moment = np.concatenate(found)
                     s = tilt.c + 1j * spacing * np.arange(len(log_moment))
-                    return Line(s, log_moment, spacing, left_out)
+                    return Line(np.asarray(s, np.complex128), log_moment, spacing, left_out)
         return None
 
     def _beyond(self, tilt: Tilt, end: float) -> float:

@@ -1,11 +1,11 @@
 r"""Delta of a sum of losses on a grid, where losses are nearly discrete.
 
-At high signal-to-noise ratio a loss is near one of few values, the integrand of the contour integral
-does not decay, and the sum is composed by a Fourier transform instead. The grid's law is the one
-whose divergence is the polygon through the profile's values at the grid points (in x = e^epsilon):
-an upper bound that is wrong to second order in the step. Before the transform every mass is tilted
-by e^{c loss}, so that rounding is relative to the delta that is asked for. Two steps are compared
-and extrapolated."""
+At high signal-to-noise ratio a loss is near one of few values, the integrand of the contour
+integral does not decay, and the sum is composed by a Fourier transform instead. The grid's law is
+the one whose divergence is the polygon through the profile's values at the grid points (in x =
+e^epsilon): an upper bound that is wrong to second order in the step. Before the transform every
+mass is tilted by e^{c loss}, so that rounding is relative to the delta that is asked for. Two steps
+are compared and extrapolated."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from privacy.oracle.inversion import Sum, Tilt, solve
 from privacy.oracle.moments import reach_of, scan
 
 _LONGEST = 1 << 21
+"""Length of a transform at most."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _excess(side: Callable[[Array], Array], top: float, step: float, tilt: float
     places = scan(top)
     reach = reach_of(side(places), places, tilt, top)
     count = math.ceil(reach / step * (1 - 1e-12))
-    return np.asarray(np.exp(side(step * np.arange(1, count + 1))))
+    return np.asarray(np.exp(side(np.asarray(step * np.arange(1, count + 1), np.float64))))
 
 
 class Composed:
@@ -105,7 +106,7 @@ class Composed:
             folded = np.zeros(-(-len(grid.tilted) // points) * points)
             folded[: len(grid.tilted)] = grid.tilted
             transform *= np.fft.rfft(folded.reshape(-1, points).sum(axis=0)) ** count
-            self.first += grid.first * count
+            self.first += grid.first * int(count)
             self.level += count * grid.log_total
         self.mass = np.fft.irfft(transform, points)
 
@@ -115,9 +116,9 @@ class Composed:
         points = len(self.mass)
         begin = math.floor(epsilon / self.step) + 1
         index = np.arange(begin, begin + int(0.9 * points))
-        losses = self.step * index
+        losses = np.asarray(self.step * index, np.float64)
         scale = np.exp(np.minimum(self.level - self.c * losses, 600.0))
-        return losses, self.mass[(index - self.first) % points] * scale
+        return losses, np.asarray(self.mass[(index - self.first) % points] * scale)
 
     def delta(self, epsilon: float) -> float:
         """Delta at an epsilon."""

@@ -41,7 +41,7 @@ def scan(top: float) -> Array:
     """Epsilons over many orders of magnitude, up to the largest loss."""
     if math.isinf(top):
         return np.geomspace(1e-9, 2e3, 240)
-    return top * np.concatenate([np.geomspace(1e-8, 0.9, 200), 1 - np.geomspace(0.09, 1e-12, 40)])
+    return top * np.concatenate([np.geomspace(1e-14, 0.9, 260), 1 - np.geomspace(0.09, 1e-12, 40)])
 
 
 def panels(reach: float, core: float, graded: bool, count: int) -> tuple[Array, Array]:

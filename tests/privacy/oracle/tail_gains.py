@@ -54,7 +54,7 @@ class ReceivedSum(Sum):
         weight = np.concatenate([log_weight + math.log(share) for _, share in centres])
         loss = _loss(bits, amplitude, w)
         self.moments = [Received(loss, weight, np.zeros(1), np.zeros(1))]
-        # Received values beyond half of the nodes' reach in every entry have no probability.
+        # Losses above this need received values 9 deviations out in every entry: 1e-19 at most.
         self.most = count * float(
             np.max(_loss(bits, amplitude, np.array([c for c, _ in centres]) + 9))
         )

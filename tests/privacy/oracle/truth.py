@@ -12,7 +12,7 @@ from privacy.oracle.bits import Profile
 from privacy.oracle.inversion import Sum, Tilt, as_array, solve
 from privacy.oracle.lattice import lattice_epsilon
 
-MANY = 40
+MANY = 18
 """Distinct gains up to which each has its own profile."""
 CONVERGED = 1e-3
 """Share of epsilon that the oracle's own error may have."""
@@ -56,22 +56,41 @@ def true_epsilon(
     """
     if sum(count for _, count in gains) == 1:
         return _of_one_entry(profile_of(gains[0][0]), delta)
-    parts = with_gains(profile_of, gains, 20)
-    total = Sum(parts)
+    found = line_epsilon(profile_of, gains, delta)
+    if found is not None:
+        return found
+    total = Sum([(profile_of(gain), count) for gain, count in gains])
     tilt = total.tilt_for(delta)
-    # The largest loss of an entry does not depend on its gain.
-    highest = min(_chernoff(tilt, delta), parts[0][0].top * sum(count for _, count in gains))
+    return Truth(
+        *lattice_epsilon(total, tilt, delta, _highest(total, gains, tilt, delta)), "lattice"
+    )
+
+
+def line_epsilon(
+    profile_of: Callable[[float], Profile], gains: Sequence[tuple[float, int]], delta: float
+) -> Truth | None:
+    """The same by two contour integrals, with other nodes on another line; None where they do not
+    agree, or do not converge."""
+    total = Sum(with_gains(profile_of, gains, 14))
+    tilt = total.tilt_for(delta)
+    highest = _highest(total, gains, tilt, delta)
     line = total.line(tilt, delta)
-    if line is not None:
-        epsilon = solve(line.delta, delta, highest, 10.0 / tilt.c)
-        other = Sum(with_gains(profile_of, gains, 26), 40)
-        second = other.line(other.tilt_at(1.2 * tilt.c), delta, wider=1.4)
-        if second is not None:
-            error = abs(solve(second.delta, delta, highest, 10.0 / tilt.c) - epsilon)
-            error += line.left_out * tilt.spread
-            if error <= max(0.01 * CONVERGED * epsilon, 1e-9):
-                return Truth(epsilon, error, "line")
-    return Truth(*lattice_epsilon(total, tilt, delta, highest), "lattice")
+    if line is None:
+        return None
+    other = Sum(with_gains(profile_of, gains, 18), 40)
+    second = other.line(other.tilt_at(1.2 * tilt.c), delta, wider=1.4)
+    if second is None:
+        return None
+    epsilon = solve(line.delta, delta, highest, 10.0 / tilt.c)
+    error = abs(solve(second.delta, delta, highest, 10.0 / tilt.c) - epsilon)
+    error += line.left_out * tilt.spread
+    return Truth(epsilon, error, "line") if error <= max(1e-5 * epsilon, 1e-9) else None
+
+
+def _highest(total: Sum, gains: Sequence[tuple[float, int]], tilt: Tilt, delta: float) -> float:
+    """Chernoff's bound of epsilon, or the largest loss, which does not depend on gains, where that
+    is less."""
+    return min(_chernoff(tilt, delta), total.parts[0][0].top * sum(count for _, count in gains))
 
 
 def with_gains(

@@ -14,8 +14,6 @@ _MOST_CELLS = 2**14
 """Largest number of cells of one entry's grid."""
 _COARSE = 8.0
 """Grid steps per standard deviation of an entry's loss below which bounds are noticeably looser."""
-_COARSEST = 30.0
-"""Grid step that resolves nothing."""
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def test_the_oracle_on_two_entries() -> None:
         grid = np.linspace(-10.0, 10.0, 4001)
         plus, minus = (stats.norm.pdf(grid - c) for c in (amplitude, -amplitude))
         gap = (p - x * q) * plus + (1 - p - x * (1 - q)) * minus
-        return density(p, w) * float(np.maximum(gap, 0).sum()) * (grid[1] - grid[0])
+        return density(p, w) * float(np.maximum(gap, 0).sum() * (grid[1] - grid[0]))
 
     value = integrate.quad(inner, -9, 9, epsrel=1e-6, limit=200)[0]
     assert value == pytest.approx(delta, rel=1e-3)

@@ -60,13 +60,13 @@ def event_of(case: Case) -> Any:
     if case.accountant != "example":
         bits = extremes(case.link, case.reach)
         return BitEvent(float(bits.p), float(bits.q), 1.0, case.gains)
-    clip = 1.0 if case.link == "linear" else case.reach
+    clip = 1000.0 if case.link == "linear" else case.reach
     links = {
         "sigmoid": flmc.Sigmoid(1.0),
         "probit": flmc.Probit(1.0),
         "linear": flmc.Linear(min(case.reach, 1.0), clip=clip),
     }
-    shift = case.shift / case.reach if case.link == "linear" else case.shift
+    shift = clip * case.shift / case.reach if case.link == "linear" else case.shift
     return ShiftedBitEvent(links[case.link], clip, shift, 1.0, case.gains)
 
 

@@ -13,6 +13,9 @@ SHARE, LEAST = 0.02, 1e-3
 gain may be below the truth by the same share."""
 _ROUNDING = 1e-6
 """Relative difference that is no violation: both sides are rounded."""
+_CAUTION = 3.0
+"""How many of the oracle's errors are no violation: an error is itself an estimate, from the
+difference of two computations."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Verdict:
     @property
     def violates(self) -> bool:
         """Whether the answer promises more privacy than there is."""
-        margin = _ROUNDING * self.truth + (self.error if self.converged else math.inf)
+        margin = _ROUNDING * self.truth + (_CAUTION * self.error if self.converged else math.inf)
         if self.of_gain:
             return self.value > self.truth + margin
         return self.value < self.truth - margin

@@ -26,8 +26,8 @@ _SHORT = 0.1
 _LEGENDRE = np.polynomial.legendre.leggauss(8)
 _FEW_LEGENDRE = np.polynomial.legendre.leggauss(5)
 """Nodes and weights for an interval shorter than that, and ten times shorter."""
-_LARGE = 50_000
-"""Size of an array, in numbers, from which SciPy is used: the C library takes 15 ms for so many."""
+_LARGE = 20_000
+"""Size of an array, in numbers, from which SciPy is used: the C library takes 6 ms for so many."""
 
 
 @lru_cache(maxsize=1)

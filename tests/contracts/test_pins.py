@@ -49,11 +49,13 @@ def plain(value: Any) -> Any:
 def test_plans(name: str) -> None:
     plan, _ = pinned_runs.CASES[name]()
     old = PINNED["runs"][name]
-    assert_contains(
-        plain(pinned_runs.plan_document(plan)), old["plan"], 0.0 if SAME_MACHINE else 1e-6
-    )
+    new = plain(pinned_runs.plan_document(plan))
     if SAME_MACHINE:
+        assert_contains(new, old["plan"], 0.0)
         assert plan.digest == old["digest"]
+    else:  # a digest covers every bit, so it is another one elsewhere
+        rest = {key: value for key, value in old["plan"].items() if key != "digest"}
+        assert_contains(new, rest, 1e-6)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "numba"])

@@ -25,6 +25,8 @@ NEIGHBOURING = {
 _MOST_SORTED = 50_000_000
 """Number of gains (round, entry, device) up to which devices that transmit in some rounds only are
 compared one by one."""
+_ROUNDING = 1e-6
+"""Relative excess of an epsilon over the budget up to which it may be one of rounding."""
 
 
 @dataclass(frozen=True)
@@ -295,4 +297,9 @@ def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
         Epsilon at ``limits.run_delta``.
     """
     epsilon, coarse = exposure.run.tight_epsilon(limits.run_delta)
+    budget = limits.epsilon if limits.scope == "run" else None
+    # Delta at the budget and epsilon at delta are upper bounds on grids of their own, which differ
+    # in the tenth digit; where the first keeps the budget, the budget itself is proven.
+    if budget is not None and budget < epsilon <= budget * (1 + _ROUNDING):
+        epsilon = budget if exposure.run.delta(budget) <= limits.run_delta else epsilon
     return Cost(epsilon, limits.run_delta, coarse)

@@ -428,7 +428,7 @@ def test_progress_bar_on_a_terminal() -> None:
         "--chains",
         "450",
         "--rounds",
-        "1000",
+        "3000",
         "--json",
     ]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}

@@ -129,6 +129,8 @@ def example_scene(uplink: flmc.Uplink, gain: float = 0.5, rounds: int = 4) -> Sc
 EXAMPLE = (
     (flmc.Digital(example_clip=10.0, clip=30.0), 0.5),
     (flmc.Analog(example_clip=1.0, clip=4.0), 0.1),
+    (flmc.Digital(example_norm=40.0, clip=30.0), 0.3),
+    (flmc.Analog(example_norm=2.0, clip=4.0), 0.1),
 )
 
 
@@ -144,13 +146,16 @@ def forgets_to_clip_examples(
     scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
 ) -> Any:
     """Examples keep gradients of twice their clip."""
-    loose = flmc.replace(scene.uplink, example_clip=2 * scene.uplink.checked_example_clip)
+    name = "example_clip" if scene.uplink.example_norm is None else "example_norm"
+    loose = flmc.replace(scene.uplink, **{name: 2 * scene.uplink.example_bound})
     is_first = np.allclose(gradient, canary(scene))
     world = replace(scene, uplink=loose)
     return transmit(scene, (canary if is_first else neighbour)(world), trials, rng)
 
 
-@pytest.mark.parametrize(("uplink", "gain"), EXAMPLE, ids=["digital", "analog"])
+@pytest.mark.parametrize(
+    ("uplink", "gain"), EXAMPLE, ids=["digital", "analog", "digital norm", "analog norm"]
+)
 def test_one_example_is_attacked(uplink: flmc.Uplink, gain: float) -> None:
     scene, trials = example_scene(uplink, gain), full(50_000, 20_000)
     for seed in range(full(4, 1)):
@@ -168,6 +173,9 @@ def test_the_worlds_of_an_example_differ_by_one_example() -> None:
     first, second = canary(scene), neighbour(scene)
     np.testing.assert_allclose(np.abs(first - second), 4.0)
     np.testing.assert_allclose(np.abs(first + second), 14.0)
+    by_norm = replace(scene, uplink=flmc.Digital(example_norm=2.0))
+    apart = canary(by_norm) - neighbour(by_norm)
+    np.testing.assert_allclose(np.linalg.norm(apart, axis=1), 4.0)
     whole = replace(scene, uplink=flmc.Digital(example_clip=50.0))
     assert whole.whole_device
     np.testing.assert_array_equal(canary(whole), -neighbour(whole))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import flmc
 from flmc.base.arrays import Array
+from flmc.base.clipping import clip_norm
 from flmc.base.errors import InvalidSetting
 
 
@@ -159,3 +160,73 @@ def test_many_examples_are_clipped_like_few() -> None:
         assert np.array_equal(found[1:], model.clipped_gradient(theta[1:], 2.5, slice(1, 2)))
     one = model.clipped_gradient(np.full((2, 1, 3), np.nan), 2.5)
     assert np.isnan(one).all() or np.isfinite(one).all()
+
+
+@pytest.mark.parametrize("samples", [60, 12_000])
+def test_norms_of_examples_are_bounded(samples: int) -> None:
+    """Against every example's gradient, scaled down by itself; few examples, and so many that they
+    are sorted; near the mode and far away."""
+    data = flmc.data.draw_linear(seed=1, num_samples=samples, dim=3, num_devices=4)
+    model = flmc.LinearGaussian(data, noise_variance=1.7, prior_mean=0.3)
+    rng = np.random.default_rng(2)
+    sd = np.sqrt(np.diag(model.posterior.covariance[0]))
+    for reach in (1.0, 30.0, 1e6):
+        theta = model.posterior.mean[0] + reach * sd * rng.standard_normal((2, 3))
+        found = model.norm_clipped_gradient(theta[None], 2.5)[0]
+        for chain, at in enumerate(theta):
+            each = data.features * ((data.features @ at - data.targets) / 1.7)[:, None]
+            norms = np.linalg.norm(each, axis=1, keepdims=True)
+            bounded = each * np.minimum(1.0, 2.5 / norms)
+            sums = bounded.reshape(4, -1, 3).sum(axis=1) + (at - 0.3) / 4
+            np.testing.assert_allclose(found[chain], sums, rtol=1e-9, atol=1e-9 * samples)
+
+
+def test_an_example_that_is_no_number_counts_as_nothing() -> None:
+    data = flmc.data.draw_linear(seed=1, num_samples=6, dim=2, num_devices=2)
+    model = flmc.LinearGaussian(data)
+    lost = model.norm_clipped_gradient(np.full((1, 1, 2), np.nan), 1.0)
+    assert np.isnan(lost).all()  # the prior's share, which is public
+    whole = model.norm_clipped_gradient(np.full((1, 1, 2), 1e300), 1.0)
+    prior = np.full(2, 1e300) / 2
+    # Each of three examples moves a device's gradient by a norm of 1 at most.
+    assert np.linalg.norm((whole[0, 0] - prior) * 1.0, axis=1).max() <= 3.0
+    for bad in ([np.inf, 1.0], [np.nan, 2.0], [1e200, -1e200], [-np.inf, np.inf], [0.0, 0.0]):
+        held = clip_norm(np.array([bad, [3.0, 4.0]]), 1.0)
+        assert np.linalg.norm(held, axis=1).max() <= 1 + 1e-15
+        np.testing.assert_allclose(held[1], [0.6, 0.8])
+
+
+def test_a_function_that_bounds_norms() -> None:
+    seen = np.array([[1.0, 2.0], [3.0, 4.0]])
+
+    def gradient(theta: Array) -> Array:
+        return np.asarray(theta[:, None] - seen)
+
+    model = flmc.Model.from_gradient(
+        gradient,
+        prior=flmc.Normal(),
+        dim=2,
+        num_devices=2,
+        smoothness=3.0,
+        convexity=3.0,
+        norm_clipped_gradient=lambda theta, norm: clip_norm(gradient(theta), norm),
+    )
+    uplink = flmc.Analog(clip=5.0, example_norm=0.5, example_shrink=0.5)
+    found = uplink.local_gradients(model, np.zeros((1, 1, 2)))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 0.5)
+    plan = flmc.plan(
+        model, uplink, flmc.Limits(neighbouring="example"), num_rounds=20, num_burn_in=5
+    )
+    assert not plan.data_dependent
+    without = flmc.Model.from_gradient(gradient, prior=flmc.Normal(), dim=2, num_devices=2)
+    with pytest.raises(InvalidSetting, match="pass norm_clipped_gradient"):
+        flmc.plan(without, uplink, num_rounds=20, num_burn_in=5, step_size=0.1)
+    forgetful = flmc.Model.from_gradient(
+        gradient,
+        prior=flmc.Normal(),
+        dim=2,
+        num_devices=2,
+        norm_clipped_gradient=lambda theta, norm: gradient(theta),
+    )
+    with pytest.raises(InvalidSetting, match="norm_clipped_gradient does not clip"):
+        flmc.plan(forgetful, uplink, num_rounds=20, num_burn_in=5, step_size=0.1)

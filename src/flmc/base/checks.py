@@ -226,3 +226,39 @@ def finite_array(name: str, value: Any) -> Array:
             " are not"
         )
     return result
+
+
+def precision(name: str, value: Any, dim: int) -> Array:
+    """The value as a symmetric positive definite matrix, refused if it is none.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        A number, ``dim`` numbers for a diagonal, or a matrix.
+    dim
+        Rows and columns.
+
+    Returns
+    -------
+    Array
+        The matrix, (dim, dim).
+
+    Raises
+    ------
+    InvalidSetting
+        If the shape is another one, or the matrix is not symmetric or not positive definite.
+    """
+    matrix = finite_array(name, value)
+    if matrix.shape in ((), (dim,)):
+        matrix = np.diag(np.broadcast_to(matrix, (dim,)))
+    if matrix.shape != (dim, dim) or not np.allclose(matrix, matrix.T):
+        raise InvalidSetting(
+            f"{name} must be a number, {dim} numbers or a symmetric matrix, got {matrix.shape}"
+        )
+    if np.linalg.eigvalsh(matrix).min() <= 0:
+        raise InvalidSetting(
+            f"{name} must be positive definite, got an eigenvalue that is not positive"
+        )
+    return matrix

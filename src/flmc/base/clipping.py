@@ -60,6 +60,9 @@ def clip_norm(gradient: Array, bound: float) -> Array:
     r"""Gradients scaled down to a Euclidean norm of at most ``bound``: :math:`g \min(1,
     \ell/\|g\|)`.
 
+    It is the nearest point of a ball, so two gradients are never further apart afterwards. An entry
+    that is NaN counts as 0; beside infinite entries the finite ones count as 0.
+
     Parameters
     ----------
     gradient
@@ -72,9 +75,23 @@ def clip_norm(gradient: Array, bound: float) -> Array:
     Array
         The scaled gradients, (..., dim).
     """
-    norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
+    with np.errstate(over="ignore"):
+        norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
+    if not np.isfinite(norm).all():
+        return clip_norm(_comparable(gradient), bound)
     # The floor keeps a gradient of exactly 0 from dividing by 0; it stays 0.
     return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))
+
+
+def _comparable(gradient: Array) -> Array:
+    """Gradients whose norms are finite, in the directions of the given ones; those that are finite
+    and not huge stay as they are."""
+    known = np.where(np.isnan(gradient), 0.0, gradient)
+    endless = np.isinf(known)
+    # Infinite entries outweigh all others.
+    known = np.where(endless.any(axis=-1, keepdims=True), np.sign(known) * endless * 1e140, known)
+    largest = np.abs(known).max(axis=-1, keepdims=True)
+    return np.asarray(np.where(largest > 1e140, known / (largest / 1e140), known))
 
 
 def count_marked(marked: npt.NDArray[np.bool_], active: Array | None = None) -> int:

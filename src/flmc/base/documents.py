@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+LATER = {"later": True}
+"""Metadata of a dataclass's field that came after documents were first written: at its default it
+is left out of them, so that older documents and their digests stay what they were."""
 ANSWER_VERSION = 1
 """``schema_version`` of the JSON that commands print and of the files of a sweep; plans and records
 count versions of their own."""
@@ -27,7 +30,7 @@ def to_document(value: Any) -> Any:
     Any
         Plain values. Infinite numbers and NaN become null, because JSON has none. An object becomes
         a dictionary of its settings with its class as ``type``: the bare name for a class of flmc,
-        ``module:name`` for a user's.
+        ``module:name`` for a user's. A field marked ``LATER`` is left out at its default.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -38,7 +41,11 @@ def to_document(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_document(item) for item in value]
     if dataclasses.is_dataclass(value):
-        settings = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        settings = {
+            f.name: getattr(value, f.name)
+            for f in dataclasses.fields(value)
+            if not (f.metadata.get("later") and getattr(value, f.name) == f.default)
+        }
     else:
         settings = {
             name: item for name, item in sorted(vars(value).items()) if not name.startswith("_")

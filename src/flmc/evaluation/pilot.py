@@ -101,10 +101,7 @@ class Pilot:
         theta
             Where, (place, dim).
         """
-        clip, rows = self._uplink.example_clip, slice(0, 1)
-        if clip is None:
-            return np.asarray(self._model.gradient(theta[None], rows)[0])
-        return np.asarray(self._model.clipped_gradient(theta[None], clip, rows)[0])
+        return np.asarray(self._uplink.local_gradients(self._model, theta[None], slice(0, 1))[0])
 
     def summed(self, theta: Array) -> Array:
         """Gradient of the sum of all local costs, (place, dim), examples not clipped.

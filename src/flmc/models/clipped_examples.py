@@ -1,14 +1,17 @@
 r"""Gradients of many examples, each clipped by itself, at the price of a few of them.
 
-The gradient of example n in entry i is :math:`x_{ni} = u_{ni}(u_n^\top\theta - v_n)/\sigma^2`.
-Within a distance R of a point it moves by at most :math:`|u_{ni}|\,\|u_n\| R/\sigma^2`. So where
-chains are near the posterior it is known of nearly every example whether it is clipped: those that
-surely are not add up to a matrix, those that surely are to a constant, and only the others, *near*
-the clip, are looked at in every round. The sums are the same but for rounding."""
+The gradient of example n is :math:`u_n r_n` with the residual :math:`r_n = (u_n^\top\theta -
+v_n)/\sigma^2`. To clip it is to clip the residual: entry i at :math:`c/|u_{ni}|` where entries are
+bounded by c, all entries at :math:`C/\|u_n\|` where the norm is bounded by C. Within a distance R
+of a point the residual moves by at most :math:`\|u_n\| R/\sigma^2`. So where chains are near the
+posterior it is known of nearly every example whether it is clipped: those that surely are not add
+up to a matrix, those that surely are to a constant, and only the others, *near* the clip, are
+looked at in every round. The sums are the same but for rounding."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +28,61 @@ _WIDER = 4.0
 """Factor from one radius to the next."""
 _MOST_NEAR = 0.1
 """Share of gradient entries near the clip beyond which all examples are looked at."""
+
+
+@dataclass(frozen=True)
+class EntryClip:
+    """Every entry of an example's gradient lies within [-size, size]."""
+
+    setting: ClassVar[str] = "example_clip"
+
+    size: float
+
+    def limits(self, features: Array) -> Array:
+        """Largest residuals that are not clipped, (sample, dim)."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(self.size / np.abs(features))
+
+    def at_limit(self, features: Array) -> Array:
+        """Gradients of examples whose residuals are at the limit, (sample, dim)."""
+        return self.size * np.sign(features)
+
+    def held(self, residual: Array, features: Array) -> Array:
+        """Residuals (chain, sample) as they are: entries are clipped one by one."""
+        return residual
+
+    def entry(self, held: Array, feature: Array) -> Array:
+        """Clipped gradients of one entry, (chain, sample), from its feature, (sample)."""
+        # Every example by itself: one that is not a number must not silence the others.
+        return clip(held * feature, self.size)
+
+
+@dataclass(frozen=True)
+class NormClip:
+    """An example's gradient has a Euclidean norm of at most ``size``."""
+
+    setting: ClassVar[str] = "example_norm"
+
+    size: float
+
+    def limits(self, features: Array) -> Array:
+        """Largest residuals that are not clipped, (sample, 1); 0 where all features are 0 and
+        nothing is to be clipped."""
+        norm = np.sqrt(np.square(features).sum(axis=1, keepdims=True))
+        return np.asarray(np.where(norm > 0, self.size / np.where(norm > 0, norm, 1.0), 0.0))
+
+    def at_limit(self, features: Array) -> Array:
+        """Gradients of examples whose residuals are at the limit, (sample, dim)."""
+        return np.asarray(self.limits(features) * features)
+
+    def held(self, residual: Array, features: Array) -> Array:
+        """Residuals within their limits, (chain, sample); 0 for what is not a number."""
+        limit = self.limits(features)[:, 0]
+        return np.nan_to_num(np.clip(residual, -limit, limit))
+
+    def entry(self, held: Array, feature: Array) -> Array:
+        """Gradients of one entry, (chain, sample), from its feature, (sample)."""
+        return np.asarray(held * feature)
 
 
 class Examples(NamedTuple):
@@ -47,12 +105,11 @@ class Examples(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """Examples of one entry that may or may not be clipped; each device has an example of zeros
-    before its own, so that none is without."""
+    """Examples that may or may not be clipped; each device has an example of zeros before its own,
+    so that none is without."""
 
     features: Array
     targets: Array
-    entry: Array
     starts: npt.NDArray[np.intp]
 
 
@@ -74,20 +131,33 @@ class ClippedExamples:
     ----------
     examples
         The examples.
-    bound
-        Largest magnitude of an entry of one example's gradient.
+    rule
+        How an example's gradient is clipped.
     centre, scale
         Where theta is expected, (dim), and about how far from there: the posterior's mean and the
         root of its trace.
     """
 
-    def __init__(self, examples: Examples, bound: float, centre: Array, scale: float) -> None:
-        self._examples, self._bound, self._centre = examples, bound, centre
+    def __init__(
+        self, examples: Examples, rule: EntryClip | NormClip, centre: Array, scale: float
+    ) -> None:
+        self._examples, self._rule, self._centre = examples, rule, centre
         self._radius = _RADIUS * scale
         self._sorted: dict[int, _Sorted | None] = {}
 
-    def gradient(self, theta: Array) -> Array | None:
-        """Sums for every chain and device.
+    def gradient(self, theta: Array) -> Array:
+        """Sums for every chain and device, (chain, device, dim).
+
+        Parameters
+        ----------
+        theta
+            Where, (chain, dim).
+        """
+        quick = self.quick_gradient(theta) if len(self._examples.targets) >= MANY_EXAMPLES else None
+        return self._whole_gradient(theta) if quick is None else quick
+
+    def quick_gradient(self, theta: Array) -> Array | None:
+        """Sums for every chain and device, from the few examples near the clip.
 
         Parameters
         ----------
@@ -111,22 +181,44 @@ class ClippedExamples:
         if found is None:
             return None
         total = np.einsum("kij,cj->cki", found.hessian, theta) + found.constant
-        for i, near in enumerate(found.near):
-            residual = (theta @ near.features.T - near.targets) / self._examples.variance
-            clipped = clip(residual * near.entry, self._bound)
-            total[:, :, i] += np.add.reduceat(clipped, near.starts, axis=1)
+        every = range(theta.shape[1])
+        # One set of examples for all entries, or a set for each.
+        entries = [every] if len(found.near) == 1 else [range(i, i + 1) for i in every]
+        for near, some in zip(found.near, entries, strict=True):
+            held = self._held(theta, near.features, near.targets)
+            for i in some:
+                clipped = self._rule.entry(held, near.features[:, i])
+                total[:, :, i] += np.add.reduceat(clipped, near.starts, axis=1)
         return np.asarray(total)
+
+    def _whole_gradient(self, theta: Array) -> Array:
+        """Sums for every chain and device, from all examples."""
+        u, v, sizes, _ = self._examples
+        total = np.empty((len(theta), len(sizes), theta.shape[1]))
+        for k, (end, size) in enumerate(zip(np.cumsum(sizes), sizes, strict=True)):
+            features, targets = u[end - size : end], v[end - size : end]
+            with np.errstate(over="ignore", invalid="ignore"):
+                held = self._held(theta, features, targets)
+                for i in range(theta.shape[1]):
+                    total[:, k, i] = self._rule.entry(held, features[:, i]).sum(axis=1)
+        return total
+
+    def _held(self, theta: Array, features: Array, targets: Array) -> Array:
+        """Residuals over the noise variance, as the rule holds them, (chain, sample)."""
+        residual = (theta @ features.T - targets) / self._examples.variance
+        return self._rule.held(residual, features)
 
     def _sort(self, radius: float) -> _Sorted | None:
         """The examples sorted for the ball of a radius; None where too many are near the clip."""
         u, v, sizes, variance = self._examples
-        x = u * ((u @ self._centre - v) / variance)[:, None]
-        reach = np.abs(u) * (np.linalg.norm(u, axis=1) * (radius / variance))[:, None]
+        residual = ((u @ self._centre - v) / variance)[:, None]
+        reach = (np.linalg.norm(u, axis=1) * (radius / variance))[:, None]
+        limit = self._rule.limits(u)
         # A distance that exceeds the radius by rounding moves a gradient by rounding only.
         free, high, low = (
-            np.abs(x) + reach <= self._bound,
-            x - reach >= self._bound,
-            x + reach <= -self._bound,
+            np.abs(residual) + reach <= limit,
+            residual - reach >= limit,
+            residual + reach <= -limit,
         )
         near = ~(free | high | low)
         if near.mean() > _MOST_NEAR:
@@ -134,26 +226,17 @@ class ClippedExamples:
         ends = np.cumsum(sizes)
         parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         weighted = np.where(free, u, 0.0) / variance
+        held = (high.astype(np.float64) - low) * self._rule.at_limit(u)
         hessian = np.stack([weighted[part].T @ u[part] for part in parts])
-        constant = np.stack(
-            [
-                self._bound * (high[part].sum(axis=0) - low[part].sum(axis=0, dtype=np.int64))
-                - weighted[part].T @ v[part]
-                for part in parts
-            ]
-        )
-        each = tuple(self._near(near[:, i], i) for i in range(u.shape[1]))
-        return _Sorted(hessian, constant, each)
+        constant = np.stack([held[part].sum(axis=0) - weighted[part].T @ v[part] for part in parts])
+        return _Sorted(hessian, constant, tuple(self._near(chosen) for chosen in near.T))
 
-    def _near(self, chosen: Array, entry: int) -> _Near:
-        """Examples of one entry that are near the clip, device by device."""
+    def _near(self, chosen: Array) -> _Near:
+        """Examples that are near the clip, device by device."""
         u, v, sizes, _ = self._examples
         places = np.flatnonzero(chosen)
         # Before the first of each device one of zeros is put in, whose gradient is 0.
         starts = np.searchsorted(places, np.cumsum(sizes) - sizes)
         features = np.insert(u[places], starts, 0.0, axis=0)
         targets = np.insert(v[places], starts, 0.0)
-        column = np.ascontiguousarray(features[:, entry])
-        return _Near(
-            features, targets, column, np.asarray(starts + np.arange(len(starts)), np.intp)
-        )
+        return _Near(features, targets, np.asarray(starts + np.arange(len(starts)), np.intp))

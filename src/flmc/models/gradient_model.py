@@ -32,8 +32,10 @@ class GradientModel(Model):
         posterior: Gaussian | None,
         clipped_gradient: Callable[[Array, float], Array] | None = None,
         predict: Callable[[Array], Array] | None = None,
+        norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> None:
         self._gradient, self._clipped_gradient = gradient, clipped_gradient
+        self._norm_clipped_gradient = norm_clipped_gradient
         self._predict = predict
         self.posterior = posterior
         self.prior = prior
@@ -105,6 +107,38 @@ class GradientModel(Model):
             return super().clipped_gradient(theta, example_clip, experiments)
         return self._with_prior(
             "clipped_gradient", lambda batch: clipped(batch, example_clip), theta
+        )
+
+    def norm_clipped_gradient(
+        self, theta: Array, example_norm: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Local gradients with the norms of examples bounded by the user's function, plus 1/K of
+        the prior's gradient.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_norm
+            Largest norm of one example's gradient.
+        experiments
+            Not used: there is one data set.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If no function was given that bounds the norms of examples.
+        """
+        clipped = self._norm_clipped_gradient
+        if clipped is None:
+            return super().norm_clipped_gradient(theta, example_norm, experiments)
+        return self._with_prior(
+            "norm_clipped_gradient", lambda batch: clipped(batch, example_norm), theta
         )
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:

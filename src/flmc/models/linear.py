@@ -7,10 +7,9 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
-from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
 from flmc.data.linear import LinearData, StatisticsSource
-from flmc.models.clipped_examples import MANY_EXAMPLES, ClippedExamples, Examples
+from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.model import Model, Quadratic
 
@@ -86,7 +85,7 @@ class LinearGaussian(Model):
             source.dim,
         )
         self._variance = checks.positive("noise_variance", noise_variance)
-        self._precision = _as_matrix(prior_precision, self.dim)
+        self._precision = checks.precision("prior_precision", prior_precision, self.dim)
         mean = checks.finite_array("prior_mean", prior_mean)
         if mean.shape not in ((), (self.dim,)):
             raise InvalidSetting(
@@ -97,7 +96,7 @@ class LinearGaussian(Model):
         # A start is drawn entry by entry; for a full precision matrix the marginal standard
         # deviations serve.
         self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self._precision))))
-        self._sorted: dict[tuple[int, float], ClippedExamples] = {}
+        self._sorted: dict[tuple[int, EntryClip | NormClip], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None
         # What does not fit is drawn again when it is needed; statistics that were given are there
         # in any case.
@@ -178,39 +177,57 @@ class LinearGaussian(Model):
         InvalidSetting
             If the model was made from sufficient statistics, which hold no examples.
         """
+        return self._bounded_gradient(theta, EntryClip(example_clip), experiments)
+
+    def norm_clipped_gradient(
+        self, theta: Array, example_norm: float, experiments: slice = slice(None)
+    ) -> Array:
+        r"""Local gradients in which every example's contribution has a bounded norm.
+
+        The gradient of an example is its features times its residual, so its norm is bounded by a
+        clip of the residual: device k gets :math:`\sum_{n \in D_k} u_n
+        \mathrm{clip}((u_n^\top\theta - v_n)/\sigma^2, C/\|u_n\|) + \Lambda(\theta - \theta_0)/K`.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_norm
+            Largest norm C of one example's gradient.
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If the model was made from sufficient statistics, which hold no examples.
+        """
+        return self._bounded_gradient(theta, NormClip(example_norm), experiments)
+
+    def _bounded_gradient(
+        self, theta: Array, rule: EntryClip | NormClip, experiments: slice
+    ) -> Array:
+        """Local gradients with every example clipped by a rule, and the prior's share as it is."""
         if self._examples is None:
             raise InvalidSetting(
-                "example_clip needs examples, and this model has sufficient statistics only: make"
-                " it from flmc.data.draw_linear, or LinearData of your own"
+                f"{rule.setting} needs examples, and this model has sufficient statistics only:"
+                " make it from flmc.data.draw_linear, or LinearData of your own"
             )
-        examples = self._examples
-        features = examples.features.reshape(self.num_experiments, -1, self.dim)[experiments]
-        targets = examples.targets.reshape(self.num_experiments, -1)[experiments]
         prior = (theta @ self._precision - self._pull) / self.num_devices
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
-        ends = np.cumsum(examples.device_sizes)
         for e, row in enumerate(range(*experiments.indices(self.num_experiments))):
-            quick = self._sorted_gradient(row, theta[e], example_clip)
-            if quick is not None:
-                local[e] = quick
-                continue
-            for k, (end, size) in enumerate(zip(ends, examples.device_sizes, strict=True)):
-                u, v = features[e, end - size : end], targets[e, end - size : end]
-                with np.errstate(over="ignore", invalid="ignore"):
-                    residual = (theta[e] @ u.T - v) / self._variance
-                    for i in range(self.dim):
-                        # Every example by itself: one that is not a number must not silence the
-                        # others.
-                        local[e, :, k, i] = clip(residual * u[:, i], example_clip).sum(axis=1)
+            local[e] = self._clipped(row, rule).gradient(theta[e])
         return local + prior[:, :, None]
 
-    def _sorted_gradient(self, experiment: int, theta: Array, example_clip: float) -> Array | None:
-        """Sums (chain, device, dim) from the few examples near the clip; None: look at all."""
-        if self._examples is None or sum(self._examples.device_sizes) < MANY_EXAMPLES:
-            return None
-        key = (experiment, example_clip)
-        if key not in self._sorted:
-            held = self._examples
+    def _clipped(self, experiment: int, rule: EntryClip | NormClip) -> ClippedExamples:
+        """Examples of one data set that are clipped by a rule, kept with what is known of them."""
+        key, held = (experiment, rule), self._examples
+        if key not in self._sorted and held is not None:
             examples = Examples(
                 held.features.reshape(self.num_experiments, -1, self.dim)[experiment],
                 held.targets.reshape(self.num_experiments, -1)[experiment],
@@ -219,8 +236,8 @@ class LinearGaussian(Model):
             )
             scale = float(np.sqrt(np.trace(self.posterior.covariance[experiment])))
             centre = self.posterior.mean[experiment]
-            self._sorted[key] = ClippedExamples(examples, example_clip, centre, scale)
-        return self._sorted[key].gradient(theta)
+            self._sorted[key] = ClippedExamples(examples, rule, centre, scale)
+        return self._sorted[key]
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
         r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen.
@@ -281,20 +298,3 @@ class LinearGaussian(Model):
         local: Array = (theta @ stacked).reshape(*theta.shape[:2], self.num_devices, self.dim)
         local -= shift
         return local
-
-
-def _as_matrix(prior_precision: float | Array, dim: int) -> Array:
-    """Prior precision as a symmetric positive definite matrix (dim, dim), or an error."""
-    precision = checks.finite_array("prior_precision", prior_precision)
-    if precision.shape in ((), (dim,)):
-        precision = np.diag(np.broadcast_to(precision, (dim,)))
-    if precision.shape != (dim, dim) or not np.allclose(precision, precision.T):
-        raise InvalidSetting(
-            f"prior_precision must be a number, {dim} numbers or a symmetric matrix, got"
-            f" {precision.shape}"
-        )
-    if np.linalg.eigvalsh(precision).min() <= 0:
-        raise InvalidSetting(
-            "prior_precision must be positive definite, got an eigenvalue that is not positive"
-        )
-    return precision

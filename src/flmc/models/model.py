@@ -108,6 +108,40 @@ class Model(ABC):
             " own"
         )
 
+    def norm_clipped_gradient(
+        self, theta: Array, example_norm: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Local gradients in which every example's gradient is scaled down to a norm of at most
+        ``example_norm`` before the sum.
+
+        The prior's share is public and is not clipped. An entry that is not a number counts as 0
+        for its example alone.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_norm
+            Largest Euclidean norm of one example's gradient.
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If the model does not give the gradients of single examples, as here.
+        """
+        raise InvalidSetting(
+            "example_norm needs the gradients of single examples, which this model does not give:"
+            " pass norm_clipped_gradient to flmc.Model.from_gradient, or override it in a class of"
+            " your own"
+        )
+
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
         """Local costs of some data sets where they are quadratic, which the compiled engine needs.
 
@@ -157,6 +191,7 @@ class Model(ABC):
         posterior: Gaussian | None = None,
         clipped_gradient: Callable[[Array, float], Array] | None = None,
         predict: Callable[[Array], Array] | None = None,
+        norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> Model:
         """Model of one data set, from a function that gives the gradients of the likelihood.
 
@@ -184,6 +219,10 @@ class Model(ABC):
         predict
             ``predict(theta)`` takes (chain, dim) and returns (chain, prediction): some quantities
             that the model predicts, for which a result asks whether chains agree.
+        norm_clipped_gradient
+            As ``clipped_gradient``, for ``example_norm``: ``norm_clipped_gradient(theta, norm)``
+            scales every example's gradient down to a Euclidean norm of at most ``norm`` before the
+            examples are summed.
 
         Returns
         -------
@@ -211,7 +250,15 @@ class Model(ABC):
             raise InvalidSetting(f"prior must be a flmc.Normal, got {type(prior).__name__}")
         from flmc.models.gradient_model import GradientModel  # which is a Model itself
 
-        curvatures = (smoothness, convexity)
         return GradientModel(
-            gradient, prior, dim, num_devices, *curvatures, posterior, clipped_gradient, predict
+            gradient,
+            prior,
+            dim,
+            num_devices,
+            smoothness,
+            convexity,
+            posterior,
+            clipped_gradient,
+            predict,
+            norm_clipped_gradient,
         )

@@ -18,7 +18,6 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.planning.limits import Limits
 from flmc.privacy.event import nothing_allowed
-from flmc.privacy.transmissions import count_gains
 from flmc.uplink.uplink import Uplink
 
 _LEVELS = 6
@@ -179,10 +178,10 @@ class RunBudget:
         float
             Upper bound of epsilon at run_delta.
         """
-        sent = [(scale * value, count * self.dim) for value, count in count_gains(gains)]
-        return self.uplink.privacy_event(sent, self.limits.neighbouring).epsilon(
-            self.limits.run_delta
+        event = self.uplink.event_of_rounds(
+            scale * gains[:, None], self.dim, self.limits.neighbouring
         )
+        return event.epsilon(self.limits.run_delta)
 
     def allowed_scale(self, gains: Array) -> float:
         """Factor by which all gains may be multiplied within the budget.

@@ -87,8 +87,8 @@ def decide(
     """
     _check_kinds(model, uplink, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
-    if uplink.example_clip is not None:
-        _check_examples(model)
+    if uplink.clips_examples:
+        _check_examples(model, uplink)
     total = checks.at_least("num_rounds", request.num_rounds, 1)
     checks.fits("a plan of so many rounds", 64.0 * total)
     policy = _scheduler_of(request, total, model.num_devices)
@@ -167,21 +167,24 @@ def _decide(task: Constraints, request: Request) -> Plan:
     return replace(decided, rounds_needed=needed, effective_draws=draws)
 
 
-def _check_examples(model: Model) -> None:
+def _check_examples(model: Model, uplink: Uplink) -> None:
     """Refuse a model that cannot clip its examples, or does not.
 
     Parameters
     ----------
-    model
-        What is tried, at the prior's mean and for the first data set.
+    model, uplink
+        What is tried, at the prior's mean and for the first data set; and whether examples are
+        clipped by entry or by norm.
     """
     # At the prior's mean, where the prior's share, which is not clipped, vanishes.
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
-    left = np.nan_to_num(model.clipped_gradient(theta, 1e-15, slice(0, 1)))
+    by_norm = uplink.example_norm is not None
+    name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
+    left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)))
     whole = np.nan_to_num(model.gradient(theta, slice(0, 1)))
     if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
         raise InvalidSetting(
-            "clipped_gradient does not clip: with a clip of 1e-15 it still returns"
+            f"{name} does not clip: with a bound of 1e-15 it still returns"
             f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are"
             " summed"
         )

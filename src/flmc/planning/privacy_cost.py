@@ -102,11 +102,14 @@ def exposure_of(
     caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
     often = scheduler.most_rounds(num_rounds, num_devices)
     # Entry by entry: no round is worse than one with the largest cap of each entry.
-    worst_round = uplink.privacy_event(count_gains(caps.max(axis=0)), neighbouring)
+    worst_round = uplink.event_of_rounds(caps.max(axis=0)[None], dim, neighbouring)
     if len(caps) == 1:
         # One cap for all rounds: what counts is how often a device transmits, not when.
-        sent = [(value, count * often) for value, count in count_gains(caps)]
-        return Exposure(worst_round, uplink.privacy_event(sent, neighbouring), often)
+        run = uplink.event_of_rounds(caps, dim, neighbouring, times=often)
+        return Exposure(worst_round, run, often)
+    shared = neighbouring == "example" and uplink.example_norm is not None
+    if shared:  # the entries of a round share a move, so rounds are ranked, not entries
+        caps = caps.max(axis=1, keepdims=True)
     # Sorting every device's gains takes memory: beyond some size the bound below does.
     if (
         isinstance(scheduler, GivenDevices)
@@ -116,7 +119,12 @@ def exposure_of(
     else:
         # At worst a device transmits in the loudest rounds of every entry.
         loudest = np.sort(caps, axis=0)[::-1][:often]
-    return Exposure(worst_round, uplink.privacy_event(count_gains(loudest), neighbouring), often)
+    run = (
+        uplink.event_of_rounds(loudest.reshape(-1, 1), dim, neighbouring)
+        if shared
+        else uplink.privacy_event(count_gains(loudest), neighbouring)
+    )
+    return Exposure(worst_round, run, often)
 
 
 def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
@@ -128,7 +136,7 @@ def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
         The uplink, and what is replaced in neighbouring data.
     """
     try:
-        uplink.privacy_event([(1.0, 1)], neighbouring)
+        uplink.event_of_rounds(np.ones((1, 1)), 1, neighbouring)
     except UnknownPrivacy as reason:
         return str(reason)
     return None
@@ -157,11 +165,6 @@ def has_budget(uplink: Uplink, limits: Limits) -> bool:
         The ideal uplink has no privacy, so no budget.
     limits
         Holds epsilon and the criterion.
-
-    Returns
-    -------
-    bool
-        True if epsilon is given and privacy is not switched off.
     """
     return limits.epsilon is not None and limits.privacy != "off" and not uplink.noise_is_exact
 
@@ -196,12 +199,10 @@ def privacy_limited_gain(
     """
     if not has_budget(uplink, limits):
         return float("inf")
-    count, delta = (
-        (dim, limits.delta)
-        if limits.scope == "round"
-        else (dim * num_transmitting, limits.run_delta)
+    times, delta = (
+        (1, limits.delta) if limits.scope == "round" else (num_transmitting, limits.run_delta)
     )
-    unit = uplink.privacy_event([(1.0, count)], limits.neighbouring)
+    unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring, times)
     return unit.allowed_gain(limits.epsilon or 0.0, delta, limits.criterion, num_devices)
 
 
@@ -269,11 +270,6 @@ def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
         Holds delta and the criterion.
     num_devices
         Devices in all; only the criterion ``paper`` needs it.
-
-    Returns
-    -------
-    Cost
-        Epsilon at ``limits.delta``.
     """
     epsilon = exposure.round.epsilon(limits.delta, limits.criterion, num_devices)
     # An epsilon of 0 alone would look like perfect privacy: what is left is in the delta.
@@ -289,12 +285,7 @@ def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
     exposure
         The privacy events.
     limits
-        Holds the delta of the run.
-
-    Returns
-    -------
-    Cost
-        Epsilon at ``limits.run_delta``.
+        Holds the delta of the run, and its budget.
     """
     epsilon, coarse = exposure.run.tight_epsilon(limits.run_delta)
     budget = limits.epsilon if limits.scope == "run" else None

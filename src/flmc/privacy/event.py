@@ -220,6 +220,17 @@ class Event(ABC):
         sent = tuple((gain * value, count) for value, count in self.transmissions)
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
+    def repeated(self, times: int) -> Self:
+        """Event of the same transmissions made several times, as if several runs were given out.
+
+        Parameters
+        ----------
+        times
+            How often everything was transmitted.
+        """
+        sent = tuple((gain, times * count) for gain, count in self.transmissions)
+        return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
+
     def _check(self, criterion: str, num_devices: int | None) -> None:
         if criterion not in CRITERIA:
             raise InvalidSetting(

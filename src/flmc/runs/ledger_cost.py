@@ -19,7 +19,6 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
 from flmc.planning.privacy_cost import NEIGHBOURING
-from flmc.privacy.transmissions import count_gains
 from flmc.runs.records import Record
 from flmc.uplink.uplink import Uplink
 
@@ -278,8 +277,9 @@ def spent_curve(
     def cost(used: Array, chains: int = 1) -> float:
         if uplink.noise_is_exact:  # made for the sampler by definition: it is no privacy mechanism
             return math.inf
-        sent = [(gain, chains * count) for gain, count in count_gains(used)]
-        return uplink.privacy_event(sent, neighbouring).epsilon(delta)
+        if not len(used):
+            return 0.0
+        return uplink.event_of_rounds(used, dim, neighbouring, chains).epsilon(delta)
 
     # Devices that transmitted in the same rounds have spent the same, so each pattern is composed
     # once.

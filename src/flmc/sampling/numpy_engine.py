@@ -152,9 +152,7 @@ def _advance_tile(
     state = langevin.State(chains.position[tile.place], chains.round)
 
     def gradient(theta: Array) -> Array:
-        if plan.uplink.example_clip is not None:
-            return model.clipped_gradient(theta, plan.uplink.example_clip, tile.rows)
-        return model.gradient(theta, tile.rows)
+        return plan.uplink.local_gradients(model, theta, tile.rows)
 
     for block in range(chains.round // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
         origin = block * ROUNDS_PER_BLOCK

@@ -147,7 +147,7 @@ class _Pace:
         self, engine: Engine, plan: Plan, model: Model, num_chains: int, stretch: float
     ) -> None:
         self._stretch = stretch
-        self._cheap = model.quadratic(slice(0, 1)) is not None and plan.uplink.example_clip is None
+        self._cheap = model.quadratic(slice(0, 1)) is not None and not plan.uplink.clips_examples
         """Whether a round costs no more than drawing its numbers and data again: then only whole
         blocks are run."""
         self._seconds = (

@@ -154,11 +154,11 @@ def make_model(settings: Settings) -> Model:
         model: Model = MODELS.build(settings.model)
         return model
     sizes = SPLITS[settings.split].maker(settings.samples, settings.devices)
-    if settings.example_clip is not None:
+    if settings.example_clip is not None or settings.example_norm is not None:
         if settings.data != "examples":
+            name = "example_clip" if settings.example_norm is None else "example_norm"
             raise InvalidSetting(
-                "example_clip needs data = 'examples', got 'sufficient': there are no examples to"
-                " clip"
+                f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
             )
         return LinearGaussian(
             data.draw_linear(

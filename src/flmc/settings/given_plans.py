@@ -84,8 +84,9 @@ def assemble_for(plan: Plan, settings: Settings) -> Problem:
         sizes = {"devices": plan.num_devices, "dim": plan.dim}
     chosen = merge({}, {**sizes, **given})
     data = chosen
-    if plan.uplink.example_clip is not None and chosen.model == "linear":
-        data = chosen.model_copy(update={"example_clip": plan.uplink.example_clip})
+    if plan.uplink.clips_examples and chosen.model == "linear":
+        bounds = {name: getattr(plan.uplink, name) for name in ("example_clip", "example_norm")}
+        data = chosen.model_copy(update=bounds)
     model = make_model(data)
     return Problem(model, plan.uplink, plan.limits, chosen, _forecast_anew(plan, model))
 

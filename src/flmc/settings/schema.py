@@ -69,6 +69,9 @@ class Settings(BaseModel):
     example_clip: Positive | None = Field(
         None, description="bound of one example's gradient entries"
     )
+    example_norm: Positive | None = Field(
+        None, description="bound of the norm of one example's gradient, in place of example_clip"
+    )
     example_shrink: Positive | Literal["auto"] = Field(
         "auto",
         description=(

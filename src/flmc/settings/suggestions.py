@@ -24,7 +24,8 @@ _FIXABLE = {
     "link": "link",
     "slope_parameter": "slope_parameter",
     "clip": "clip",
-    "example_clip": "example_clip",
+    "example_clip": "example_bound",
+    "example_norm": "example_bound",
     "rounds": "num_rounds",
     "burn_in": "num_burn_in",
 }
@@ -99,8 +100,9 @@ def make_search(settings: Settings) -> Search:
     changes: dict[str, Any] = {}
     if settings.link == "auto":
         changes["link"] = "sigmoid"
-    if settings.neighbouring == "example" and settings.example_clip is None:
-        changes["example_clip"] = 4.0
+    bounded = settings.example_clip is not None or settings.example_norm is not None
+    if settings.neighbouring == "example" and not bounded:
+        changes["example_norm"] = 1.0  # the search replaces it
     arguments = planner_arguments(settings)
     arguments["scheduler"].check(settings.rounds, settings.devices)
     if "start" not in given:
@@ -174,8 +176,9 @@ def _as_settings(found: Suggestion, given: Settings) -> dict[str, Any]:
         "public_smoothness": asked.public_smoothness,
         "public_convexity": asked.public_convexity,
     }
-    if uplink.example_clip is not None:
-        chosen["example_clip"] = uplink.example_clip
+    for name in ("example_clip", "example_norm"):
+        if getattr(uplink, name) is not None:
+            chosen[name] = getattr(uplink, name)
     left_open = {"auto"}
     return {
         name: value

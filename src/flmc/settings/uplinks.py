@@ -7,7 +7,7 @@ from typing import Any
 from flmc.base.errors import InvalidSetting
 from flmc.settings.registered import FADINGS, LINKS
 from flmc.settings.schema import Settings
-from flmc.uplink.example_clipping import shrink_factor
+from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
 from flmc.uplink.schemes import Analog, Digital, Ideal
@@ -36,6 +36,7 @@ def make_uplink(settings: Settings) -> Uplink:
         "snr_db": settings.snr_db,
         "noise_power": settings.noise_power,
         "example_clip": settings.example_clip,
+        "example_norm": settings.example_norm,
         "example_shrink": _example_shrink(settings),
     }
     return (
@@ -48,8 +49,8 @@ def make_uplink(settings: Settings) -> Uplink:
 def _example_shrink(settings: Settings) -> float:
     """What clipping examples leaves of the gradient: 1 without, a given number, or that of linear
     regression."""
-    if settings.example_clip is None:
-        refuse(settings, ("example_shrink",), "is for example_clip")
+    if settings.example_clip is None and settings.example_norm is None:
+        refuse(settings, ("example_shrink",), "is for example_clip or example_norm")
         return 1.0
     if settings.example_shrink != "auto":
         return settings.example_shrink
@@ -58,7 +59,7 @@ def _example_shrink(settings: Settings) -> float:
             "example_shrink 'auto' is for linear regression: give a number in (0, 1] for your own"
             " model, what clipping examples leaves of its gradients"
         )
-    return shrink_factor(settings.example_clip)
+    return typical_shrink(settings.example_clip, settings.example_norm, settings.dim)
 
 
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:

@@ -1,18 +1,98 @@
-r"""Share of a gradient's response that is left when single examples are clipped, from public
-knowledge.
+r"""Clipping of single examples: what an uplink asks of them, and the share of a gradient's response
+that is left, from public knowledge.
 
 For linear regression with standard normal features u and residuals e the gradient of an example is
 u e, entry by entry. Clipped at c it still answers a change of theta, but only where it is not
-clipped: :math:`\rho(c) = E[u^2\,1(|u e| \le c)]` of the curvature remains."""
+clipped: :math:`\rho(c) = E[u^2\,1(|u e| \le c)]` of the curvature remains. Where the norm of u e
+over m entries is bounded by C, it is :math:`\rho = \Pr(|e| R \le C)`, with :math:`R^2` a
+chi-squared variable of m + 2 degrees of freedom: :math:`E[u_i^2 h(\|u\|)] = E[h(R)]` for every
+h."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
 from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 from flmc.base.special import ndtr
+from flmc.models.model import Model
+
+
+class ExampleBounds:
+    """The part of an uplink that bounds single examples; :class:`flmc.Uplink` has the fields."""
+
+    clips_norm: ClassVar[bool]
+    clip: float
+    example_clip: float | None
+    example_norm: float | None
+    example_shrink: float
+
+    def check_examples(self) -> None:
+        """Refuse bounds that are out of their range, or two of them."""
+        for name in ("example_clip", "example_norm"):
+            if getattr(self, name) is not None:
+                checks.positive(name, getattr(self, name))
+        if self.example_clip is not None and self.example_norm is not None:
+            raise InvalidSetting(
+                "example_clip bounds entries and example_norm the norm of an example's gradient:"
+                f" give one of them, got {self.example_clip!r} and {self.example_norm!r}"
+            )
+        if not 0 < checks.number("example_shrink", self.example_shrink) <= 1:
+            raise InvalidSetting(f"example_shrink must lie in (0, 1], got {self.example_shrink!r}")
+
+    @property
+    def clips_examples(self) -> bool:
+        """Whether the gradients of single examples are bounded, by entry or by norm."""
+        return self.example_clip is not None or self.example_norm is not None
+
+    @property
+    def example_bound(self) -> float:
+        """Largest magnitude of an entry of one example's gradient: the bound of its entries, or of
+        its norm; an error if there is none."""
+        bound = self.example_clip if self.example_norm is None else self.example_norm
+        if bound is None:
+            raise InvalidSetting(
+                "neighbouring 'example' needs example_clip, the bound of one example's gradient"
+                " entries, or example_norm, that of its norm; got none"
+            )
+        return bound
+
+    def local_gradients(
+        self, model: Model, theta: Array, experiments: slice = slice(None)
+    ) -> Array:
+        """Local gradients of a model, with single examples bounded as this uplink asks for.
+
+        Parameters
+        ----------
+        model
+            Gives the gradients.
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+
+        Returns
+        -------
+        Array
+            Local gradients, (experiment, chain, device, dim).
+        """
+        if self.example_norm is not None:
+            return model.norm_clipped_gradient(theta, self.example_norm, experiments)
+        if self.example_clip is not None:
+            return model.clipped_gradient(theta, self.example_clip, experiments)
+        return model.gradient(theta, experiments)
+
+    @property
+    def hides_like_a_device(self) -> bool:
+        """Whether one example can move an entry of a gradient as far as a whole device can.
+
+        It can if the bound of an example is not below the device's clip, or if norms are clipped:
+        the projection onto a ball moves single entries further than the example did."""
+        return self.example_bound >= self.clip or self.clips_norm
 
 
 def shrink_factor(
@@ -93,3 +173,111 @@ def mean_shift_variance(example_clip: float) -> float:
     product = grid[:, None] * grid
     apart = np.clip(product, -example_clip, example_clip) / left - product
     return float(weight @ np.square(apart) @ weight)
+
+
+def norm_shrink_factor(
+    example_norm: float, dim: int, feature_scale: float = 1.0, residual_scale: float = 1.0
+) -> float:
+    r"""Share :math:`\rho` of the curvature that bounding the norms of examples leaves.
+
+    Parameters
+    ----------
+    example_norm
+        Bound C of the norm of one example's gradient.
+    dim
+        Number m of entries.
+    feature_scale, residual_scale
+        Standard deviations of the features and of the residuals, as for :func:`shrink_factor`.
+
+    Returns
+    -------
+    float
+        A number between 0 and 1.
+
+    Raises
+    ------
+    InvalidSetting
+        If an argument is not positive.
+
+    Examples
+    --------
+    >>> from flmc.uplink.example_clipping import norm_shrink_factor
+    >>> round(norm_shrink_factor(6.0, dim=5), 3)
+    0.969
+    """
+    checks.positive("feature_scale", feature_scale)
+    checks.positive("residual_scale", residual_scale)
+    scaled = checks.positive("example_norm", example_norm) * residual_scale / feature_scale
+    radius, weight = _radii(checks.at_least("dim", dim, 1))
+    return float(weight @ (2 * ndtr(scaled / radius) - 1))
+
+
+@lru_cache(maxsize=64)
+def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
+    r"""Variance of the shift of the mean by bounding the norms of examples, over the posterior's
+    variance, in each entry.
+
+    As :func:`mean_shift_variance`: the mean square of :math:`\operatorname{clip}(e, C/R)/\rho - e`.
+
+    Parameters
+    ----------
+    example_norm
+        Bound C of the norm of one example's gradient.
+    dim
+        Number of entries.
+
+    Returns
+    -------
+    float
+        A number that vanishes for a large bound.
+    """
+    left = norm_shrink_factor(example_norm, dim)
+    radius, weight = _radii(dim)
+    residual = np.linspace(-10.0, 10.0, 801)
+    density = np.exp(-0.5 * residual**2)
+    limit = (example_norm / radius)[::40, None]  # the integrand is smooth: few radii do
+    apart = np.square(np.clip(residual, -limit, limit) / left - residual)
+    few = weight[::40]
+    return float(few @ (apart @ density) / (few.sum() * density.sum()))
+
+
+def typical_shrink(example_clip: float | None, example_norm: float | None, dim: int) -> float:
+    """Share of the curvature that is left of a linear regression with standard normal features
+    and residuals; 1 where examples are not bounded.
+
+    Parameters
+    ----------
+    example_clip, example_norm
+        Bound of an example's entries, or of its norm; at most one of them.
+    dim
+        Number of entries.
+    """
+    if example_norm is not None:
+        return norm_shrink_factor(example_norm, dim)
+    return 1.0 if example_clip is None else shrink_factor(example_clip)
+
+
+def typical_shift_variance(
+    example_clip: float | None, example_norm: float | None, dim: int
+) -> float:
+    """Variance of the shift of the mean, as for :func:`typical_shrink`; 0 where examples are not
+    bounded.
+
+    Parameters
+    ----------
+    example_clip, example_norm, dim
+        As for :func:`typical_shrink`.
+    """
+    if example_norm is not None:
+        return norm_mean_shift_variance(example_norm, dim)
+    return 0.0 if example_clip is None else mean_shift_variance(example_clip)
+
+
+def _radii(dim: int) -> tuple[Array, Array]:
+    """Nodes and weights for the root of a chi-squared variable of ``dim + 2`` degrees of freedom,
+    which lies within 10 of the root of their number but for 1e-20."""
+    middle = np.sqrt(dim + 2.0)
+    radius = np.linspace(max(1e-6, middle - 10.0), middle + 10.0, 20_001)
+    log_density = (dim + 1) * np.log(radius / middle) - 0.5 * (radius**2 - middle**2)
+    weight = np.exp(log_density - log_density.max())
+    return radius, weight / weight.sum()

@@ -8,6 +8,7 @@ extreme probabilities :math:`\Phi(\pm\ell)`."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.privacy.bits.gaussian_rate import GaussianRate
 from flmc.privacy.bits.moved_bit import MovedBit
 
 _CHECK_POINTS = 2001
@@ -206,6 +208,20 @@ class Link(ABC):
         """
         raise NotImplementedError(f"the link {self.name} does not say how a move changes its bits")
 
+    def gaussian_rate(self, clip: float) -> GaussianRate:
+        """Bounds of the rate at which a bit tells gradients apart, for examples that are bounded
+        by their norm.
+
+        There are none, unless a subclass overrides this: then each entry is accounted as if it
+        moved by the whole norm.
+
+        Parameters
+        ----------
+        clip
+            The uplink's clip.
+        """
+        return GaussianRate(math.inf, math.inf)
+
     def bound_to(self, clip: float) -> Link:
         """This link for gradients clipped at ``clip``; only a link whose shape depends on the clip
         differs.
@@ -214,11 +230,6 @@ class Link(ABC):
         ----------
         clip
             The uplink's clip.
-
-        Returns
-        -------
-        Link
-            The link itself, unless a subclass overrides this.
         """
         return self
 

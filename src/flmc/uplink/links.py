@@ -12,6 +12,11 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.special import expit, ndtr, normal_between
+from flmc.privacy.bits.gaussian_rate import (
+    GaussianRate,
+    rate_of_bent_link,
+    rate_of_straight_link,
+)
 from flmc.privacy.bits.moved_bit import MovedBit
 from flmc.uplink.link import Link
 
@@ -75,6 +80,16 @@ class Sigmoid(Link):
         slope = k * (1.0 - 2.0 * low - k * np.square(low)) / np.square(grown)
         return MovedBit(low, k * low * rest / grown, miss, slope)
 
+    def gaussian_rate(self, clip: float) -> GaussianRate:
+        """Bounds of the rate at which a bit tells gradients apart.
+
+        Parameters
+        ----------
+        clip
+            Not used: they hold at any clip.
+        """
+        return rate_of_bent_link(self.slope_parameter / 2)
+
     def slope(self, clip: float) -> float:
         r"""Slope :math:`\kappa = a/2`.
 
@@ -82,11 +97,6 @@ class Sigmoid(Link):
         ----------
         clip
             Not used: the slope does not depend on it.
-
-        Returns
-        -------
-        float
-            The slope.
         """
         return self.slope_parameter / 2
 
@@ -137,6 +147,16 @@ class Probit(Link):
         slope = np.expm1(np.clip(-rise * (start + rise / 2), -700.0, 700.0))
         return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 
+    def gaussian_rate(self, clip: float) -> GaussianRate:
+        """Bounds of the rate at which a bit tells gradients apart.
+
+        Parameters
+        ----------
+        clip
+            Not used: they hold at any clip.
+        """
+        return rate_of_bent_link(self.slope_parameter * math.sqrt(2 / math.pi))
+
     def slope(self, clip: float) -> float:
         r"""Slope :math:`\kappa = 2a/\sqrt{2\pi}`.
 
@@ -144,11 +164,6 @@ class Probit(Link):
         ----------
         clip
             Not used: the slope does not depend on it.
-
-        Returns
-        -------
-        float
-            The slope.
         """
         return self.slope_parameter * math.sqrt(2 / math.pi)
 
@@ -191,11 +206,6 @@ class Linear(Link):
         ----------
         clip
             The uplink's clip.
-
-        Returns
-        -------
-        Linear
-            A new link that knows the clip.
         """
         return replace(self, clip=clip)
 
@@ -236,6 +246,16 @@ class Linear(Link):
         low = np.asarray(self.probability(x))
         gap = np.full_like(low, 0.5 * self.slope(self.clip or 1.0) * shift)
         return MovedBit(low, gap, np.maximum(self.probability(-x - shift), 0.0), np.zeros_like(low))
+
+    def gaussian_rate(self, clip: float) -> GaussianRate:
+        """Bounds of the rate at which a bit tells gradients apart.
+
+        Parameters
+        ----------
+        clip
+            The clip, where bits are most certain.
+        """
+        return rate_of_straight_link(self.ratio, clip)
 
     def slope(self, clip: float) -> float:
         r"""Slope :math:`\kappa = r/\ell`.

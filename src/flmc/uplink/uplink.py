@@ -18,9 +18,12 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.clipping import clip, clip_norm
+from flmc.base.documents import LATER
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.event import Event
+from flmc.privacy.transmissions import Transmissions, count_gains
 from flmc.uplink.channel import power_from_snr
+from flmc.uplink.example_clipping import ExampleBounds
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import ConstantFading
 
@@ -28,7 +31,7 @@ AnyUplink = TypeVar("AnyUplink", bound="Uplink")
 
 
 @dataclass(frozen=True)
-class Uplink(ABC):
+class Uplink(ExampleBounds, ABC):
     """What all uplinks share: clipping, the radio, and what planner and accountant ask of an
     uplink."""
 
@@ -60,13 +63,13 @@ class Uplink(ABC):
     example_shrink: float = 1.0
     """Factor rho in (0, 1] by which clipping examples shrinks the gradient's response, from public
     knowledge."""
+    example_norm: float | None = field(default=None, kw_only=True, metadata=LATER)
+    """Largest Euclidean norm C of a single example's gradient, before examples are summed; in place
+    of ``example_clip``."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
-        if self.example_clip is not None:
-            checks.positive("example_clip", self.example_clip)
-        if not 0 < checks.number("example_shrink", self.example_shrink) <= 1:
-            raise InvalidSetting(f"example_shrink must lie in (0, 1], got {self.example_shrink!r}")
+        self.check_examples()
         checks.between("snr_db", self.snr_db, -300.0, 400.0)
         checks.positive("noise_power", self.noise_power, extreme=1e30)
         if not isinstance(self.fading, Fading):
@@ -151,6 +154,61 @@ class Uplink(ABC):
             " its worst-case pair is not proven; use digital or analog, or switch privacy off"
         )
 
+    def event_of_rounds(
+        self, gains: Array, dim: int, neighbouring: str = "device", times: int = 1
+    ) -> Event:
+        """Privacy event of whole rounds: what one device reveals in them in the worst case.
+
+        Parameters
+        ----------
+        gains
+            Gains of the rounds, (round, dim), or (round, 1) where all entries have the same.
+        dim
+            Entries of a round.
+        neighbouring
+            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+        times
+            How often all of these rounds were transmitted.
+
+        Returns
+        -------
+        Event
+            That of all entries; where the norm of an example is bounded, one in which the entries
+            of a round share what an example can move.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If nothing is proven for this uplink; the message says why.
+        """
+        if neighbouring == "example" and self.example_norm is not None:
+            # An example may put all of its move into the entry that is loudest.
+            loudest = count_gains(np.max(gains, axis=1))
+            return self.shared_event(tuple((gain, times * n) for gain, n in loudest), dim)
+        each = times * (dim if np.shape(gains)[1] == 1 else 1)
+        sent = [(gain, each * count) for gain, count in count_gains(gains)]
+        return self.privacy_event(sent, neighbouring)
+
+    def shared_event(self, rounds: Transmissions, dim: int) -> Event:
+        """Privacy event of rounds in which one example, whose norm is bounded, is replaced.
+
+        Parameters
+        ----------
+        rounds
+            Gains, each with the number of rounds whose loudest entry was sent with it.
+        dim
+            Entries of a round.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If nothing is proven for this uplink, as here.
+        """
+        raise UnknownPrivacy(
+            f"nothing is proven for example_norm over the {self.scheme} uplink"
+            f" ({type(self).__name__}); use example_clip, digital or analog, or switch privacy off"
+        )
+
     def transmits_like(self, kind: type[Uplink]) -> bool:
         """Whether clipping and symbols are those of an uplink for which a proof exists.
 
@@ -168,24 +226,6 @@ class Uplink(ABC):
             True if this class overrides neither ``symbols`` of ``kind`` nor ``Uplink.clipped``.
         """
         return type(self).symbols is kind.symbols and type(self).clipped is Uplink.clipped
-
-    @property
-    def checked_example_clip(self) -> float:
-        """The example clip; an error if there is none."""
-        if self.example_clip is None:
-            raise InvalidSetting(
-                "neighbouring 'example' needs example_clip, the bound of one example's gradient"
-                " entries; got none"
-            )
-        return self.example_clip
-
-    @property
-    def hides_like_a_device(self) -> bool:
-        """Whether one example can move a gradient as far as a whole device can.
-
-        It can if the example clip is not below the device's clip, or if norms are clipped: the
-        projection onto a ball moves single entries further than the example did."""
-        return self.checked_example_clip >= self.clip or self.clips_norm
 
     @abstractmethod
     def mean_symbol(self, gradient: Array) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from flmc.evaluation.auditing.loss_law import loss_law
-from flmc.evaluation.auditing.neighbours import canary, neighbour
+from flmc.evaluation.auditing.neighbours import canary, example_reach, neighbour
 from flmc.evaluation.auditing.scene import Scene
 from flmc.uplink.schemes import Digital
 
@@ -30,7 +30,7 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
     uplink = scene.uplink
     if scene.whole_device or not isinstance(uplink, Digital):
         return scene
-    most = uplink.clip - uplink.checked_example_clip
+    most = uplink.clip - min(uplink.clip, example_reach(scene))
 
     def revealed(centre: float) -> tuple[float, float]:
         there = replace(scene, centre=centre)

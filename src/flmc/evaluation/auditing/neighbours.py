@@ -50,7 +50,7 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
     if scene.whole_device:
         most = _BEYOND * scene.uplink.clip
         return most, -most
-    bound = scene.uplink.checked_example_clip
+    bound = example_reach(scene)
     # Examples of the device, clipped one by one as a model does it, then summed: those that both
     # worlds share put the sum at the centre, and one has a gradient far beyond its clip.
     count = max(1, math.ceil(abs(scene.centre) / bound))
@@ -60,6 +60,19 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
         for world in (1.0, -1.0)
     )
     return first, second
+
+
+def example_reach(scene: Scene) -> float:
+    """Largest entry of the example that differs, after it was clipped; a bounded norm is shared
+    evenly by all entries.
+
+    Parameters
+    ----------
+    scene
+        Where one example differs.
+    """
+    bound, by_norm = scene.uplink.example_bound, scene.uplink.example_norm is not None
+    return bound / math.sqrt(scene.dim) if by_norm else bound
 
 
 def _signs(scene: Scene) -> Array:

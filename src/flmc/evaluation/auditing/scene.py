@@ -13,7 +13,6 @@ from flmc.base.arrays import Array
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.planning.plans import Plan
 from flmc.privacy.event import Event
-from flmc.privacy.transmissions import count_gains
 from flmc.sampling.schedule import block_of, draw_schedule
 from flmc.uplink.power import finite_cap
 from flmc.uplink.uplink import Uplink
@@ -133,12 +132,14 @@ class Scene:
     @property
     def whole_device(self) -> bool:
         """Whether the two worlds may differ in all that a device sends."""
-        return self.neighbouring == "device" or self.uplink.hides_like_a_device
+        if self.neighbouring == "device":
+            return True
+        return self.uplink.example_norm is None and self.uplink.hides_like_a_device
 
     @property
     def event(self) -> Event:
         """The privacy event that the accountant states for these rounds, at their caps."""
-        return self.uplink.privacy_event(count_gains(self.caps), self.neighbouring)
+        return self.uplink.event_of_rounds(self.caps, self.dim, self.neighbouring)
 
 
 def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:

@@ -8,11 +8,23 @@ from flmc.base.findings import Finding, Grade
 from flmc.models.linear import LinearGaussian
 from flmc.planning.advice import judgement
 from flmc.planning.prediction import Prediction
-from flmc.uplink.example_clipping import shrink_factor
+from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.uplink import Uplink
 
 
-def forgotten_shrink(uplink: Uplink, *, linear: bool) -> list[Finding]:
+def clip_in_words(uplink: Uplink) -> str:
+    """How single examples are bounded: ``4``, or ``a norm of 4``.
+
+    Parameters
+    ----------
+    uplink
+        An uplink that clips examples.
+    """
+    size = f"{uplink.example_bound:g}"
+    return size if uplink.example_norm is None else f"a norm of {size}"
+
+
+def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
     """Findings where examples are clipped but ``example_shrink`` is 1, which makes samples too
     wide.
 
@@ -20,24 +32,25 @@ def forgotten_shrink(uplink: Uplink, *, linear: bool) -> list[Finding]:
     ----------
     uplink
         Says how examples are clipped.
-    linear
-        Whether the model is linear regression, for which the share is known.
+    dim
+        Number of entries of a linear regression, for which the share is known; None for another
+        model.
     """
-    if uplink.example_clip is None or uplink.example_shrink != 1.0:
+    if not uplink.clips_examples or uplink.example_shrink != 1.0:
         return []
-    if not linear:
+    if dim is None:
         text = (
             "example_shrink is 1, as if clipping examples took nothing from the gradient: if it"
             " does, the samples are too wide; give the share of the curvature that it leaves"
         )
         return [Finding("example-shrink", "warning", text)]
-    typical = shrink_factor(uplink.example_clip)
+    typical = typical_shrink(uplink.example_clip, uplink.example_norm, dim)
     if typical > 0.999:
         return []
     text = (
-        f"example_shrink is 1, as if clipping examples at {uplink.example_clip:g} left their"
+        f"example_shrink is 1, as if clipping examples at {clip_in_words(uplink)} left their"
         f" gradients as they are: it leaves {typical:.3f} where features and residuals are standard"
-        " normal (flmc.uplink.example_clipping.shrink_factor)"
+        " normal (flmc.uplink.example_clipping.typical_shrink)"
     )
     return [Finding("example-shrink", "warning", text, numbers={"typical_shrink": typical})]
 
@@ -64,29 +77,29 @@ def judge_roughly(prediction: Prediction | None) -> list[Finding]:
     return [Finding("clipped", "warning", text, numbers=numbers)]
 
 
-def shift_by_example_clip(model: LinearGaussian, example_clip: float) -> Finding:
+def shift_by_clipped_examples(model: LinearGaussian, uplink: Uplink) -> Finding:
     """Finding that says how far clipping examples moves the mean, from the first data set.
 
     Parameters
     ----------
-    model, example_clip
-        The regression, and the bound of one example's gradient entries.
+    model, uplink
+        The regression, and how single examples are bounded.
     """
     # The point where the clipped gradients cancel, by steps with the posterior's covariance, which
     # stands in for the inverse curvature of the clipped cost.
     theta = model.posterior.mean[:1, None].copy()
     covariance = model.posterior.covariance[0]
     for _ in range(100):
-        pull = model.clipped_gradient(theta, example_clip, slice(0, 1)).sum(axis=2)
+        pull = uplink.local_gradients(model, theta, slice(0, 1)).sum(axis=2)
         theta = theta - (covariance @ pull[0].T).T[None]
-        if np.abs(pull).max() < 1e-6 * example_clip:
+        if np.abs(pull).max() < 1e-6 * uplink.example_bound:
             break
     away = theta[0, 0] - model.posterior.mean[0]
     share = 100 * float(np.square(away).sum()) / float(np.trace(covariance))
     shift = float(np.sqrt(away @ np.linalg.solve(covariance, away)))
     text = (
-        f"clipping examples at {example_clip:g} shifts the mean by {share:.2g} % of trace(Sigma),"
-        f" squared; {shift:.2g} posterior sd in the worst direction"
+        f"clipping examples at {clip_in_words(uplink)} shifts the mean by {share:.2g} % of"
+        f" trace(Sigma), squared; {shift:.2g} posterior sd in the worst direction"
     )
     short = f"clipping examples shifts the mean by {shift:.2g} posterior sd"
     if shift > judgement.SHIFT_TOLERANCE:

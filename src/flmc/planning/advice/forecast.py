@@ -55,15 +55,19 @@ def with_forecast(decided: Plan, model: Model, request: Request, *, cures: bool 
         )
     findings += judgement.judge_temperature(heat, judgement.cure_of_heat(decided))
     linear = isinstance(model, LinearGaussian)
-    findings += example_judgement.forgotten_shrink(decided.uplink, linear=linear)
+    findings += example_judgement.forgotten_shrink(
+        decided.uplink, dim=model.dim if linear else None
+    )
     findings += judgement.unstable_early_steps(decided, curvature)
     if not decided.scheduler.everyone:
         findings.append(judgement.missing_devices(decided))
-    elif isinstance(model, LinearGaussian) and decided.uplink.example_clip is not None:
-        findings.append(example_judgement.shift_by_example_clip(model, decided.uplink.example_clip))
+    elif isinstance(model, LinearGaussian) and decided.uplink.clips_examples:
+        findings.append(example_judgement.shift_by_clipped_examples(model, decided.uplink))
         # The prediction knows nothing of clipped examples: it is made without them, and judged
         # roughly.
-        unclipped = replace(decided.uplink, example_clip=None, example_shrink=1.0)
+        unclipped = replace(
+            decided.uplink, example_clip=None, example_norm=None, example_shrink=1.0
+        )
         rough = predict(model, unclipped, decided.step_size, noise_of(decided))
         findings += example_judgement.judge_roughly(rough)
     elif linear:

@@ -24,7 +24,7 @@ def predict_plan(decided: Plan, model: Model) -> Prediction | None:
     if (
         not isinstance(model, LinearGaussian)
         or not decided.scheduler.everyone
-        or decided.uplink.example_clip is not None
+        or decided.uplink.clips_examples
     ):
         return None
     return predict(model, decided.uplink, decided.step_size, noise_of(decided))

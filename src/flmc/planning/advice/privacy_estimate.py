@@ -36,10 +36,10 @@ def sensitivity(uplink: Uplink, neighbouring: str) -> float:
         What is replaced: all data of a ``device``, or one ``example``.
     """
     clip = uplink.clip
-    if neighbouring == "device" or uplink.example_clip is None:
+    if neighbouring == "device" or not uplink.clips_examples:
         low, high = uplink.mean_symbol(np.array([-clip, clip]))
         return float(high - low)
-    reach = min(uplink.example_clip, clip)
+    reach = min(uplink.example_bound, clip)
     # One example moves the sum by twice its clip at most, from an unknown place.
     centre = np.linspace(-(clip - reach), clip - reach, 101)
     moved = uplink.mean_symbol(centre + reach) - uplink.mean_symbol(centre - reach)
@@ -61,7 +61,9 @@ def estimate_gain(
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return privacy_limited_gain(uplink, limits, num_devices, dim, num_transmitting)
     of_run = limits.scope == "run"
-    count = dim * (num_transmitting if of_run else 1)
+    # The entries of a round share what an example moves, where its norm is bounded.
+    shared = limits.neighbouring == "example" and uplink.example_norm is not None
+    count = (1 if shared else dim) * (num_transmitting if of_run else 1)
     event = GaussianEvent(
         sensitivity(uplink, limits.neighbouring), uplink.noise_power, ((1.0, count),)
     )

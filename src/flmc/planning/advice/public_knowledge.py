@@ -16,7 +16,7 @@ from flmc.base.special import ndtr
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import NODES, WEIGHTS
-from flmc.uplink.example_clipping import mean_shift_variance
+from flmc.uplink.example_clipping import typical_shift_variance
 from flmc.uplink.uplink import Uplink
 
 
@@ -88,6 +88,20 @@ class PublicModel(Model):
         """
         return self.gradient(theta, experiments)
 
+    def norm_clipped_gradient(
+        self, theta: Array, example_norm: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Zero: nothing is known of the data.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_norm, experiments
+            Not used.
+        """
+        return self.gradient(theta, experiments)
+
     def law(self, plan: Plan) -> PublicLaw:
         r"""What the chain of a plan samples, from the link averaged over local gradients.
 
@@ -117,8 +131,7 @@ class PublicModel(Model):
         if slope <= 0 or rest <= 0:
             return PublicLaw(math.inf, math.inf, outside)
         squared = self.num_devices * bent / self.num_samples / slope**2
-        if uplink.example_clip is not None:
-            squared += mean_shift_variance(uplink.example_clip)
+        squared += typical_shift_variance(uplink.example_clip, uplink.example_norm, self.dim)
         shift = math.sqrt(self.dim * squared)
         return PublicLaw(step * variance / (slope * rest), shift, outside)
 

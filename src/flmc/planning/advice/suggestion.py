@@ -1,24 +1,25 @@
-"""Settings from public knowledge alone: how many examples, devices and entries there are, and the
-scale of the features.
+"""Settings from public knowledge alone: sizes, and the scale of the features.
 
 Every suggestion is tried: many plans are made with a quick estimate of the privacy limit, the best
 is made again with the accountant, and it is returned only if nothing speaks against it."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.advice import judgement
+from flmc.planning.advice.example_judgement import clip_in_words
 from flmc.planning.advice.privacy_estimate import estimate_gain
 from flmc.planning.advice.public_knowledge import PublicModel
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
-from flmc.uplink.example_clipping import shrink_factor
+from flmc.uplink.example_clipping import norm_shrink_factor
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid
 from flmc.uplink.schemes import Digital
@@ -37,8 +38,8 @@ _CLIPS = (3.0, 3.5, 4.5)
 """Clips that are tried, in standard deviations of a local gradient."""
 _WIDE_CLIPS = (3.5, 6.0)
 """The same where single examples are hidden, which the device's clip has no part in."""
-_EXAMPLE_CLIPS = (4.0, 5.0, 6.5, 8.0)
-"""Example clips that are tried, in units of a standard normal feature times residual."""
+_EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
+"""Bounds of an example's norm that are tried, over the root of the number of entries plus 2."""
 _WIDEST, _MOST_CLIPPED = 1.15, 0.015
 """Variance ratio and clipped share up to which a candidate counts, by public knowledge."""
 _LARGEST_SHIFT = 0.17
@@ -99,8 +100,8 @@ class Suggestion:
         if isinstance(uplink, Digital):
             text = f"slope {uplink.slope * spread:.2g} over the spread of local gradients"
             found.insert(0, ("link", f"{type(uplink.link).__name__.lower()}: {text}"))
-        if uplink.example_clip is not None:
-            text = f"{uplink.example_clip:g}: leaves {uplink.example_shrink:.3f} of the gradient"
+        if uplink.clips_examples:
+            text = f"{clip_in_words(uplink)}: leaves {uplink.example_shrink:.3f} of the gradient"
             found.append(("example clip", text))
         return found
 
@@ -118,7 +119,7 @@ class Search:
     request
         The other settings, with what is fixed of them.
     fixed
-        Names of what is fixed: ``link``, ``slope_parameter``, ``clip``, ``example_clip``,
+        Names of what is fixed: ``link``, ``slope_parameter``, ``clip``, ``example_bound``,
         ``num_rounds``, ``num_burn_in``. A step, a gain, a start and a factor of early steps are
         fixed by the request itself.
     """
@@ -172,17 +173,25 @@ class Search:
         spread, example = self.model.spread, self.limits.neighbouring == "example"
         clips = [factor * spread for factor in (_WIDE_CLIPS if example else _CLIPS)]
         clips = [self.uplink.clip] if "clip" in self.fixed else clips
-        bounds: list[float | None] = [self.uplink.example_clip]
-        if example and "example_clip" not in self.fixed:
-            bounds = list(_EXAMPLE_CLIPS)
-        for clip in clips:
-            for bound in bounds:
-                shrink = 1.0 if bound is None else shrink_factor(bound)
-                chosen = replace(self.uplink, clip=clip, example_clip=bound, example_shrink=shrink)
-                if not isinstance(chosen, Digital):
-                    yield chosen
-                    continue
+        examples = self._examples_bounded() if example else [self.uplink]
+        for clip, bounded in itertools.product(clips, examples):
+            chosen = replace(bounded, clip=clip)
+            if isinstance(chosen, Digital):
                 yield from (replace(chosen, link=link) for link in self._links(chosen.link, clip))
+            else:
+                yield chosen
+
+    def _examples_bounded(self) -> list[Uplink]:
+        """Uplinks with the bounds of single examples that are tried, unless one is given: of their
+        norms, which costs less than bounds of their entries."""
+        if "example_bound" in self.fixed:
+            return [self.uplink]
+        norms = [factor * math.sqrt(self.dim + 2.0) for factor in _EXAMPLE_NORMS]
+        left = [norm_shrink_factor(norm, self.dim) for norm in norms]
+        return [
+            replace(self.uplink, example_norm=norm, example_shrink=share)
+            for norm, share in zip(norms, left, strict=True)
+        ]
 
     def _links(self, given: Link, clip: float) -> Iterator[Link]:
         """Links that are tried at a clip: of the family that is fixed, else sigmoid and linear."""
@@ -278,12 +287,10 @@ class Search:
         rounds = trial.num_rounds
         for _ in range(3):
             plan = self._plan(trial.uplink, rounds, estimate=False)
-            if plan is None:
-                return None
-            if self._fits(plan):
+            if plan is not None and self._fits(plan):
                 asked = self._asked(rounds, plan.num_burn_in)
                 return Suggestion(trial.uplink, asked, plan, self.model)
-            if "num_rounds" in self.fixed:
+            if plan is None or "num_rounds" in self.fixed:
                 return None
             rounds = max(math.ceil(1.05 * rounds), self._rounds_for(plan))
         return None

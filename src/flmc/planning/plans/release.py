@@ -189,9 +189,7 @@ def cost_of_chains(plan: Plan, exposure: Exposure, num_chains: int) -> Cost:
     num_chains
         Chains that are given out.
     """
-    sent = [(gain, num_chains * count) for gain, count in exposure.run.transmissions]
-    event = plan.uplink.privacy_event(sent, plan.limits.neighbouring)
-    return cost_of_run(replace(exposure, run=event), plan.limits)
+    return cost_of_run(replace(exposure, run=exposure.run.repeated(num_chains)), plan.limits)
 
 
 def effective_draws(

@@ -135,7 +135,9 @@ class NoiseGrid:
         """
         return self._peaks(gain, peak) * (self.step / peak)
 
-    def accounted_gain(self, gain: float, peak: float, move: float | None = None) -> float:
+    def accounted_gain(
+        self, gain: float, peak: float, move: float | None = None, sharing: int | None = None
+    ) -> float:
         r"""Gain whose privacy event bounds what is sent on the grid.
 
         Bits, and the data of a whole device, move a symbol from one end to the other at most. The
@@ -143,7 +145,9 @@ class NoiseGrid:
         a better one. Where a symbol moves by at most D, as if one example of an analog uplink is
         replaced, it moves by at most :math:`\lceil cD/\ell + 1/2 \rceil` steps, with the peak
         :math:`\ell` at :math:`c` steps. The half covers rounding, provided that the sums behind
-        a gradient are right to a fifth of the width :math:`\ell/c` of a step.
+        a gradient are right to a fifth of the width :math:`\ell/c` of a step. Where m symbols share
+        a move whose norm is at most D, rounding adds as much to each of them, so the norm of their
+        move is at most :math:`cD/\ell + 3\sqrt m/2` steps.
 
         Parameters
         ----------
@@ -152,6 +156,9 @@ class NoiseGrid:
         move
             Largest change D of a symbol between neighbours, if it is smaller than from one end to
             the other and the symbol is no bit.
+        sharing
+            Number m of symbols whose moves together have at most the norm ``move``; None: each
+            moves by that much.
 
         Returns
         -------
@@ -163,7 +170,12 @@ class NoiseGrid:
         if move is not None:
             checks.positive("move", move)
             span = min(span, Fraction(move))
-            most = min(most, math.ceil(Fraction(steps / peak) * span + _SLACK))
+            scaled = Fraction(steps / peak) * span
+            if sharing is None:
+                most = min(most, math.ceil(scaled + _SLACK))
+            else:  # by the triangle inequality, with the root rounded up
+                root = math.isqrt(checks.at_least("sharing", sharing, 1) - 1) + 1
+                most = math.ceil(scaled + (1 + _SLACK) * root)
         exact = most * Fraction(self.step) / span
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)

@@ -28,6 +28,7 @@ _DATA = (
     "experiments",
     "data",
     "example_clip",
+    "example_norm",
     "seed",
 )
 """Settings that decide the model."""

@@ -97,7 +97,7 @@ class NumbaEngine(Engine):
                 f"{type(model).__name__} has a gradient of its own, or local costs that are not"
                 " quadratic"
             )
-        if plan.uplink.example_clip is not None:
+        if plan.uplink.clips_examples:
             return "it has no single examples to clip"
         if plan.scheduler.random and model.num_experiments > 1:
             return "who transmits is random, and differs between data sets"

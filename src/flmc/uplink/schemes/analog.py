@@ -1,0 +1,119 @@
+"""The analog uplink: clipped gradients, scaled to the gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flmc.base.arrays import Array
+from flmc.base.clipping import clip
+from flmc.privacy.event import Event
+from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.transmissions import Transmissions
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Analog(Uplink):
+    """Uplink that sends the clipped gradient itself, scaled to the gain.
+
+    Attributes
+    ----------
+    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm
+        Settings of every uplink, described in :class:`flmc.Uplink`.
+
+    Examples
+    --------
+    >>> flmc.Analog(clip=2.0).symbols(np.array([[1.0, -3.0, np.nan]]), None).tolist()
+    [[1.0, -2.0, 0.0]]
+    """
+
+    scheme: ClassVar[str] = "analog"
+
+    @property
+    def peak(self) -> float:
+        """Largest magnitude of a symbol: the clip."""
+        return self.clip
+
+    @property
+    def slope(self) -> float:
+        """Share of a gradient that clipping examples leaves; 1 without it, because the symbol is
+        the gradient."""
+        return self.example_shrink
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        """Clipped gradients, (..., device, dim).
+
+        Parameters
+        ----------
+        gradient, uniform
+            Local gradients, (..., device, dim); random numbers are not used.
+        """
+        return self.clipped(gradient)
+
+    def privacy_event(
+        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+    ) -> Event:
+        """Privacy event of the values that one device sends, in the worst case.
+
+        A value moves by at most twice the clip, or twice the example clip if one example is
+        replaced.
+
+        Parameters
+        ----------
+        transmissions, neighbouring
+            Gains with the number of entries sent with each; what is replaced: ``device`` or
+            ``example``.
+
+        Returns
+        -------
+        Event
+            A ``GaussianEvent``.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If a subclass transmits in its own way.
+        """
+        sent = tuple(transmissions)
+        whole_device = neighbouring == "device" or self.hides_like_a_device
+        if not self.transmits_like(Analog):
+            return super().privacy_event(sent, neighbouring)
+        # Replacing data can move an entry from one end of [-clip, clip] to the other.
+        shift = 2.0 * (self.clip if whole_device else self.example_bound)
+        return GaussianEvent(shift, self.noise_power, sent)
+
+    def shared_event(self, rounds: Transmissions, dim: int) -> Event:
+        """Privacy event of rounds in which one example, whose norm is bounded, is replaced: the
+        Gaussian mechanism with twice that norm as sensitivity, exactly.
+
+        Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
+
+        Parameters
+        ----------
+        rounds
+            Gains, each with the number of rounds whose loudest entry was sent with it.
+        dim
+            Entries of a round; a whole device moves them by twice the clip each, and no more.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If a subclass transmits in its own way.
+        """
+        if not self.transmits_like(Analog):
+            return super().shared_event(rounds, dim)
+        shift = 2.0 * min(self.example_bound, self.clip * math.sqrt(dim))
+        return GaussianEvent(shift, self.noise_power, rounds)
+
+    def mean_symbol(self, gradient: Array) -> Array:
+        """Clipped gradient: the symbol itself, because nothing is random.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
+        return clip(gradient, self.clip)

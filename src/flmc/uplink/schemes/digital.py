@@ -1,0 +1,175 @@
+"""The digital uplink: one random bit per entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.clipping import clip
+from flmc.base.errors import InvalidSetting
+from flmc.privacy.bit_event import BitEvent
+from flmc.privacy.event import Event
+from flmc.privacy.shared_shift_event import SharedShiftEvent
+from flmc.privacy.shifted_bit_event import ShiftedBitEvent
+from flmc.privacy.transmissions import Transmissions
+from flmc.uplink.link import Link, quantise
+from flmc.uplink.links import Sigmoid
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Digital(Uplink):
+    """Uplink with one random bit per entry, sent as a BPSK symbol: clip, quantise, transmit -1 or
+    +1.
+
+    Attributes
+    ----------
+    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm
+        Settings of every uplink, described in :class:`flmc.Uplink`.
+    link
+        Probability of a +1 bit given the clipped gradient; ``Sigmoid(0.05)`` by default. It must be
+        a probability that never decreases on [-clip, clip].
+
+    Examples
+    --------
+    >>> uplink = flmc.Digital(link=flmc.Sigmoid(0.1), clip=20.0, snr_db=30)
+    >>> uplink.slope, uplink.power_limit
+    (0.05, 1000.0)
+    >>> uplink.symbols(np.array([[-1.0, 1.0]]), uniform=np.array([[0.9, 0.1]])).tolist()
+    [[-1.0, 1.0]]
+    """
+
+    scheme: ClassVar[str] = "digital"
+    random_bits: ClassVar[bool] = True
+    bit_variance: ClassVar[float] = 1.0
+
+    link: Link = field(default_factory=Sigmoid)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.link, Link):
+            raise InvalidSetting(
+                f"link must be a flmc.Link, for example Sigmoid(0.05); got {self.link!r}"
+            )
+        # A link whose shape depends on the clip learns it here; the field is frozen, hence the
+        # detour.
+        object.__setattr__(self, "link", self.link.bound_to(self.clip))
+        self.link.check(self.clip)
+
+    @property
+    def peak(self) -> float:
+        """Largest magnitude of a symbol: 1, that of a bit."""
+        return 1.0
+
+    @property
+    def slope(self) -> float:
+        """Slope of the link at 0, times the share of a gradient that clipping examples leaves."""
+        return self.link.slope(self.clip) * self.example_shrink
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        """Bits in {-1, +1} for the clipped gradients, (..., device, dim).
+
+        Parameters
+        ----------
+        gradient
+            Local gradients, (..., device, dim).
+        uniform
+            Random numbers drawn uniformly from [0, 1), in the same shape or with more leading axes;
+            None is refused.
+        """
+        if uniform is None:
+            raise InvalidSetting(
+                "the digital uplink needs one uniform random number per entry, got none"
+            )
+        return quantise(self.link.bounded_probability(self.clipped(gradient), self.clip), uniform)
+
+    def privacy_event(
+        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+    ) -> Event:
+        """Privacy event of the bits that one device sends, in the worst case.
+
+        If all data of a device are replaced, a bit has one of the two extreme probabilities. If one
+        example is replaced, its gradient entry moves by at most twice the example clip, from an
+        unknown place.
+
+        Parameters
+        ----------
+        transmissions, neighbouring
+            Gains with the number of entries sent with each; what is replaced: ``device`` or
+            ``example``.
+
+        Returns
+        -------
+        Event
+            A ``BitEvent``, or a ``ShiftedBitEvent`` for one example.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If a subclass transmits in its own way, or its link goes beyond the extremes.
+        """
+        sent = tuple(transmissions)
+        whole_device = neighbouring == "device" or self.hides_like_a_device
+        if not self.transmits_like(Digital) or not self.link.within_extremes:
+            return super().privacy_event(sent, neighbouring)
+        # Between the ends nothing is known of a link that is not proven, and a jump reveals all the
+        # same.
+        if whole_device or not self.link.proven or self.link.jumps:
+            high, low = self.link.extremes(self.clip)
+            return BitEvent(high, low, self.noise_power, sent)
+        return ShiftedBitEvent(
+            self.link, self.clip, 2.0 * self.example_bound, self.noise_power, sent
+        )
+
+    def shared_event(self, rounds: Transmissions, dim: int) -> Event:
+        """Privacy event of rounds of bits in which one example, whose norm is bounded, is replaced.
+
+        Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
+
+        Parameters
+        ----------
+        rounds
+            Gains, each with the number of rounds whose loudest entry was sent with it.
+        dim
+            Entries of a round.
+
+        Returns
+        -------
+        Event
+            A ``SharedShiftEvent``; that of a whole device for a link that jumps or is not proven.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If a subclass transmits in its own way, or its link goes beyond the extremes.
+        """
+        if not self.transmits_like(Digital) or not self.link.within_extremes:
+            return super().shared_event(rounds, dim)
+        if not self.link.proven or self.link.jumps or self.clips_norm:
+            return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
+        shift = 2.0 * self.example_bound
+        return SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)
+
+    def mean_symbol(self, gradient: Array) -> Array:
+        r"""Expected bit :math:`\psi = 2\Phi(g) - 1` of the clipped gradient, in [-1, 1].
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
+        return self.link.mean(clip(gradient, self.clip), self.clip)
+
+    def symbol_variance(self, gradient: Array) -> Array:
+        r"""Variance of a bit given the gradient, :math:`1 - \psi^2` with the mean :math:`\psi`.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
+        return 1.0 - np.square(self.mean_symbol(gradient))

@@ -1,0 +1,85 @@
+"""The ideal uplink: a reference without quantiser, clip and channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.documents import LATER
+from flmc.base.errors import UnknownPrivacy
+from flmc.privacy.event import Event
+from flmc.uplink.fading import Fading
+from flmc.uplink.fadings import ConstantFading
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Ideal(Uplink):
+    """Reference without quantiser, clip and channel: the exact sum of gradients with exactly the
+    noise that Langevin sampling asks for.
+
+    It is the analog uplink with unlimited power and clip; its gain is always the calibrated one,
+    and none of its settings can be changed."""
+
+    scheme: ClassVar[str] = "ideal"
+    noise_is_exact: ClassVar[bool] = True
+
+    clip: float = field(default=np.inf, init=False)
+    fading: Fading = field(default_factory=lambda: ConstantFading(1.0), init=False)
+    snr_db: float = field(default=np.inf, init=False)
+    noise_power: float = field(default=1.0, init=False)
+    example_clip: None = field(default=None, init=False)
+    example_shrink: float = field(default=1.0, init=False)
+    example_norm: None = field(default=None, init=False, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        """Check nothing, because nothing can be set."""
+
+    @property
+    def peak(self) -> float:
+        """1, which is of no consequence: the power limit is infinite."""
+        return 1.0
+
+    @property
+    def slope(self) -> float:
+        """1, because the symbol is the gradient."""
+        return 1.0
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        """Gradients themselves, (..., device, dim).
+
+        Parameters
+        ----------
+        gradient, uniform
+            Local gradients, (..., device, dim); random numbers are not used.
+        """
+        return gradient
+
+    def privacy_event(
+        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+    ) -> Event:
+        """Refuse to state a privacy event, by :class:`~flmc.base.errors.UnknownPrivacy`: exact
+        gradients are transmitted.
+
+        Parameters
+        ----------
+        transmissions, neighbouring
+            Not used.
+        """
+        if not self.transmits_like(Ideal):
+            return super().privacy_event(transmissions, neighbouring)
+        raise UnknownPrivacy("the ideal uplink hides nothing: it transmits exact gradients")
+
+    def mean_symbol(self, gradient: Array) -> Array:
+        """Gradients themselves.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
+        return gradient

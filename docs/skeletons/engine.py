@@ -27,7 +27,7 @@ class OneByOneEngine(Engine):
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Why this engine cannot run the plan, in words; None if it can."""
-        if plan.uplink.example_clip is not None:
+        if plan.uplink.clips_examples:
             return "it does not clip single examples"
         return None
 

@@ -507,3 +507,20 @@ def test_a_finished_run_without_a_distance_is_shown(
     code, shown, _ = call(capsys, "resume", out)
     assert code == 0
     assert re.search(r"wasserstein2 squared +-$", shown, flags=re.MULTILINE)
+
+
+def test_norms_of_examples_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bound of the norm costs less than one of the entries; both at once are refused; without it
+    a plan's document is what it was."""
+    common = ["plan", "--neighbouring", "example", "--samples", "20000", "--json"]
+    norm = json.loads(call(capsys, *common, "--example-norm", "4")[1])
+    entry = json.loads(call(capsys, *common, "--example-clip", "4")[1])
+    assert norm["uplink"]["example_norm"] == 4.0
+    assert "example_norm" not in entry["uplink"]
+    assert norm["privacy"]["run"]["epsilon"] < entry["privacy"]["run"]["epsilon"]
+    code, _, said = call(capsys, *common, "--example-norm", "4", "--example-clip", "4")
+    assert code == 2
+    assert "give one of them, got 4.0 and 4.0" in said
+    code, _, said = call(capsys, "plan", "--example-norm", "4", "--data", "sufficient")
+    assert code == 2
+    assert "example_norm needs data = 'examples'" in said

@@ -93,6 +93,9 @@ def test_very_many_compositions(gain: float, count: int) -> None:
     assert found == pytest.approx(gaussian_epsilon(count * mean, spread, 1e-5), rel=0.01)
 
 
+ADVERTISED = ("analog", "digital", "analog, norm", "digital, norm")
+
+
 def gaussian_epsilon(mean: float, spread: float, delta: float) -> float:
     """Epsilon of a loss that is normal, from its hockey-stick integral by quadrature and
     bisection."""
@@ -108,7 +111,7 @@ def gaussian_epsilon(mean: float, spread: float, delta: float) -> float:
     return high
 
 
-@pytest.mark.parametrize("scheme", ["analog", "digital"])
+@pytest.mark.parametrize("scheme", ADVERTISED)
 def test_the_advertisement(scheme: str) -> None:
     """One chain, whole run, one example, delta 1e-5, nothing from the data: epsilon at most 1, at
     least 50 effective draws, and a mean that is off by at most 3 % of the trace, squared."""
@@ -128,7 +131,7 @@ def test_the_advertisement(scheme: str) -> None:
     assert 0.8 < ratio < 1.2
 
 
-@pytest.mark.parametrize("scheme", ["analog", "digital"])
+@pytest.mark.parametrize("scheme", ADVERTISED)
 def test_the_advertisement_needs_its_examples(scheme: str) -> None:
     """With 5 % fewer the same draws do not fit into the budget: privacy decides the gain, and the
     noise is too much. The number of examples is the smallest but for rounding."""

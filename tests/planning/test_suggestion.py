@@ -38,6 +38,13 @@ _ASKED: dict[str, dict[str, Any]] = {
         "neighbouring": "example",
         "samples": 100_000,
     },
+    "run, example, norm given": {
+        "scope": "run",
+        "epsilon": 3,
+        "neighbouring": "example",
+        "samples": 100_000,
+        "example_norm": 8.0,
+    },
 }
 
 

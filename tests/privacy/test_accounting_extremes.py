@@ -3,19 +3,24 @@ that extremes take."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from scipy import special
 
 import flmc
+from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.losses.addition import MOST_POINTS
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
-from privacy.oracle.asking import answers
+from privacy.oracle.asking import answers, ask
 from privacy.oracle.battery import Case, know
 from support import full
 
@@ -113,7 +118,7 @@ def extreme_cases(draw: st.DrawFn) -> Case:
     return Case(accountant, sent, delta, link, reach, shift, high, low, epsilon)
 
 
-@settings(max_examples=full(4, 1))
+@settings(max_examples=full(4, 1), phases=(Phase.explicit, Phase.generate))
 @given(cases=st.lists(extreme_cases(), min_size=6, max_size=6))
 def test_extremes_take_little_memory(cases: list[Case]) -> None:
     """1 GB above a process that only imports the package, whatever is asked; a case that cannot be
@@ -121,3 +126,37 @@ def test_extremes_take_little_memory(cases: list[Case]) -> None:
     found = list(answers(cases, seconds=60.0))
     assert [a.failure for a in found if a.failure and "InvalidSetting" not in a.failure] == []
     assert max(answer.peak for answer in found) < 1000
+
+
+MOST_POINTS_IN_ALL = 2**27
+"""Points of all transforms of one question: 256 transforms of the largest length."""
+
+
+@settings(max_examples=full(60, 6), deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(case=extreme_cases())
+@example(
+    Case("example", ((1e-12, 10**6), (1e-6, 10**4), (1e-3, 1)), 1e-2, "linear", 0.999, 0.001998)
+)
+@example(Case("device", ((1e-12, 1), (0.5, 1)), 1e-5, "sigmoid", 1.0))
+@example(Case("asymmetric", ((1e-12, 1), (1e6, 10**6)), 0.5, high=0.9, low=0.5, epsilon=1.0))
+@example(
+    Case(
+        "example", ((1e-3, 10**6), (0.03, 10**6), (1e6, 300)), 0.5, "linear", 1.0, 2e-3, epsilon=1.0
+    )
+)
+def test_extremes_take_bounded_work(case: Case) -> None:
+    """Points that are transformed, one by one and in all, whatever is asked: time is bounded by
+    them, and a slow machine changes nothing."""
+    lengths: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        plain = np.fft.rfft
+
+        def counted(values: Any, *given: Any, **named: Any) -> Any:
+            lengths.append(len(values))
+            return plain(values, *given, **named)
+
+        patch.setattr(np.fft, "rfft", counted)
+        with contextlib.suppress(InvalidSetting):
+            ask(case)
+    assert max(lengths, default=0) <= MOST_POINTS
+    assert sum(lengths) <= MOST_POINTS_IN_ALL

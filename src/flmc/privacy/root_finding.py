@@ -142,10 +142,12 @@ def _bracketed(
 ) -> tuple[float, float] | None:
     """Ends on both sides of the root, or the highest two; None where there is nothing below it.
 
-    The steps grow to where a straight line would vanish, but not more than fourfold."""
+    The steps grow to where a straight line would vanish, at first not more than fourfold; from the
+    fourth on the largest step is doubled each time, so that few are needed however far the root
+    is."""
     x, value = start, excess(start)
     down = not value <= 0  # what is not a number is no less than the bound
-    width = step
+    width, steps = step, 0
     while start - _LOWEST < x < start + _HIGHEST:
         further = x - width if down else x + width
         value_there = excess(further)
@@ -153,6 +155,8 @@ def _bracketed(
             return (further, x) if down else (x, further)
         # A secant step, and 2 % further, so as to land beyond the root.
         slope = (value_there - value) / (further - x)
-        width = min(max(step, abs(value_there) / slope * 1.02), 4 * step) if slope > 0 else step
+        wanted = abs(value_there) / slope * 1.02 if slope > 0 else math.inf  # nothing changes: far
+        steps += 1
+        width = min(max(step, wanted), 4 * step * 2 ** max(0, steps - 3))
         x, value = further, value_there
     return None if down else (x - width, x)

@@ -82,10 +82,10 @@ def main() -> int:
         moved = [abs(t.epsilon / k.truth.epsilon - 1) for t, k in zip(anew, known, strict=True)]
         say(f"truths computed anew: {len(anew)}, at most {max(moved):.1e} from the stored ones\n\n")
         known = [Known(k.case, truth, k.fixed) for k, truth in zip(known, anew, strict=True)]
-    from privacy.oracle.plans import plan_verdicts
+    from privacy.oracle.plans import plan_verdicts, varied
     from privacy.oracle.shares import share_verdicts
 
-    verdicts = battery_verdicts(known) + plan_verdicts() + share_verdicts()
+    verdicts = battery_verdicts(known) + plan_verdicts(settings=varied()) + share_verdicts()
     say(table(verdicts) + "\n\n")
     say("open: the oracle is not converged; wrong: below the truth (a gain: above it); loose: more")
     say(" than 2 % and 0.001 above it (a gain: 2 % below).\n\n")

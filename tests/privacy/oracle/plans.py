@@ -94,6 +94,23 @@ SETTINGS = (
 )
 
 
+VARIATIONS = ((1.0, 1e-5), (0.5, 1e-3), (0.8, 1e-7), (1.5, 1e-9), (2.5, 1e-4))
+"""Factors of the gain, and deltas, with which settings are tried in the full check."""
+
+
+def varied(settings: tuple[Setting, ...] = SETTINGS) -> tuple[Setting, ...]:
+    """Every setting with other gains and deltas."""
+    return tuple(
+        replace(
+            setting,
+            gain=factor * setting.gain,
+            question=replace(setting.question, delta=delta),
+        )
+        for setting in settings
+        for factor, delta in VARIATIONS
+    )
+
+
 def _model() -> flmc.LinearGaussian:
     return flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
 
@@ -119,7 +136,7 @@ def _plan(
     setting: Setting, limits: dict[str, Any] | None = None, **given: Any
 ) -> tuple[Any, float]:
     """A plan of the paper's problem, and the processor time that it took."""
-    asked: dict[str, Any] = {"run_delta": DELTA, "langevin": "off"}
+    asked: dict[str, Any] = {"run_delta": setting.question.delta, "langevin": "off"}
     asked["neighbouring"] = setting.neighbouring
     uplink = given.pop("uplink", setting.uplink)
     model = _model()

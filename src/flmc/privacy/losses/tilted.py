@@ -106,27 +106,46 @@ class TiltedLoss:
         """
         if factor == 1:
             return self
-        wide = factor * self.step
-        rest = self.step * np.arange(factor)  # distances x - l
-        upper = np.expm1(-rest) / math.expm1(-wide)
-        # The masses are tilted by where they come to lie.
-        up = upper * np.exp(self.theta * (wide - rest))
-        down = (1.0 - upper) * np.exp(-self.theta * rest)
-        # Cells of the coarse grid, the first and the last filled up with nothing.
         first, offset = divmod(self.first, factor)
-        cells = np.zeros((-(-(offset + len(self.mass)) // factor), factor))
-        cells.ravel()[offset : offset + len(self.mass)] = self.mass
-        mass = np.zeros(len(cells) + 1)
-        mass[:-1] += np.einsum("cx,x->c", cells, down)
-        mass[1:] += np.einsum("cx,x->c", cells, up)
+        if factor > len(self.mass):
+            mass = self._in_wide_cells(factor, offset)
+        else:
+            wide, rest = factor * self.step, self.step * np.arange(factor)  # distances x - l
+            upper = np.expm1(-rest) / math.expm1(-wide)
+            # The masses are tilted by where they come to lie.
+            up = upper * np.exp(self.theta * (wide - rest))
+            down = (1.0 - upper) * np.exp(-self.theta * rest)
+            # Cells of the coarse grid, the first and the last filled up with nothing.
+            cells = np.zeros((-(-(offset + len(self.mass)) // factor), factor))
+            cells.ravel()[offset : offset + len(self.mass)] = self.mass
+            mass = np.zeros(len(cells) + 1)
+            mass[:-1] += np.einsum("cx,x->c", cells, down)
+            mass[1:] += np.einsum("cx,x->c", cells, up)
         total = float(mass.sum())
         return replace(
             self,
-            step=wide,
+            step=factor * self.step,
             first=first,
             mass=mass / total,
             log_scale=self.log_scale + math.log(total),
         )
+
+    def _in_wide_cells(self, factor: int, offset: int) -> Array:
+        """Masses of the coarse grid where a cell is longer than the whole law, which lies in one
+        cell or in two: as many shares are computed as there are masses."""
+        wide = factor * self.step
+        inside = min(len(self.mass), factor - offset)
+        found = np.zeros(3)
+        for cell, start, part in ((0, offset, self.mass[:inside]), (1, 0, self.mass[inside:])):
+            # Distances from the lower and from the upper point: near either end only one of them
+            # has digits. The factor may be beyond the whole numbers of an array.
+            steps = np.arange(len(part), dtype=np.float64)
+            below, above = self.step * (start + steps), self.step * ((factor - start) - steps)
+            upper = np.expm1(-below) / math.expm1(-wide)
+            lower = math.exp(-wide) * np.expm1(above) / -math.expm1(-wide)
+            found[cell] += dot(part, lower * np.exp(-self.theta * below))
+            found[cell + 1] += dot(part, upper * np.exp(self.theta * above))
+        return found
 
     def delta(self, epsilon: float) -> float:
         r"""Upper bound of the hockey-stick divergence, :math:`\sum_{x > \epsilon} m(x)\,(1 -
@@ -200,7 +219,8 @@ class TiltedLoss:
 
     def _above(self, epsilon: float) -> tuple[Array, Array]:
         """Losses above epsilon, and their mass, not tilted."""
-        first = max(0, math.floor(epsilon / self.step) + 1 - self.first)
+        beyond = math.floor(epsilon / self.step) + 1 - self.first
+        first = min(max(0, beyond), len(self.mass))
         losses = self.step * np.arange(self.first + first, self.first + len(self.mass))
         # Beyond epsilon the factor exp(K - theta loss) only falls; far below it may overflow.
         factor = np.exp(np.minimum(self.log_scale - self.theta * losses, 700.0))

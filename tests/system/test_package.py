@@ -69,7 +69,7 @@ def test_the_wheel_asks_for_no_tool_of_developers(wheel: Path) -> None:
     names = {re.split(r"[^\w.-]", line)[0] for line in wanted}
     assert not names & {"pytest", "mypy", "ruff", "hypothesis", "sphinx", "uv"}
     always = {re.split(r"[^\w.-]", line)[0] for line in wanted if "extra ==" not in line}
-    assert always == {"numpy", "scipy", "pydantic", "typer", "rich"}
+    assert always == {"numpy", "scipy", "pydantic", "typer", "rich", "threadpoolctl"}
 
 
 def test_no_source_is_ignored() -> None:

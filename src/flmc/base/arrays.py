@@ -1,9 +1,20 @@
-"""Names for the array types that every signature uses."""
+"""Names for the array types that every signature uses, and linear algebra on one thread.
+
+The order of summation inside a matrix product or a factorisation depends on how many threads share
+it. Where a digest covers what is computed (plans), or a run must go on to the same bits on a
+machine with fewer cores, it is computed on one thread. The matrices are small there: more threads
+would not be faster."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
 Array = npt.NDArray[np.float64]
 """Real numbers in double precision; the shape is stated where an array is passed."""
@@ -11,3 +22,19 @@ ComplexArray = npt.NDArray[np.complex128]
 """Complex numbers in double precision."""
 IntArray = npt.NDArray[np.int64]
 """Whole numbers of 64 bits, for what must be added without rounding."""
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """While this lasts, linear algebra of this process runs on one thread.
+
+    It is a decorator as well: ``@one_blas_thread()``."""
+    # SciPy has a BLAS of its own, which is found only once it is loaded.
+    with _controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=2)
+def _controller(with_scipy: bool) -> ThreadpoolController:
+    """What controls the libraries that are loaded; finding them takes a millisecond."""
+    return ThreadpoolController()

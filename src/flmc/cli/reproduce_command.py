@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.cli.output import Json, print_json
-from flmc.runs.sweeps.workers import single_threaded_blas
 from flmc.settings.registered import ENGINES, PAPERS
 
 
@@ -46,7 +46,7 @@ def reproduce_command(
         raise InvalidSetting(
             f"out must be a new or empty directory, or use --force; got {str(out)!r}"
         )
-    with show_stages() as stage, single_threaded_blas():
+    with show_stages() as stage, one_blas_thread():
         study = PAPERS[paper].maker(
             figure=figure,
             experiments=experiments,

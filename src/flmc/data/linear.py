@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from flmc.base import checks
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 
 
@@ -65,6 +65,7 @@ class LinearData:
             )
         object.__setattr__(self, "device_sizes", sizes)
 
+    @one_blas_thread()
     def to_statistics(self) -> LinearStatistics:
         r"""Sufficient statistics: the sums of :math:`u u^\top` and :math:`u v` over each device's
         examples."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base import checks
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
 from flmc.data.linear import LinearData, LinearStatistics
@@ -24,6 +24,7 @@ _NUMBERS_AT_ONCE = 4_000_000
 """Numbers that a block of data sets may hold in memory at once: 32 MB in double precision."""
 
 
+@one_blas_thread()
 def draw_linear(
     seed: int,
     *,
@@ -179,6 +180,7 @@ class DrawnStatistics:
         """Number of entries of theta."""
         return len(self.theta)
 
+    @one_blas_thread()
     def rows(self, experiments: range) -> LinearStatistics:
         """Sufficient statistics of some of the data sets, drawn anew at every call.
 
@@ -186,11 +188,6 @@ class DrawnStatistics:
         ----------
         experiments
             Numbers of the data sets, consecutive and counted from 0.
-
-        Returns
-        -------
-        LinearStatistics
-            Their statistics, in the same order.
         """
         gram = np.empty((len(experiments), self.num_devices, self.dim, self.dim))
         moment = np.empty(gram.shape[:-1])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from flmc.base import checks
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.data.linear import LinearData, StatisticsSource
 from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
@@ -66,6 +66,7 @@ class LinearGaussian(Model):
     smoothness: float
     convexity: float
 
+    @one_blas_thread()
     def __init__(
         self,
         data: LinearData | StatisticsSource,
@@ -98,8 +99,7 @@ class LinearGaussian(Model):
         self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self._precision))))
         self._sorted: dict[tuple[int, EntryClip | NormClip], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None
-        # What does not fit is drawn again when it is needed; statistics that were given are there
-        # in any case.
+        # What does not fit is drawn again when it is needed.
         each = self.num_devices * self.dim * (self.dim + 1)
         self._held: Quadratic | None = None
         if each * self.num_experiments <= _MOST_HELD:

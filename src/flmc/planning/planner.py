@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, one_blas_thread
 from flmc.models.model import Model
 from flmc.planning.advice.forecast import with_forecast
 from flmc.planning.decision import Request, decide
@@ -14,6 +14,7 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 
+@one_blas_thread()
 def plan(
     model: Model,
     uplink: Uplink,

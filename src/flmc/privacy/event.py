@@ -21,6 +21,8 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import Any, Self
 
+from flmc.base import checks
+from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions
@@ -142,6 +144,8 @@ class Event(ABC):
         self._check(criterion, num_devices)
         if self.silent:
             return 0.0
+        if delta <= 0:  # nothing may be exceeded
+            return self.largest_loss
         if criterion == "tight":
             return self.tight_epsilon(delta)[0]
         return self.tail_epsilon(delta, criterion, num_devices)
@@ -192,6 +196,8 @@ class Event(ABC):
         InvalidSetting
             If not even the smallest gain is known to keep the budget.
         """
+        checks.positive("epsilon", epsilon)
+        checks.positive("delta", delta)
         return _allowed_gain(self, epsilon, delta, criterion, num_devices)
 
     def solve_gain(
@@ -216,18 +222,12 @@ class Event(ABC):
         return _Spender(self, epsilon, criterion, num_devices)
 
     def scaled(self, gain: float) -> Self:
-        """Event with every gain multiplied by ``gain``, and else the same settings."""
+        """Event with every gain multiplied by ``gain``."""
         sent = tuple((gain * value, count) for value, count in self.transmissions)
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
     def repeated(self, times: int) -> Self:
-        """Event of the same transmissions made several times, as if several runs were given out.
-
-        Parameters
-        ----------
-        times
-            How often everything was transmitted.
-        """
+        """Event of the same transmissions, all made so many times."""
         sent = tuple((gain, times * count) for gain, count in self.transmissions)
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
@@ -257,12 +257,14 @@ class _Spender:
 
 
 @lru_cache(maxsize=1024)
+@one_blas_thread()
 def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
     """Epsilon of an event, kept: plans that differ in other things cost the same."""
     return event.tight_epsilon_if_sent(delta)
 
 
 @lru_cache(maxsize=4096)
+@one_blas_thread()
 def _allowed_gain(
     unit: Event, epsilon: float, delta: float, criterion: str, num_devices: int | None
 ) -> float:
@@ -280,13 +282,7 @@ def _allowed_gain(
 
 
 def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
-    """Error for a budget that not even the smallest gain is known to keep.
-
-    Parameters
-    ----------
-    epsilon, delta
-        The budget.
-    """
+    """Error for a budget that not even the smallest gain is known to keep."""
     return InvalidSetting(
         f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
         " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
@@ -295,6 +291,6 @@ def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
 
 
 def refuse_tails(what: str, criterion: str, why: str) -> Any:
-    """Refuse every criterion but ``tight``; ``what`` and ``why`` are for the message."""
+    """Refuse every criterion but ``tight``, with words for the message."""
     if criterion != "tight":
         raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")

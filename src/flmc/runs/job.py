@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
@@ -21,6 +22,7 @@ from flmc.evaluation.model_check import check_model
 from flmc.evaluation.quality.metrics import Metrics, measure
 from flmc.evaluation.quality.one_chain import OneChain, measure_one_chain
 from flmc.evaluation.stein import Evidence, examine
+from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
@@ -109,6 +111,14 @@ class Job:
     ) -> Result:
         """Run what is left of the plan, and return the result, which is recorded if there is a
         recorder."""
+        # A model of the user's own may have large matrices: its threads are left to it.
+        with one_blas_thread() if isinstance(self.model, LinearGaussian) else nullcontext():
+            return self._run(recorder, stop, resources)
+
+    def _run(
+        self, recorder: Recorder | None, stop: Callable[[], bool], resources: Resources
+    ) -> Result:
+        """The run itself."""
         began = time.process_time()
         activity = self._activity()
         checked = self._check_model()

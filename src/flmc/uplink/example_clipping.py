@@ -172,7 +172,8 @@ def mean_shift_variance(example_clip: float) -> float:
     weight /= weight.sum()
     product = grid[:, None] * grid
     apart = np.clip(product, -example_clip, example_clip) / left - product
-    return float(weight @ np.square(apart) @ weight)
+    # Sums without BLAS, whose order depends on the number of threads.
+    return float((weight[:, None] * np.square(apart) * weight).sum())
 
 
 def norm_shrink_factor(
@@ -209,7 +210,7 @@ def norm_shrink_factor(
     checks.positive("residual_scale", residual_scale)
     scaled = checks.positive("example_norm", example_norm) * residual_scale / feature_scale
     radius, weight = _radii(checks.at_least("dim", dim, 1))
-    return float(weight @ (2 * ndtr(scaled / radius) - 1))
+    return float((weight * (2 * ndtr(scaled / radius) - 1)).sum())
 
 
 @lru_cache(maxsize=64)
@@ -238,7 +239,7 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
     limit = (example_norm / radius)[::40, None]  # the integrand is smooth: few radii do
     apart = np.square(np.clip(residual, -limit, limit) / left - residual)
     few = weight[::40]
-    return float(few @ (apart @ density) / (few.sum() * density.sum()))
+    return float((few[:, None] * apart * density).sum() / (few.sum() * density.sum()))
 
 
 def typical_shrink(example_clip: float | None, example_norm: float | None, dim: int) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.models.linear import LinearGaussian
@@ -102,6 +103,7 @@ def assess(model: Model, uplink: Uplink, limits: Limits, request: Request) -> Ca
     return Candidate(plan, law, tuple(findings))
 
 
+@one_blas_thread()
 def choose_link(
     model: Model, uplink: Digital, limits: Limits | None = None, **settings: Any
 ) -> Digital:

@@ -147,7 +147,10 @@ class PairHull:
         losses = [few.loss(sign * loud + z, loud) for sign in (1.0, -1.0)]
         shares = (few.low + few.gap, few.miss)
         mean, square = (
-            sum(share * (loss**power @ weight) for share, loss in zip(shares, losses, strict=True))
+            sum(
+                share * (loss**power * weight).sum(axis=1)
+                for share, loss in zip(shares, losses, strict=True)
+            )
             for power in (1, 2)
         )
         return math.sqrt(max(float(np.max(square - np.square(mean))), 0.0))

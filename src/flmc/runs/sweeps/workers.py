@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting, MissingExtra, RunFailed
 from flmc.runs.sweeps.points import plan_point, run_point
 
@@ -30,7 +30,7 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
 
     def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
         if workers == 1 or len(tasks) <= 1:
-            with single_threaded_blas():
+            with one_blas_thread():
                 yield from map(task_done, tasks)
             return
         parallel = _joblib().Parallel(n_jobs=workers, return_as="generator_unordered")
@@ -39,17 +39,6 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
     if workers > 1:
         _joblib()  # a message now, before anything is computed
     return work
-
-
-def single_threaded_blas() -> AbstractContextManager[object]:
-    """While this lasts, BLAS uses one thread: for small matrices its threads only wait for each
-    other, and cost twice the CPU."""
-    if importlib.util.find_spec("threadpoolctl") is None:
-        return nullcontext()
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
-    return limits
 
 
 def _joblib() -> Any:

@@ -11,6 +11,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.clipping import clip_norm
 from flmc.base.errors import InvalidSetting
+from flmc.models.clipped_examples import NormClip
 
 
 def cost(
@@ -230,3 +231,40 @@ def test_a_function_that_bounds_norms() -> None:
     )
     with pytest.raises(InvalidSetting, match="norm_clipped_gradient does not clip"):
         flmc.plan(forgetful, uplink, num_rounds=20, num_burn_in=5, step_size=0.1)
+
+
+@pytest.mark.parametrize("rule", ["clipped_gradient", "norm_clipped_gradient"])
+def test_one_example_cannot_move_the_others(rule: str) -> None:
+    """An example with a huge target moves the centre about which many examples are sorted; the sums
+    of the others must stay what they are. (A classification with too narrow a margin moved every
+    device by a thousand bounds.)"""
+    data = flmc.data.draw_linear(seed=1, num_samples=10_000, dim=1, num_devices=10)
+    theta = np.zeros((1, 2, 1))
+    theta[0, 1] = 1.0
+    before = getattr(flmc.LinearGaussian(data), rule)(theta, 4.0)
+    for huge in (1e3, 3.280367725181565e24, 3.280367725181571e24, 1e100):
+        targets = data.targets.copy()
+        targets[0] = huge
+        changed = flmc.LinearGaussian(
+            flmc.LinearData(data.features, targets, device_sizes=data.device_sizes)
+        )
+        at = changed.posterior.mean[0]
+        moved = getattr(changed, rule)(theta, 4.0) - before
+        assert np.abs(moved).max() <= 2 * 4.0 * (1 + 1e-6)
+        assert np.abs(moved[:, :, 1:]).max() <= 1e-6 * 4.0
+        # Where its own posterior is, too: every other example is clipped there, or not, as ever.
+        there = getattr(changed, rule)(at[None, None], 4.0)[0, 0]
+        plain = (data.features * (data.features @ at - data.targets)[:, None]).clip(-4.0, 4.0)
+        sums = plain.reshape(10, -1, 1).sum(axis=1) + at / 10
+        rounding = 1e-6 * 4.0 + 1e-12 * np.abs(at).max()
+        np.testing.assert_allclose(there[1:], sums[1:], atol=rounding)
+
+
+def test_tiny_features_have_norms() -> None:
+    features = np.full((1, 1000), 1.57e-162)
+    features[0, 0] = 2.3e-162
+    rule = NormClip(4.0)
+    found = rule.held(np.array([[-1e175]]), features)[0, 0] * features[0]
+    scaled = found / np.abs(found).max()
+    assert np.abs(found).max() * np.sqrt(np.square(scaled).sum()) <= 4.0 * (1 + 1e-12)
+    assert rule.limits(np.zeros((1, 3))).tolist() == [[0.0]]

@@ -16,6 +16,7 @@ import flmc
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy import gaussian
 from flmc.privacy.bit_event import BitEvent
+from flmc.privacy.bits.gaussian_rate import _steeper
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.shared_shift_event import SharedShiftEvent
@@ -267,3 +268,43 @@ def test_symbols_on_a_grid_share_their_rounding() -> None:
     moved = np.linalg.norm(steps[1] - steps[0], axis=1) * grid.step
     assert moved.max() <= accounted * 0.1
     assert moved.max() > gain * 0.1  # without the addition it would be understated
+
+
+def test_certain_bits_whatever_rounding_makes_of_the_clip() -> None:
+    """(0.5/49) 49 is rounded to less than one half: the bit at the clip is certain all the same."""
+    for clip in (48.0, 49.0, 103.0):
+        for bound in ({"example_norm": 4.0}, {"example_clip": 4.0}):
+            uplink = flmc.Digital(link=flmc.Linear(1.0), clip=clip, **bound)  # type: ignore[arg-type]
+            event = uplink.event_of_rounds(np.array([[10.0]]), 1, "example")
+            assert math.isinf(event.largest_loss)
+            assert event.epsilon(1e-5) > 200
+
+
+def test_answers_come_for_every_budget() -> None:
+    """Found by a reviewer: no end where the first tilt gave an epsilon of 0; a ratio so small that
+    a search had nothing to go by; and questions outside of what can be asked."""
+    gains = np.array([[0.381903538443417], [0.35211814896956567], [0.4403647485104403]])
+    steep = flmc.Digital(link=flmc.Linear(0.99), clip=40.0, example_norm=0.2068304866681683)
+    assert steep.event_of_rounds(gains, 3, "example", 58).epsilon(0.1) < 1
+    flat = flmc.Digital(link=flmc.Linear(1.1748975549396409e-05), clip=40.0, example_norm=4.0)
+    event = flat.event_of_rounds(np.array([[0.1]]), 5, "example")
+    assert event.epsilon(1e-30) < 1e-3
+    assert event.epsilon(0.0) == event.largest_loss
+    with pytest.raises(InvalidSetting, match="epsilon must be positive"):
+        event.allowed_gain(0.0, 1e-5)
+    with pytest.raises(InvalidSetting, match="must not be negative, got -3"):
+        NORM.event_of_rounds(np.array([[-3.0, 0.1]]), 2, "example")
+    with pytest.raises(InvalidSetting, match="dim must be"):
+        NORM.event_of_rounds(np.array([[0.1]]), 0, "example")
+
+
+def test_the_factor_of_a_straight_link_is_never_too_small() -> None:
+    """1/(y coth y - r y) with 60 digits, at the farthest y and at the best one."""
+    with mpmath.workdps(60):
+        for ratio in (1e-4, 0.02, 0.5, 0.9, 1 - 1e-8, 1 - 1e-15, 1.0):
+            for farthest in (1e-3, 0.3, 2.0, 8.0, 19.06):
+                grid = [mpmath.mpf(farthest) * i / 400 for i in range(1, 401)]
+                exact = max(1 / (y * mpmath.coth(y) - mpmath.mpf(ratio) * y) for y in grid)
+                found = _steeper(ratio, farthest)
+                assert found >= exact * (1 - mpmath.mpf("1e-10"))
+                assert found <= exact * (1 + 1e-3)

@@ -26,6 +26,9 @@ _RADIUS = 3.5
 at rest stay within it."""
 _WIDER = 4.0
 """Factor from one radius to the next."""
+_SUM_ROUNDING, _SMALL = 1e-14, 1e-6
+"""Rounding of a sum, relative to what is added; and the share of an example's bound that it may
+have."""
 _MOST_NEAR = 0.1
 """Share of gradient entries near the clip beyond which all examples are looked at."""
 
@@ -68,8 +71,13 @@ class NormClip:
     def limits(self, features: Array) -> Array:
         """Largest residuals that are not clipped, (sample, 1); 0 where all features are 0 and
         nothing is to be clipped."""
-        norm = np.sqrt(np.square(features).sum(axis=1, keepdims=True))
-        return np.asarray(np.where(norm > 0, self.size / np.where(norm > 0, norm, 1.0), 0.0))
+        # Relative to the largest entry, so that no square underflows and no norm is too small.
+        largest = np.abs(features).max(axis=1, keepdims=True)
+        scale = np.where(largest > 0, largest, 1.0)
+        norm = np.sqrt(np.square(features / scale).sum(axis=1, keepdims=True))
+        with np.errstate(over="ignore", divide="ignore"):
+            limit = np.minimum(self.size / scale / norm, np.finfo(np.float64).max)
+        return np.asarray(np.where(largest > 0, limit, 0.0))
 
     def at_limit(self, features: Array) -> Array:
         """Gradients of examples whose residuals are at the limit, (sample, dim)."""
@@ -212,9 +220,17 @@ class ClippedExamples:
         """The examples sorted for the ball of a radius; None where too many are near the clip."""
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
-        reach = (np.linalg.norm(u, axis=1) * (radius / variance))[:, None]
+        norm = np.linalg.norm(u, axis=1)
+        # What residuals are made of: they may cancel, and are rounded relative to this.
+        size = (norm * (np.linalg.norm(self._centre) + radius) + np.abs(v)) / variance
+        # One example can move the centre anywhere, where sums of all would be rounded by more than
+        # an example may move them: then every example is looked at, and bounded by itself.
+        if not _SUM_ROUNDING * float((norm * size).sum()) <= _SMALL * self._rule.size:
+            return None
+        # Wide enough for the rounding of distances and residuals, so that no example is sorted
+        # wrongly.
+        reach = (norm * (radius * (1 + 1e-9) / variance) + 1e-12 * size)[:, None]
         limit = self._rule.limits(u)
-        # A distance that exceeds the radius by rounding moves a gradient by rounding only.
         free, high, low = (
             np.abs(residual) + reach <= limit,
             residual - reach >= limit,

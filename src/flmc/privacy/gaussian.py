@@ -16,6 +16,10 @@ from flmc.privacy.event import Event
 from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, mu_of
 
+_SMALL, _HUGE = 1e-2, 1e10
+"""Distances of the means below which delta is a small difference, and from which on epsilon is
+mu^2/2 to all digits that there are."""
+
 
 def delta(epsilon: float, mu: float) -> float:
     r"""Exact delta of an epsilon: :math:`\Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 -
@@ -31,7 +35,7 @@ def delta(epsilon: float, mu: float) -> float:
     Returns
     -------
     float
-        Delta, rounded up.
+        Delta, rounded up but for 1e-13 of it; below 1e-200 it is known roughly only.
     """
     if mu == 0.0:
         return 0.0
@@ -40,9 +44,12 @@ def delta(epsilon: float, mu: float) -> float:
     # By logarithms: for large epsilon the factor exp(epsilon) overflows and its partner underflows.
     first = log_ndtr(mu / 2 - epsilon / mu)
     second = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    rounding = 4e-16 * (
-        1.0 + 2 * epsilon + abs(first)
-    )  # of their difference; delta is an upper bound
+    rounding = 4e-16 * (1.0 + 2 * epsilon + abs(first))  # of their difference
+    if mu < _SMALL:
+        # They are nearly equal, and errors of their arguments, which count with the slope of the
+        # logarithm, are a part of what is left.
+        slope = abs(epsilon / mu) + mu / 2
+        rounding += 1e-15 * (1.0 + slope * min(slope, 1e100))
     return math.exp(first) * -math.expm1(min(second - first, 0.0) - rounding)
 
 
@@ -66,6 +73,8 @@ def epsilon(target: float, mu: float) -> float:
     if math.isinf(mu):
         return math.inf
     high = mu * mu / 2 + mu * 40.0  # delta is below 1e-300 there
+    if mu > _HUGE:
+        return high * (1 + 1e-9)
     return -largest_argument(lambda minus: delta(-minus, mu) - target, -high, 0.0)
 
 

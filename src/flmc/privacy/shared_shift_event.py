@@ -88,12 +88,8 @@ class SharedShiftEvent(Event):
             How far the noise reaches, in its standard deviations.
         """
         rate, deviation = self.link.gaussian_rate(self.clip), math.sqrt(self.noise_power)
-        squares = (
-            count * rate.at(gain / deviation, reach) ** 2
-            for gain, count in self.transmissions
-            if gain > 0
-        )
-        return self.shift * math.sqrt(sum(squares))
+        rates = [(rate.at(gain / deviation, reach), count) for gain, count in self.transmissions]
+        return self.shift * math.sqrt(sum(count * each * each for each, count in rates))
 
     @property
     def _ways(self) -> list[tuple[float, float]]:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from flmc.base import checks
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 
 Transmissions = tuple[tuple[float, int], ...]
 """Pairs of a gain and the number of entries that were sent with it."""
@@ -33,6 +34,8 @@ def count_gains(gains: Array) -> Transmissions:
         overstate the cost.
     """
     flat = checks.finite_array("gain", np.ravel(gains))
+    if (flat < 0).any():
+        raise InvalidSetting(f"a gain must not be negative, got {flat.min():g}")
     flat = flat[flat > 0]
     if flat.size == 0:
         return ()
@@ -115,6 +118,7 @@ def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) 
     """
     return float(
         np.sqrt(
-            sum(count * (sensitivity * gain) ** 2 for gain, count in transmissions) / noise_power
+            sum(count * np.square(sensitivity * gain) for gain, count in transmissions)
+            / noise_power
         )
     )

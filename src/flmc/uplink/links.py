@@ -243,9 +243,10 @@ class Linear(Link):
         x, shift
             Gradient entries, in any shape, and the move D.
         """
-        low = np.asarray(self.probability(x))
+        # A probability that rounding alone keeps from 0 is 0: the bit is certain there.
+        low, miss = (np.where(p < 1e-15, 0.0, p) for p in map(self.probability, (x, -x - shift)))
         gap = np.full_like(low, 0.5 * self.slope(self.clip or 1.0) * shift)
-        return MovedBit(low, gap, np.maximum(self.probability(-x - shift), 0.0), np.zeros_like(low))
+        return MovedBit(low, gap, miss, np.zeros_like(low))
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
         """Bounds of the rate at which a bit tells gradients apart.

@@ -181,6 +181,9 @@ class Uplink(ExampleBounds, ABC):
         UnknownPrivacy
             If nothing is proven for this uplink; the message says why.
         """
+        checks.at_least("dim", dim, 1)
+        if np.min(gains) < 0:
+            raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
         if neighbouring == "example" and self.example_norm is not None:
             # An example may put all of its move into the entry that is loudest.
             loudest = count_gains(np.max(gains, axis=1))

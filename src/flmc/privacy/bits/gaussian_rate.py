@@ -55,6 +55,8 @@ class GaussianRate(NamedTuple):
         reach
             Standard deviations beyond the amplitude up to which thresholds count.
         """
+        if amplitude == 0.0:
+            return 0.0
         # There the first bound is beyond the second.
         if amplitude > 2.0 and math.isfinite(self.loud):
             return self.loud
@@ -67,7 +69,10 @@ class GaussianRate(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _steeper(ratio: float, farthest: float) -> float:
-    """Largest 1/(y coth y - r y) for y up to ``farthest``."""
+    """Largest 1/(y coth y - r y) for y up to ``farthest``, rounded up."""
+    if ratio < 0.01:
+        # y coth y >= 1 + y^2/3 - y^4/45, so the denominator is at least 1 - 3 r^2/4 - r^4/8.
+        return 1.0 + ratio**2
 
     # The denominator is convex; this is its derivative, which grows from -r to 1 - r.
     def excess(y: float) -> float:
@@ -77,8 +82,9 @@ def _steeper(ratio: float, farthest: float) -> float:
     if farthest <= start:
         return 1.0 + farthest
     y = largest_argument(excess, start, min(farthest, 300.0))
-    depth = y / math.tanh(y) - ratio * y
-    return 1.0 / min(1.0, depth) if depth > 0 else math.inf
+    # y coth y - r y, without cancellation.
+    depth = 2.0 * y / math.expm1(2.0 * y) + (1.0 - ratio) * y
+    return _ROUNDING / min(1.0, depth) if depth > 0 else math.inf
 
 
 def rate_of_bent_link(slope: float) -> GaussianRate:

@@ -112,7 +112,7 @@ class ComposedLoss:
         if math.isinf(epsilon) or found.uncertain(epsilon) > _CLEAR * target:
             again = self._sum(self._tilt_to(min(epsilon, self._chernoff_epsilon(theta, target))))
             epsilon = min(epsilon, again.epsilon(target) if again is not None else math.inf)
-        nudge = 1e-13 * epsilon
+        nudge = 1e-13 * max(epsilon, self._widest_step)
         while math.isfinite(epsilon) and self.delta(epsilon) > target:  # another tilt, or rounding
             epsilon, nudge = epsilon + nudge, 4 * nudge
         return epsilon

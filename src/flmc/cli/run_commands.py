@@ -8,22 +8,33 @@ from typing import Annotated, Any
 
 import typer
 
-from flmc.base.errors import InvalidSetting
+from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Listing, Row
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, model_check, print_json, said_of
 from flmc.cli.signals import stopping_at_signals
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
-from flmc.runs.ledger_cost import spent_under
-from flmc.runs.records import check_new, clean_up, describe, is_finished, load
+from flmc.runs.ledger_cost import spent
+from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.sampling.engines import choose_engine
-from flmc.settings.assembly import Problem, assemble, make_limits
+from flmc.settings.assembly import Problem, assemble, planner_arguments
 from flmc.settings.given_plans import assemble_for, read_plan
+from flmc.settings.own_code import in_words, named_code, searching_only
 from flmc.settings.schema import Settings, merge
 from flmc.settings.uplinks import make_uplink
 
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="import code that the record names (package.module:object)"),
+]
+CodeFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--code-from", metavar="DIR", help="the same, and look for it in this directory as well"
+    ),
+]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="what `flmc run --out` made")]
 
 
@@ -93,6 +104,8 @@ def resume_command(
     threads: Annotated[
         int | None, typer.Option("--threads", help="of the numba engine; default: all")
     ] = None,
+    trust_code: TrustCode = False,
+    code_from: CodeFrom = None,
     json_: Json = False,
 ) -> None:
     """Go on with a recorded run after an interruption, to the identical result."""
@@ -106,7 +119,9 @@ def resume_command(
         raise InvalidSetting(
             f"the run in {str(directory)!r} was made in Python: go on there, with flmc.resume"
         )
-    problem = _problem_of(asked)
+    _check_trust(directory, named_code(asked["settings"]), trust_code, code_from)
+    with searching_only(code_from):
+        problem = _problem_of(asked)
     settings = problem.settings
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = resume(
@@ -129,6 +144,40 @@ def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
     kept = dict(asked.get("settings") or {})
     given = kept.pop(_GIVEN_PLAN, False)
     return merge({}, kept), Plan.from_document(asked["plan"]) if given else None
+
+
+def _check_trust(
+    directory: Path, named: Mapping[str, str], trust_code: bool, code_from: Path | None
+) -> None:
+    """Refuse a record that names code, unless the user trusts whoever made it."""
+    if named and not trust_code and code_from is None:
+        raise InvalidSetting(
+            f"the record in {str(directory)!r} names code of its own, {in_words(named)}, which"
+            " would be imported and run: add --trust-code if you trust whoever made it, or"
+            " --code-from DIR to look for it in a directory as well"
+        )
+
+
+def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Plan:
+    """The plan that a record was made with, from its own document; code that it names is imported
+    only where that is asked for."""
+    asked = record.asked
+    settings = dict(asked.get("settings") or {})
+    named = {name: text for name, text in named_code(settings).items() if name != "model"}
+    _check_trust(record.directory, named, trust_code, code_from)
+    own: dict[str, Any] = {}
+    if named:
+        whole, _ = _settings_of(asked)
+        own["uplink"] = make_uplink(whole)
+        if "scheduling" in named:
+            own["scheduler"] = planner_arguments(whole)["scheduler"]
+    plan = Plan.from_document(asked["plan"], **own)
+    if plan.digest != asked.get("plan_digest", plan.digest):
+        raise RunFailed(
+            f"run.json in {str(record.directory)!r} is damaged: its plan has the digest"
+            f" {plan.digest[:12]}, and it says {str(asked['plan_digest'])[:12]}"
+        )
+    return plan
 
 
 def _problem_of(asked: Mapping[str, Any]) -> Problem:
@@ -172,6 +221,8 @@ def ledger_command(
         int | None,
         typer.Option("--at", metavar="ROUND", help="what was spent up to and including this round"),
     ] = None,
+    trust_code: TrustCode = False,
+    code_from: CodeFrom = None,
     json_: Json = False,
 ) -> None:
     """What one chain of a recorded run has spent: epsilon against round, for the device that spent
@@ -184,11 +235,11 @@ def ledger_command(
             f"{str(directory)!r} was made from Python, with a plan that is known there only: use"
             " flmc.spent(flmc.load(DIR), plan)"
         )
-    settings, given = _settings_of(record.asked)
-    if given is None:
-        curve = spent_under(record, make_uplink(settings), make_limits(settings), at=at)
-    else:
-        curve = spent_under(record, given.uplink, given.limits, at=at)
+    if not record.asked:
+        raise InvalidSetting(f"{str(directory)!r} holds no ledger")
+    with searching_only(code_from):
+        plan = _plan_of(record, trust_code=trust_code, code_from=code_from)
+    curve = spent(record, plan, at=at)
     if json_:
         print_json(curve.to_document())
         return

@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from flmc.runs.durable_files import open_regular, read_regular, write_atomically
+
 
 class Log:
     """A file that grows by whole entries: one line each, its length and checksum before it.
@@ -21,16 +23,13 @@ class Log:
         self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
         """Bytes that were not whole entries and were cut off. They are kept in a file with the
         ending ``.cut``, in case they are damage and not an entry that was being written."""
-        self._checksum = zlib.crc32(path.read_bytes()[:whole]) if whole else 0
+        self._checksum = zlib.crc32(read_regular(path)[:whole]) if whole else 0
         if self.num_cut:
-            with path.open("r+b") as stream:
+            with open_regular(path, os.O_RDWR, "r+b") as stream:
                 stream.seek(whole)
-                # Kept before it is cut.
+                tail = stream.read()
                 # On the disk before the log is cut, so that a power failure loses neither.
-                with path.with_name(path.name + ".cut").open("wb") as copy:
-                    copy.write(stream.read())
-                    copy.flush()
-                    os.fsync(copy.fileno())
+                write_atomically(path.with_name(path.name + ".cut"), lambda copy: copy.write(tail))
                 stream.truncate(whole)
                 os.fsync(stream.fileno())
 
@@ -50,7 +49,7 @@ class Log:
             written: a line end that belongs to no whole entry.
         """
         entries, whole = _read_entries(path)
-        rest = path.read_bytes()[whole:] if path.exists() else b""
+        rest = read_regular(path)[whole:] if path.exists() else b""
         return entries, b"\n" in rest
 
     def append(self, texts: Sequence[str]) -> None:
@@ -64,15 +63,20 @@ class Log:
         before = self.path.stat().st_size if self.path.exists() else 0
         lines = b"".join(_framed(text) for text in texts)
         try:
-            with self.path.open("ab") as stream:
-                stream.write(lines)
-                stream.flush()
-                os.fsync(stream.fileno())
+            with open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ab") as stream:
+                try:
+                    stream.write(lines)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                except OSError:
+                    # A part of the new entries may have been written: without this, the next entry
+                    # would follow a broken one, and never be read.
+                    os.ftruncate(stream.fileno(), before)
+                    raise
         except OSError:
-            if self.path.exists():
-                # A part of the new entries may have been written: without this, the next entry
-                # would follow a broken one, and never be read.
-                os.truncate(self.path, before)
+            if self.path.exists() and self.path.stat().st_size > before:
+                with open_regular(self.path, os.O_WRONLY, "r+b") as stream:
+                    stream.truncate(before)  # what was written when the stream was closed
             raise
         self.entries += texts
         self._checksum = zlib.crc32(lines, self._checksum)
@@ -81,7 +85,7 @@ class Log:
     def is_ours(self) -> bool:
         """Whether the file still is what was read and appended by this object."""
         return not self.entries or (
-            self.path.exists() and zlib.crc32(self.path.read_bytes()) == self._checksum
+            self.path.exists() and zlib.crc32(read_regular(self.path)) == self._checksum
         )
 
 
@@ -95,7 +99,7 @@ def _read_entries(path: Path) -> tuple[list[str], int]:
     """Whole entries from the beginning of a log, and the bytes they take."""
     if not path.exists():
         return [], 0
-    data = path.read_bytes()
+    data = read_regular(path)
     entries: list[str] = []
     place = 0
     while place < len(data):

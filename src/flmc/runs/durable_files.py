@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import errno
 import fcntl
 import io
 import json
 import os
+import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +20,82 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc.base.errors import InvalidSetting, RunFailed
+
+
+@contextmanager
+def open_regular(path: Path, flags: int, mode: str = "rb") -> Iterator[IO[bytes]]:
+    """Open a regular file, and nothing else: what a link points to is never read or written, and
+    a pipe or device never waited for.
+
+    Parameters
+    ----------
+    path
+        The file.
+    flags
+        Those of ``os.open``, such as ``os.O_RDONLY``.
+    mode
+        Mode of the stream that fits them, binary.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened, or is not a regular file.
+    """
+    # Without waiting, because opening a pipe waits for whoever writes into it.
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        stream = os.fdopen(handle, mode)
+    except BaseException:
+        os.close(handle)
+        raise
+    with stream:
+        yield stream
+
+
+def read_regular(path: Path) -> bytes:
+    """Contents of a regular file; anything else is an ``OSError``.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
+    with open_regular(path, os.O_RDONLY) as stream:
+        return stream.read()
+
+
+def check_regular(directory: Path) -> None:
+    """Refuse a directory in which anything is neither a regular file nor a directory.
+
+    Somebody else's record may hold links to files of the reader's, and pipes that never end.
+
+    Parameters
+    ----------
+    directory
+        The directory of a record or of a sweep, with all that is below it.
+
+    Raises
+    ------
+    InvalidSetting
+        If there is a link, a device, a pipe or a socket; the message names it.
+    """
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    waiting = [directory]
+    while waiting:
+        with os.scandir(waiting.pop()) as found:
+            entries = list(found)
+        for entry in entries:
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                waiting.append(Path(entry.path))
+            elif not stat.S_ISREG(mode):
+                kind = kinds.get(stat.S_IFMT(mode), "a device")
+                raise InvalidSetting(
+                    f"{entry.path!r} is {kind}, and a record holds files only: it is not used;"
+                    " remove it, if you trust the rest"
+                )
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -137,8 +215,8 @@ def read_json(path: Path) -> dict[str, Any]:
         The file.
     """
     try:
-        document = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        document = json.loads(read_regular(path).decode())
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFailed(f"{str(path)!r} cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise RunFailed(f"{str(path)!r} must hold a JSON object, got {type(document).__name__}")
@@ -154,7 +232,10 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         The file.
     """
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with (
+            open_regular(path, os.O_RDONLY) as stream,
+            np.load(stream, allow_pickle=False) as file,
+        ):
             return {name: file[name] for name in file.files}
     except (
         Exception
@@ -182,8 +263,7 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file that :func:`write_table` wrote, by the names in its header; values are
     text."""
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
+    return list(csv.DictReader(io.StringIO(read_regular(path).decode(), newline="")))
 
 
 @contextmanager
@@ -197,19 +277,19 @@ def locked(directory: Path) -> Iterator[None]:
         The directory; its lock is the file ``.lock``, which holds the number of the process.
     """
     path = directory / ".lock"
-    with path.open("a+") as stream:
+    with open_regular(path, os.O_RDWR | os.O_CREAT, "r+b") as stream:
         try:
             # The kernel drops this lock when the process ends, however it ends: a lock file that is
             # left behind locks nobody out.
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             stream.seek(0)
-            who = stream.read().strip() or "unknown"
+            who = stream.read(32).decode(errors="replace").strip() or "unknown"
             raise InvalidSetting(
                 f"another process (number {who}) works in {str(directory)!r}; wait for it, or use"
                 " another directory"
             ) from None
         stream.truncate(0)
-        stream.write(str(os.getpid()))
+        stream.write(str(os.getpid()).encode())
         stream.flush()
         yield

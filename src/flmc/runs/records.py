@@ -35,7 +35,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
 from flmc.runs.append_log import Log
-from flmc.runs.durable_files import locked, read_arrays, read_json, write_json
+from flmc.runs.durable_files import check_regular, locked, read_arrays, read_json, write_json
 
 SCHEMA_VERSION = 2
 """Version of the records that are written."""
@@ -50,6 +50,8 @@ def check_new(directory: Path) -> None:
         Where a record is to be made; it need not exist. The refusal of one that is not empty says
         how to go on with an unfinished run in it.
     """
+    if directory.is_dir():
+        check_regular(directory)
     if directory.exists() and (
         not directory.is_dir()
         or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
@@ -138,14 +140,8 @@ def clean_up(directory: Path, *, finished: bool = True) -> None:
         Whether to remove checkpoints and parts of draws too, which were needed to go on after an
         interruption; else only temporary files of a process that was killed.
     """
-    names = [
-        "run.json",
-        "result.json",
-        "progress.json",
-        "draws.npz",
-        "checkpoint.npz",
-        "draws-*.npz",
-    ]
+    names = ["run.json", "result.json", "progress.json", "draws.npz", "checkpoint.npz"]
+    names += ["draws-*.npz", "ledger.txt.cut"]
     leftover = [path for name in names for path in directory.glob(f".{name}.*")]
     if finished:
         leftover += [
@@ -181,6 +177,7 @@ def describe(directory: Path) -> dict[str, Any]:
     """
     if not directory.is_dir():
         raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
+    check_regular(directory)
     if not (directory / "run.json").exists():
         if (directory / "result.json").exists():
             return {"schema_version": 1}

@@ -9,10 +9,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from flmc.base.errors import InvalidSetting
+
+CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=True)
+"""Whether code of the user's own is also looked for in the current directory."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +258,7 @@ class Registry:
         module_name, colon, name = path.partition(":")
         if not colon or not module_name or not name or self.kind is None:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")
-        if "" not in sys.path:
+        if CURRENT_DIRECTORY.get() and "" not in sys.path:
             sys.path.insert(0, "")
         try:
             found: Any = importlib.import_module(module_name)

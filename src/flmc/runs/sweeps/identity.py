@@ -14,8 +14,7 @@ from flmc.base.documents import to_document
 from flmc.base.errors import FlmcError
 from flmc.base.version import VERSION
 from flmc.settings.assembly import make_limits, planner_arguments
-from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS
-from flmc.settings.registry import Registry
+from flmc.settings.own_code import named_code
 from flmc.settings.schema import Settings, merge
 from flmc.settings.uplinks import make_uplink
 
@@ -84,7 +83,7 @@ def _deciding(settings: Settings) -> dict[str, Any]:
     written = {"settings": {name: v for name, v in given.items() if name not in _IDLE}, **common}
     # What a user's own object does is not in its attributes alone, and its import is left to the
     # worker: such points are compared as they are written.
-    if settings.model != "linear" or _is_own(settings):
+    if settings.model != "linear" or named_code(given):
         return written
     try:
         point = merge({}, given)
@@ -98,16 +97,3 @@ def _deciding(settings: Settings) -> dict[str, Any]:
         "data": data_key(point),
         **common,
     }
-
-
-def _is_own(settings: Settings) -> bool:
-    """Whether the link, the fading or the scheduler is an object of the user's own."""
-    named: tuple[tuple[Registry, str | float], ...] = (
-        (LINKS, settings.link),
-        (FADINGS, settings.fading),
-        (SCHEDULERS, settings.scheduling),
-    )
-    return any(
-        isinstance(text, str) and ":" in text and text.partition(":")[0] not in registry.names
-        for registry, text in named
-    )

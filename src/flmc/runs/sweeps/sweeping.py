@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from flmc.base.documents import ANSWER_VERSION
-from flmc.base.errors import RunFailed
+from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.progress import Progress
-from flmc.runs.durable_files import read_json, write_json
+from flmc.runs.durable_files import check_regular, read_json, write_json
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.identity import data_key, given_in, key_of
 from flmc.runs.sweeps.table import Sweep, write_rows
@@ -123,7 +123,10 @@ class _Store:
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
         if directory is not None:
+            if directory.is_symlink():
+                raise InvalidSetting(f"{str(directory)!r} is a symbolic link: name another place")
             directory.mkdir(parents=True, exist_ok=True)
+            check_regular(directory)
 
     def read(self, key: str) -> dict[str, Any] | None:
         """The row of a finished point; None if it is missing, has failed, or its file is

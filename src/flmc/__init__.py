@@ -18,7 +18,7 @@ from flmc.planning.plans import Plan
 from flmc.runs.comparison import Comparison, compare
 from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
-from flmc.runs.records import Record, load
+from flmc.runs.loading import Record, load
 from flmc.runs.results import Result
 from flmc.runs.sweeps.calling import sweep
 from flmc.runs.sweeps.table import Sweep

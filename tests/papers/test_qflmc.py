@@ -18,7 +18,7 @@ from flmc.cli import main
 from flmc.papers.qflmc import claims, combinations, readings, search
 from flmc.papers.qflmc.beyond import power_gained_db
 from flmc.papers.qflmc.points import Laboratory, Point, measure, points_of
-from flmc.runs.durable_files import read_table, write_table
+from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.reports import write_html, write_markdown
 from support import full
 

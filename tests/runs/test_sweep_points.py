@@ -14,6 +14,7 @@ import pytest
 import flmc
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.cli import main
+from flmc.runs.files.durable_files import write_json
 from flmc.runs.sweeps import points, workers
 from flmc.runs.sweeps.identity import given_in, key_of
 from flmc.runs.sweeps.points import plan_point, run_point
@@ -153,14 +154,18 @@ def test_plans_do_not_pass_for_runs(tmp_path: Path) -> None:
         assert json.loads(path.read_text())["schema_version"] == 1
 
 
-def test_points_without_a_version_are_read(tmp_path: Path) -> None:
+def test_points_without_a_version_are_read_and_damaged_ones_computed_anew(tmp_path: Path) -> None:
     vary = {"snr_db": [20]}
-    flmc.sweep(SMALL, vary=vary, out=tmp_path, plan_only=True)
+    made = flmc.sweep(SMALL, vary=vary, out=tmp_path, plan_only=True).rows
     (path,) = (tmp_path / "points").iterdir()
     row = json.loads(path.read_text())
-    del row["schema_version"]
-    path.write_text(json.dumps({**row, "binding": "told"}))
+    del row["schema_version"], row["sha256"]
+    write_json(path, {**row, "binding": "told"})
     assert flmc.sweep(SMALL, vary=vary, out=tmp_path, plan_only=True).rows[0]["binding"] == "told"
+    # Without its digest, or with another number: not what was written.
+    for changed in (row, {**json.loads(path.read_text()), "gain_used": 7.0}):
+        path.write_text(json.dumps(changed))
+        assert flmc.sweep(SMALL, vary=vary, out=tmp_path, plan_only=True).rows == made
 
 
 def test_sweep_from_a_file_and_from_arrays(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flmc.cli import main
+from flmc.runs.files.durable_files import read_json, write_json
 
 SETTINGS = ["--rounds", "40", "--burn-in", "10", "--engine", "numpy", "--checkpoint-rounds", "10"]
 PRECIOUS = "do not touch\n"
@@ -69,14 +70,14 @@ def test_links_in_a_new_directory_are_refused(
     for words in commands:
         code, said = say(capsys, *words)
         assert code == 2
-        assert "symbolic link" in said
+        assert "symbolic link" in said or "must be a new or empty directory" in said
     assert target.read_text() == PRECIOUS
 
 
 def test_a_link_that_appears_later_is_not_followed(tmp_path: Path) -> None:
     """Between the check and the write: the functions that write refuse by themselves."""
-    from flmc.runs.append_log import Log
-    from flmc.runs.durable_files import locked, write_json
+    from flmc.runs.files.append_log import Log
+    from flmc.runs.files.durable_files import locked
 
     target = tmp_path / "precious"
     target.write_text(PRECIOUS)
@@ -106,11 +107,10 @@ def test_pipes_are_not_waited_for(
 
 
 def with_link(record: Path, text: str) -> None:
-    """Change the link in the settings of a record."""
+    """Change the link in the settings of a record, as somebody would who knows its digest."""
     path = record / "run.json"
-    path.write_text(
-        path.read_text().replace('"settings": {', f'"settings": {{\n"link": "{text}",', 1)
-    )
+    document = read_json(path)
+    write_json(path, {**document, "settings": {**document["settings"], "link": text}})
 
 
 @pytest.mark.parametrize("where", ["record", "here"])

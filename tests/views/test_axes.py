@@ -13,7 +13,7 @@ import pytest
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.reporting import figures as paper_figures
 from flmc.papers.qflmc.study import conduct
-from flmc.runs.durable_files import write_table
+from flmc.runs.files.durable_files import write_table
 from flmc.runs.sweeps.table import Sweep
 from flmc.views import sweep_figure
 from flmc.views.axes import epsilon_label, make_x_logarithmic

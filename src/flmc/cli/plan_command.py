@@ -20,7 +20,7 @@ from flmc.models.model import Model
 from flmc.planning.advice.requirements import Requirement, read_requirement
 from flmc.planning.plans import Plan
 from flmc.planning.plans.schema import schema as plan_schema
-from flmc.runs.durable_files import write_new_text
+from flmc.runs.files.durable_files import write_new_text
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings, merge
 from flmc.settings.solutions import AXES, Solution

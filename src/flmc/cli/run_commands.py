@@ -16,7 +16,8 @@ from flmc.cli.signals import stopping_at_signals
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
-from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
+from flmc.runs.loading import Record, load
+from flmc.runs.records import check_new, clean_up, describe, is_finished
 from flmc.runs.results import Result
 from flmc.sampling.engines import choose_engine
 from flmc.settings.assembly import Problem, assemble, planner_arguments

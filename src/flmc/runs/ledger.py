@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.plans import Plan
-from flmc.runs.append_log import Log
+from flmc.runs.files.append_log import Log
 from flmc.sampling.schedule import draw_transmitting
 from flmc.uplink.power import finite_cap
 

@@ -19,7 +19,7 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
 from flmc.planning.privacy_cost import NEIGHBOURING
-from flmc.runs.records import Record
+from flmc.runs.loading import Record
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
@@ -175,11 +175,6 @@ def spent_under(
         Neighbouring relation, delta of the run, and its budget, if it has one.
     at
         Round up to which spending counts; None: all that the ledger has.
-
-    Returns
-    -------
-    SpentCurve
-        Upper bounds of epsilon.
     """
     check_ledger(record)
     rounds = len(record.ledger)
@@ -222,6 +217,11 @@ def check_ledger(record: Record) -> None:
         raise RunFailed(
             f"the ledger in {str(record.directory)!r} is damaged behind round {rounds}: more was"
             " spent than can be read; `flmc resume` mends that of a run that is not finished"
+        )
+    if rounds < record.round:
+        raise RunFailed(
+            f"the ledger in {str(record.directory)!r} ends with round {rounds}, and the run has"
+            f" saved {record.round}: something has been cut off"
         )
     planned = record.asked.get("plan", {}).get("num_rounds", 0)
     if record.result is not None and rounds < planned:

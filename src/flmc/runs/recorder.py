@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.runs.append_log import Log
-from flmc.runs.durable_files import read_arrays, write_arrays, write_json
+from flmc.runs.files.append_log import Log
+from flmc.runs.files.durable_files import read_arrays, write_arrays, write_json
+from flmc.runs.files.regular_files import digest_of_file
 from flmc.runs.ledger import Ledger
 from flmc.runs.records import SCHEMA_VERSION, clean_up, parts_of_draws
 from flmc.sampling.chains import Chains
@@ -249,6 +250,8 @@ class Recorder:
                 )
             # ``result.json`` is the sign that a run is finished, so it comes after all that belongs
             # to the result, and before anything that is needed to go on is removed.
-            write_arrays(self.directory / "draws.npz", arrays)
-            write_json(self.directory / "result.json", document)
+            draws = self.directory / "draws.npz"
+            write_arrays(draws, arrays)
+            files = {draws.name: digest_of_file(draws)}
+            write_json(self.directory / "result.json", {**document, "files": files})
             clean_up(self.directory)

@@ -19,26 +19,27 @@ Version 1 had ``draws.npz`` and ``result.json`` only."""
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting
+from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.version import VERSION
-from flmc.runs.append_log import Log
-from flmc.runs.durable_files import check_regular, locked, read_arrays, read_json, write_json
+from flmc.runs.files.durable_files import locked, read_json, write_json
+from flmc.runs.files.regular_files import check_regular, read_regular
 
-SCHEMA_VERSION = 2
-"""Version of the records that are written."""
+SCHEMA_VERSION = 3
+"""Version of the records that are written; from 3 on every file has a digest."""
+_READ = (1, 2, 3)
+"""Versions that are read."""
 
 
 def check_new(directory: Path) -> None:
@@ -50,15 +51,16 @@ def check_new(directory: Path) -> None:
         Where a record is to be made; it need not exist. The refusal of one that is not empty says
         how to go on with an unfinished run in it.
     """
-    if directory.is_dir():
-        check_regular(directory)
     if directory.exists() and (
         not directory.is_dir()
         or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
     ):
-        unfinished = (directory / "run.json").exists() and not is_finished(directory)
+        asked = directory / "run.json"
+        unfinished = asked.exists() and not asked.is_symlink() and not is_finished(directory)
         go_on = f"; to go on with the run in it: {how_to_resume(directory)}" if unfinished else ""
         raise InvalidSetting(f"out must be a new or empty directory, got {str(directory)!r}{go_on}")
+    if directory.exists():
+        check_regular(directory)
 
 
 def how_to_resume(directory: Path) -> str:
@@ -177,105 +179,27 @@ def describe(directory: Path) -> dict[str, Any]:
     """
     if not directory.is_dir():
         raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
+    if not any(os.path.lexists(directory / name) for name in ("run.json", "result.json")):
+        raise InvalidSetting(f"{str(directory)!r} holds no record: there is no run.json in it")
     check_regular(directory)
     if not (directory / "run.json").exists():
-        if (directory / "result.json").exists():
-            return {"schema_version": 1}
-        raise InvalidSetting(f"{str(directory)!r} holds no record: there is no run.json in it")
-    document = read_json(directory / "run.json")
-    version = document.get("schema_version")
-    if version != SCHEMA_VERSION:
+        return {"schema_version": 1}
+    version = _version_of(directory / "run.json")
+    if version not in _READ:
         raise InvalidSetting(
             f"{str(directory)!r} has schema_version {version!r}, and this flmc ({VERSION}) reads 1"
             f" to {SCHEMA_VERSION}: use the flmc that made it, or a newer one"
         )
-    return document
+    return read_json(directory / "run.json", signed=version == SCHEMA_VERSION)
 
 
-@dataclass(frozen=True)
-class Record:
-    """A finished run, or one that is under way, as :func:`flmc.load` found it on disk."""
-
-    directory: Path
-    """Where the record is."""
-    schema_version: int
-    """Version of the record, 1 or 2."""
-    asked: dict[str, Any] = field(repr=False)
-    """What was asked, from ``run.json``; empty for version 1."""
-    result: dict[str, Any] | None = field(repr=False)
-    """The document of the result, from ``result.json``; None while the run is not finished."""
-    ledger: list[str] = field(repr=False)
-    """Entries of the ledger, a line of JSON for each round that counts as spent."""
-    ledger_damaged: bool = False
-    """Whether the ledger has entries that cannot be read, behind the last one that can."""
-
-    @property
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Mean (experiment, dim), covariance (experiment, dim, dim) and, if they were kept, draws
-        (experiment, chain, draw, dim) of a finished run."""
-        if self.result is None:
-            raise InvalidSetting(
-                f"the run in {str(self.directory)!r} is not finished: go on with flmc.resume"
-            )
-        return read_arrays(self.directory / "draws.npz")
-
-    @property
-    def kept_draws(self) -> Array | None:
-        """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
-        return self.arrays.get("draws")
-
-    @property
-    def draws(self) -> Array:
-        """Kept draws with axes (experiment or chain, draw, dim), as :attr:`flmc.Result.draws`."""
-        arrays = self.arrays
-        if "draws" not in arrays:
-            raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
-        return np.asarray(arrays["draws"].reshape(-1, *arrays["draws"].shape[2:]))
-
-
-def load(directory: str | Path) -> Record:
-    """Open the record of a run, of this version or the one before.
-
-    Parameters
-    ----------
-    directory
-        What :func:`flmc.run` made with ``out``, or :meth:`flmc.Result.save`.
-
-    Returns
-    -------
-    Record
-        Of a finished run, or of one that is under way.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is no record, or one of a version that this flmc does not read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
-    >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
-    >>> with tempfile.TemporaryDirectory() as out:
-    ...     result = flmc.run(plan, model, engine="numpy", out=out)
-    ...     record = flmc.load(out)
-    ...     bool((record.draws == result.draws).all()), len(record.ledger)
-    (True, 6)
-    """
-    directory = Path(directory)
-    asked = describe(directory)
-    finished = directory / "result.json"
-    result = read_json(finished) if finished.exists() else None
-    entries, damaged = Log.read(directory / "ledger.txt")
-    # A document without a seed is the one that stands for a record of version 1.
-    return Record(
-        directory,
-        asked["schema_version"],
-        asked if "seed" in asked else {},
-        result,
-        entries,
-        damaged,
-    )
+def _version_of(path: Path) -> Any:
+    """Version that a record states, before anything else of it is trusted."""
+    try:
+        document = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFailed(f"{str(path)!r} cannot be read: {error}") from error
+    return document.get("schema_version") if isinstance(document, dict) else None
 
 
 def parts_of_draws(directory: Path) -> list[tuple[int, int]]:

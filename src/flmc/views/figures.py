@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from flmc.base.errors import MissingExtra
-from flmc.runs.durable_files import write_atomically
+from flmc.runs.files.durable_files import write_atomically
 from flmc.views.axes import make_y_logarithmic
 
 _log = logging.getLogger(__name__)

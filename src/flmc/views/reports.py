@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flmc.runs.durable_files import write_atomically
+from flmc.runs.files.durable_files import write_atomically
 
 Block = tuple[str, Any]
 """A piece of a report: ('title' | 'heading' | 'text', str), ('list', items), ('picture', (file

@@ -13,7 +13,8 @@ from typing import Any
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.progress import Progress
-from flmc.runs.durable_files import check_regular, read_json, write_json
+from flmc.runs.files.durable_files import read_json, write_json
+from flmc.runs.files.regular_files import check_regular
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.identity import data_key, given_in, key_of
 from flmc.runs.sweeps.table import Sweep, write_rows
@@ -134,7 +135,7 @@ class _Store:
         if self.directory is None or not (self.directory / f"{key}.json").exists():
             return None
         try:
-            row = read_json(self.directory / f"{key}.json")
+            row = read_json(self.directory / f"{key}.json", signed=True)
         except RunFailed:
             return None
         row.pop("schema_version", None)

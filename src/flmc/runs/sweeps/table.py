@@ -10,7 +10,7 @@ from typing import Any
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import MissingExtra
 from flmc.base.tables import Grid, Row, format_up
-from flmc.runs.durable_files import write_atomically, write_table
+from flmc.runs.files.durable_files import write_atomically, write_table
 
 _SHOWN = (
     "gain_used",

@@ -15,7 +15,7 @@ from flmc.papers.qflmc.readings import (
 )
 from flmc.papers.qflmc.study import Study
 from flmc.planning.limits import Limits
-from flmc.runs.durable_files import read_table
+from flmc.runs.files.durable_files import read_table
 from flmc.views.axes import epsilon_label, make_x_logarithmic
 from flmc.views.figures import (
     COLOURS,

@@ -23,7 +23,7 @@ from flmc.papers.qflmc.reporting.summary import summary
 from flmc.papers.qflmc.reporting.words import FIGURES_IN_WORDS, PAPER
 from flmc.papers.qflmc.search import Found
 from flmc.papers.qflmc.study import FULL, Study
-from flmc.runs.durable_files import write_table
+from flmc.runs.files.durable_files import write_table
 from flmc.views.reports import Block, write_html, write_markdown
 
 

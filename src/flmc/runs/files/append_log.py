@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from flmc.runs.durable_files import open_regular, read_regular, write_atomically
+from flmc.runs.files.durable_files import write_atomically
+from flmc.runs.files.regular_files import open_regular, read_regular
 
 
 class Log:

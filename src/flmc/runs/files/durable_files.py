@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import errno
 import fcntl
+import hashlib
 import io
 import json
 import os
-import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,82 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.runs.files.regular_files import open_regular, read_regular
 
-
-@contextmanager
-def open_regular(path: Path, flags: int, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open a regular file, and nothing else: what a link points to is never read or written, and
-    a pipe or device never waited for.
-
-    Parameters
-    ----------
-    path
-        The file.
-    flags
-        Those of ``os.open``, such as ``os.O_RDONLY``.
-    mode
-        Mode of the stream that fits them, binary.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be opened, or is not a regular file.
-    """
-    # Without waiting, because opening a pipe waits for whoever writes into it.
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        stream = os.fdopen(handle, mode)
-    except BaseException:
-        os.close(handle)
-        raise
-    with stream:
-        yield stream
-
-
-def read_regular(path: Path) -> bytes:
-    """Contents of a regular file; anything else is an ``OSError``.
-
-    Parameters
-    ----------
-    path
-        The file.
-    """
-    with open_regular(path, os.O_RDONLY) as stream:
-        return stream.read()
-
-
-def check_regular(directory: Path) -> None:
-    """Refuse a directory in which anything is neither a regular file nor a directory.
-
-    Somebody else's record may hold links to files of the reader's, and pipes that never end.
-
-    Parameters
-    ----------
-    directory
-        The directory of a record or of a sweep, with all that is below it.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is a link, a device, a pipe or a socket; the message names it.
-    """
-    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    waiting = [directory]
-    while waiting:
-        with os.scandir(waiting.pop()) as found:
-            entries = list(found)
-        for entry in entries:
-            mode = entry.stat(follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode):
-                waiting.append(Path(entry.path))
-            elif not stat.S_ISREG(mode):
-                kind = kinds.get(stat.S_IFMT(mode), "a device")
-                raise InvalidSetting(
-                    f"{entry.path!r} is {kind}, and a record holds files only: it is not used;"
-                    " remove it, if you trust the rest"
-                )
+DIGEST = "sha256"
+"""Key of the digest in a JSON file."""
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -165,16 +92,19 @@ def write_new_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a document as readable JSON text, atomically.
+    """Write a document as readable JSON text with its digest, atomically.
 
     Parameters
     ----------
     path
         The file.
     document
-        Plain values; NaN and infinity are refused with ``ValueError``, because JSON has none.
+        Plain values; NaN and infinity are refused with ``ValueError``, because JSON has none. The
+        key ``sha256`` is added: the digest of the others, as canonical JSON (sorted keys, no
+        spaces).
     """
-    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    signed = {**document, DIGEST: _digest_of(document)}
+    text = json.dumps(signed, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda stream: stream.write(text.encode()))
 
 
@@ -206,13 +136,27 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     write_atomically(path, write)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; anything else in it is a :class:`~flmc.base.errors.RunFailed`.
+def _digest_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a document as canonical JSON."""
+    # As it will be read back: keys are texts then, and sequences lists.
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
+    """The object in a JSON file, without its digest, which is checked.
 
     Parameters
     ----------
     path
         The file.
+    signed
+        Whether it must have a digest; files of earlier versions have none.
+
+    Raises
+    ------
+    RunFailed
+        If the file cannot be read, holds no object, or was changed since it was written.
     """
     try:
         document = json.loads(read_regular(path).decode())
@@ -220,6 +164,13 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RunFailed(f"{str(path)!r} cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise RunFailed(f"{str(path)!r} must hold a JSON object, got {type(document).__name__}")
+    stated = document.pop(DIGEST, None)
+    try:
+        kept = stated == _digest_of(document) if stated is not None else not signed
+    except ValueError:  # a number that JSON does not have
+        kept = False
+    if not kept:
+        raise RunFailed(f"{str(path)!r} is damaged: its contents do not have its digest")
     return document
 
 

@@ -524,3 +524,87 @@ def test_norms_of_examples_from_the_command_line(capsys: pytest.CaptureFixture[s
     code, _, said = call(capsys, "plan", "--example-norm", "4", "--data", "sufficient")
     assert code == 2
     assert "example_norm needs data = 'examples'" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["plan", "--gain", "0.3", "--langevin", "off"], 0, ""),
+        (["plan", "--step-size", "1e200"], 2, "step_size must lie between"),
+        (["plan", "--samples", "99999999999999999999999"], 2, "GB of memory"),
+        (["plan", "--fading", "inf"], 2, "fading"),
+        (["run", "--out", "n" * 300], 2, "File name too long"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, list) else "",
+)
+def test_one_line_not_a_traceback(
+    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _, error = call(capsys, *words)
+    assert found == code
+    assert said in error
+    assert code == 0 or error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 2000 + "]" * 2000, "nested too deeply"),
+        ("rounds = " + "9" * 5000, "not valid TOML"),
+        ("rounds = 20\nburn_in = 5\n[sweep]\nfading = [inf]\n", "fading"),
+    ],
+    ids=["deep", "long", "infinite"],
+)
+def test_config_files_that_nobody_means(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    command = ["sweep", "--plan-only"] if "sweep" in text else ["plan"]
+    code, _, error = call(capsys, *command, "--config", str(path))
+    assert code == 2
+    assert said in error
+
+
+def test_a_defect_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*given: object, **named: object) -> None:
+        raise KeyError("something of ours")
+
+    monkeypatch.setattr("flmc.cli.plan_command.assemble", broken)
+    code, _, error = call(capsys, "plan")
+    assert code == 70
+    assert "a defect of flmc" in error
+    assert error.count("\n") == 1
+    with pytest.raises(KeyError):
+        main(["plan", "--debug"])
+
+
+@pytest.mark.parametrize("where", ["full", "closed", "gone", "ascii"])
+def test_where_an_answer_cannot_be_printed(where: str) -> None:
+    command = [sys.executable, "-m", "flmc", "plan"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii" if where == "ascii" else "utf-8"}
+    if where == "full":
+        with open("/dev/full", "wb") as target:  # a device that is always full
+            done = subprocess.run(
+                command, stdout=target, stderr=subprocess.PIPE, env=environment, check=False
+            )
+        assert (done.returncode, b"No space left" in done.stderr) == (1, True)
+    elif where == "closed":
+        script = " ".join([*map(str, command), ">&-"])
+        done = subprocess.run(script, shell=True, stderr=subprocess.PIPE, check=False)
+        assert (done.returncode, b"closed" in done.stderr) == (1, True)
+    elif where == "gone":
+        script = " ".join([*map(str, command), "| true"])
+        done = subprocess.run(script, shell=True, stderr=subprocess.PIPE, check=False)
+    else:
+        done = subprocess.run(
+            [*command[:-1], "run", "--rounds", "20", "--burn-in", "5"],
+            capture_output=True,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == 0
+        assert b"variance ratio" in done.stdout
+    assert b"Traceback" not in done.stderr

@@ -1,11 +1,14 @@
 """The command ``flmc``: its subcommands, and its exit codes.
 
-0: done; 1: a run failed or a requirement is broken; 2: bad input. One line says what is wrong;
-there is no traceback for a user's mistake."""
+0: done; 1: a run failed or a requirement is broken; 2: bad input; 70: a defect of flmc. One line
+says what is wrong; there is no traceback, unless ``--debug`` asks for that of a defect."""
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -65,10 +68,54 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0 done, 1 failed, 2 bad input.
+        The exit code: 0 done, 1 failed, 2 bad input, 70 a defect of flmc.
     """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG in words
+    words = [word for word in words if word != DEBUG]
+    if sys.stdout is None:
+        return fail("standard output is closed: there is nowhere to print", 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that knows ASCII only gets a question mark for what it cannot show.
+        sys.stdout.reconfigure(errors="replace")
     try:
-        code = app(arguments, standalone_mode=False)
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the answer has seen enough
+        _forget_output()
+        return 0
+    except OSError as error:
+        if error.filename is not None:
+            return fail(f"cannot use {str(error.filename)!r}: {error.strerror}", 2)
+        _forget_output()
+        return fail(f"cannot print: {error.strerror}", 1)
+    except MemoryError:
+        return fail("there is not enough memory for this; use smaller sizes", 1)
+    except Exception as error:
+        if debug:
+            raise
+        return fail(
+            f"a defect of flmc {VERSION}: {type(error).__name__}: {error}; the same with {DEBUG}"
+            " shows where. Please report both, with the command",
+            70,
+        )
+    return code
+
+
+DEBUG = "--debug"
+"""Word anywhere on the command line with which a defect of flmc shows its traceback."""
+
+
+def _forget_output() -> None:
+    """Give up what could not be printed, so that Python does not try again when it ends."""
+    with suppress(OSError):  # a stream without a file has nothing to give up
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(words: list[str]) -> int:
+    """Run a command, and return its exit code; whatever is no mistake of the user's is raised."""
+    try:
+        code = app(words, standalone_mode=False)
         # Without its standalone mode typer returns a number where it was interrupted.
         if code:
             return fail("interrupted", int(code))

@@ -77,7 +77,7 @@ class Constraints:
         ``given`` is a step, or ``"auto"`` for the automatic one (the paper's if the Langevin limit
         is the paper's); ``largest_gain`` is what power and privacy allow."""
         if given != "auto":
-            return checks.positive("step_size", given), False
+            return checks.positive("step_size", given, extreme=1e30), False
         if self.limits.langevin == "paper":
             return PAPER_STEP_SIZES[self.uplink.scheme], False
         num_devices = self.model.num_devices

@@ -104,7 +104,9 @@ class Settings(BaseModel):
         "auto", description="larger steps in early burn-in"
     )
     start: Literal["prior", "zero"] = Field("prior", description="where chains start")
-    fading: str | float = Field(0.04, description=f"path gain: a number, or {FADINGS.described}")
+    fading: str | Annotated[float, Field(allow_inf_nan=False)] = Field(
+        0.04, description=f"path gain: a number, or {FADINGS.described}"
+    )
     scheduling: str = Field("all", description=f"who transmits in a round: {SCHEDULERS.described}")
     noise_power: Positive = Field(1.0, description="variance of the noise in each real entry")
     gain: Positive | list[Positive] | None = Field(None, description="override of the planned gain")
@@ -155,7 +157,9 @@ def read_file(path: Path) -> dict[str, Any]:
         raise InvalidSetting(
             f"cannot read the config file {str(path)!r}: {error.strerror}"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise InvalidSetting(f"the config file {str(path)!r} is nested too deeply") from error
+    except ValueError as error:  # of TOML, of its encoding, or of a number with too many digits
         raise InvalidSetting(f"the config file {str(path)!r} is not valid TOML: {error}") from error
 
 

@@ -130,9 +130,9 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     """Rows of step, temperature, prediction, rounds and devices."""
     step = f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})"
     allowed = getattr(plan.gain_limits, plan.binding, math.inf)
-    if plan.binding != "langevin" and math.isclose(
-        plan.gain_limits.langevin, allowed, rel_tol=1e-9
-    ):
+    close = math.isclose(plan.gain_limits.langevin, allowed, rel_tol=1e-9)
+    # A gain that was given is no constraint's.
+    if plan.binding in CONSTRAINTS and plan.binding != "langevin" and close:
         step += (
             f"; so small because the {CONSTRAINTS[plan.binding]} allows no more gain, and the"
             " noise must be right"

@@ -35,6 +35,8 @@ WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 """Weights of the rule for means over the standard normal distribution."""
 _MOST_ITERATIONS = 200
 """Iterations after which the search for the stationary law gives up."""
+_NUMBERS_AT_ONCE = 2_000_000
+"""Numbers of an array of devices, entries and nodes that is held at once: 16 MB."""
 _MOST_WORK = 5e8
 """Multiplications of an iteration beyond which no prediction is made."""
 _TOLERANCE = 1e-9
@@ -157,18 +159,21 @@ class _Stationary:
         """Drift (experiment, dim), its Jacobian (experiment, dim, dim), and noise variance
         (experiment, dim)."""
         centre, spread = self.gradient_law(mean, covariance)
-        gradient = centre[..., None] + spread[..., None] * NODES
-        symbol = self.uplink.mean_symbol(gradient)
-        # Gradient = centre + spread x node, so that means over the nodes are expectations; the mean
-        # of symbol x node over the spread is the averaged slope, by Stein's identity, and needs no
-        # derivative of the link.
-        drift = (symbol @ WEIGHTS).sum(axis=1)
-        slope = symbol @ (WEIGHTS * NODES) / spread
-        jacobian = np.einsum("eki,ekij->eij", slope, self.hessian)
-        variance = (self.uplink.symbol_variance(gradient) @ WEIGHTS).sum(
-            axis=1
-        ) + self.noise_variance
-        return drift, jacobian, variance
+        drift, variance = np.zeros(mean.shape), np.zeros(mean.shape)
+        jacobian = np.zeros(covariance.shape)
+        at_once = max(1, _NUMBERS_AT_ONCE // (mean.size * len(NODES)))
+        for first in range(0, centre.shape[1], at_once):
+            some = slice(first, first + at_once)
+            gradient = centre[:, some, :, None] + spread[:, some, :, None] * NODES
+            symbol = self.uplink.mean_symbol(gradient)
+            # Gradient = centre + spread x node, so that means over the nodes are expectations; the
+            # mean of symbol x node over the spread is the averaged slope, by Stein's identity, and
+            # needs no derivative of the link.
+            drift += (symbol @ WEIGHTS).sum(axis=1)
+            slope = symbol @ (WEIGHTS * NODES) / spread[:, some]
+            jacobian += np.einsum("eki,ekij->eij", slope, self.hessian[:, some])
+            variance += (self.uplink.symbol_variance(gradient) @ WEIGHTS).sum(axis=1)
+        return drift, jacobian, variance + self.noise_variance
 
     def solve(self, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
         """Stationary mean and covariance by iteration from the posterior's; None where there is

@@ -552,3 +552,24 @@ def test_files_can_be_read_by_others(tmp_path: Path, small: flmc.LinearGaussian)
     plain = tmp_path / "plain"
     plain.write_text("x")
     assert (tmp_path / "run" / "result.json").stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+def test_a_signal_is_heard_between_checkpoints(engine: str, tmp_path: Path) -> None:
+    """However far apart checkpoints are: the run is saved and stops, and would take minutes."""
+    out = tmp_path / "record"
+    asked = ["run", "--engine", engine, "--rounds", 5_000_000, "--burn-in", 4_999_900]
+    process = subprocess.Popen(
+        flmc_command(*asked, "--chains", 40, "--checkpoint-rounds", 10**8, "--out", out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while not (out / "ledger.txt").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    assert b"go on with" in said
+    assert (out / "checkpoint.npz").exists()

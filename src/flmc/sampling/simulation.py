@@ -87,7 +87,7 @@ def simulate(
     resources
         Threads, data sets at once, and who is told of the progress.
     most_rounds
-        Rounds of a stretch at most; None: as many as take some seconds.
+        Rounds of a stretch at most, if they take no longer than some seconds; None: as many as do.
     last_round
         Where to stop; None: at the end.
     observer
@@ -159,7 +159,9 @@ class _Pace:
     def next_stop(self, done: int, num_rounds: int, most_rounds: int | None) -> int:
         """The last round of the next stretch, after ``done`` rounds."""
         if most_rounds is not None:
-            return min(num_rounds, done + most_rounds)
+            # Never longer than some seconds, so that a wish to stop is heard between checkpoints.
+            checkpoint = (done // most_rounds + 1) * most_rounds
+            return min(num_rounds, checkpoint, self.next_stop(done, num_rounds, None))
         wanted = done + max(1, int(self._stretch / self._seconds))
         boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK
         if not self._cheap and wanted < boundary and (boundary - done) * self._seconds > _PATIENCE:

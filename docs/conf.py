@@ -76,10 +76,10 @@ python_maximum_signature_line_length = 100
 nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|matplotlib|pydantic|typer|rich|numba|llvmlite)(\..*)?"),
     (r"py:.*", r"(collections|contextlib|pathlib|typing|abc|enum|logging|types)\..*"),
-    (r"py:.*", r"(threading|json|fractions)\..*"),
+    (r"py:.*", r"(threading|json|fractions|contextvars)\..*"),
     (r"py:class", r"Array|CurveSet|Axes|Figure|Path|Kind"),
     (r"py:class", r"flmc\.uplink\.uplink\.AnyUplink|flmc\.privacy\.event\._Spender"),
-    (r"py:class", r"Entry\(name|dict\[str"),
+    (r"py:class", r"Entry\(name|dict\[str|str \| ~typing\.Annotated\[float"),
 ]
 
 html_theme = "furo"

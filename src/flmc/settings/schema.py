@@ -16,6 +16,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.settings.registered import ENGINES, FADINGS, LINKS, MODELS, SCHEDULERS, SCHEMES, SPLITS
 from flmc.settings.registry import Registry
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
 Count = Annotated[int, Field(ge=1)]
@@ -104,9 +105,7 @@ class Settings(BaseModel):
         "auto", description="larger steps in early burn-in"
     )
     start: Literal["prior", "zero"] = Field("prior", description="where chains start")
-    fading: str | Annotated[float, Field(allow_inf_nan=False)] = Field(
-        0.04, description=f"path gain: a number, or {FADINGS.described}"
-    )
+    fading: str | Finite = Field(0.04, description=f"path gain: a number, or {FADINGS.described}")
     scheduling: str = Field("all", description=f"who transmits in a round: {SCHEDULERS.described}")
     noise_power: Positive = Field(1.0, description="variance of the noise in each real entry")
     gain: Positive | list[Positive] | None = Field(None, description="override of the planned gain")

@@ -15,13 +15,12 @@ import pytest
 
 import flmc
 from contracts.pinned_runs import machine
-from contracts.test_pins import PINNED
 from flmc.cli import main
 
 RECORDS = Path(__file__).parents[1] / "records"
 MACHINES = {
-    2: PINNED["machine"],
-    3: json.loads((RECORDS / "schema-3" / "machine.json").read_text()),
+    schema: json.loads((RECORDS / f"schema-{schema}" / "machine.json").read_text())
+    for schema in (2, 3)
 }
 """Machines on which the records of each schema were made."""
 EVERY = pytest.mark.parametrize(

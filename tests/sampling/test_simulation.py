@@ -30,7 +30,12 @@ def test_stretches_end_with_blocks() -> None:
     slow = _Pace(NumpyEngine(), plan, own, 10, 0.5)
     slow.took(1, 3.0)
     assert slow.next_stop(5, 1000, None) == 6
-    assert slow.next_stop(5, 1000, 40) == 45
+    # A wish to stop is heard between checkpoints, however far apart they are.
+    assert slow.next_stop(5, 1000, 40) == 6
+    quick = _Pace(NumpyEngine(), plan, own, 10, 0.5)
+    for _ in range(20):  # the estimate falls to a quarter each time
+        quick.took(1000, 0.001)
+    assert [quick.next_stop(done, 1000, 40) for done in (0, 40, 45)] == [40, 80, 80]
     clipped = replace(
         plan, uplink=flmc.Digital(example_clip=4.0)
     )  # nobody knows how many examples there are

@@ -256,10 +256,8 @@ def test_a_plan_asks_for_rounds_of_the_run_only(small: flmc.LinearGaussian) -> N
     for fading in (Correlated(), Forgetful()):
         plan = power_plan(small, fading)
         assert plan.planned_gain.shape[1] == plan.dim
-        assert {(rounds.start, rounds.stop) for rounds in fading._asked} <= {
-            (0, ROUNDS),
-            (BURN_IN, ROUNDS),
-        }
+        assert {rounds.start for rounds in fading._asked} <= {0, BURN_IN}
+        assert max(rounds.stop for rounds in fading._asked) == ROUNDS
 
 
 def test_independent_rounds_are_planned_as_before() -> None:

@@ -1,4 +1,5 @@
-"""Names for the array types that every signature uses, and linear algebra on one thread.
+"""Names for the array types that every signature uses, broadcast arrays without their copies, and
+linear algebra on one thread.
 
 The order of summation inside a matrix product or a factorisation depends on how many threads share
 it. Where a digest covers what is computed (plans), or a run must go on to the same bits on a
@@ -22,6 +23,17 @@ ComplexArray = npt.NDArray[np.complex128]
 """Complex numbers in double precision."""
 IntArray = npt.NDArray[np.int64]
 """Whole numbers of 64 bits, for what must be added without rounding."""
+
+
+def without_copies(array: Array) -> Array:
+    """View of an array without the axes along which it was broadcast, which have one entry each.
+
+    Parameters
+    ----------
+    array
+        Any array, perhaps made by ``np.broadcast_to``.
+    """
+    return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
 @contextmanager

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import math
 import numbers
-import os
 from typing import Any
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+
+EXTREME = 1e30
+"""Positive settings lie between 1/``EXTREME`` and ``EXTREME``: squares and products of some of them
+are then still numbers, in double precision."""
 
 
 def number(name: str, value: Any) -> float:
@@ -45,7 +48,7 @@ def number(name: str, value: Any) -> float:
     return result
 
 
-def positive(name: str, value: Any, *, extreme: float = math.inf) -> float:
+def positive(name: str, value: Any, *, extreme: float = EXTREME) -> float:
     """The value as a float, refused unless it is finite and above zero.
 
     Parameters
@@ -55,8 +58,7 @@ def positive(name: str, value: Any, *, extreme: float = math.inf) -> float:
     value
         What to check.
     extreme
-        The value must lie between 1/``extreme`` and ``extreme``; by default every positive number
-        is accepted.
+        The value must lie between 1/``extreme`` and ``extreme``.
 
     Returns
     -------
@@ -76,29 +78,6 @@ def positive(name: str, value: Any, *, extreme: float = math.inf) -> float:
             f"{name} must lie between {1 / extreme:g} and {extreme:g}, got {value!r}"
         )
     return result
-
-
-def fits(what: str, num_bytes: float) -> None:
-    """Refuse an array that this machine's memory could not hold, before it is allocated.
-
-    Parameters
-    ----------
-    what
-        The array, in words, for the error message.
-    num_bytes
-        Bytes that the array would take.
-
-    Raises
-    ------
-    InvalidSetting
-        If that is more than the physical memory.
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if num_bytes > memory:
-        raise InvalidSetting(
-            f"{what} would take {num_bytes / 1e9:.3g} GB of memory, and this machine has"
-            f" {memory / 1e9:.3g}; use less"
-        )
 
 
 def at_least(name: str, value: Any, lowest: int) -> int:

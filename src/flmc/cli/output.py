@@ -44,7 +44,9 @@ def fail(message: str, code: int) -> int:
     code
         The exit code.
     """
-    sys.stderr.write(f"flmc: {' '.join(message.split())}\n")
+    # A word of the command line need not be text at all.
+    text = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+    sys.stderr.write(f"flmc: {text}\n")
     return code
 
 

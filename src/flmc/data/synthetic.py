@@ -10,6 +10,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
+from flmc.base.memory import fits
 from flmc.base.randomness import Purpose, generator
 from flmc.data.linear import LinearData, LinearStatistics
 from flmc.data.splits import split_evenly
@@ -22,6 +23,8 @@ KINDS = ("examples", "sufficient")
 
 _NUMBERS_AT_ONCE = 4_000_000
 """Numbers that a block of data sets may hold in memory at once: 32 MB in double precision."""
+_MOST_SAMPLES = 2**53
+"""Whole numbers up to this one are exact in double precision, so that devices' shares add up."""
 
 
 @one_blas_thread()
@@ -71,7 +74,7 @@ def draw_linear(
     >>> data.features.shape, data.targets.shape, data.device_sizes
     ((100, 3), (100,), (25, 25, 25, 25))
     """
-    checks.fits("the examples", 8.0 * num_samples * (dim + 1) * (num_experiments or 1))
+    fits("the examples", 24.0 * num_samples * (dim + 1) * (num_experiments or 1))
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.positive("noise_variance", noise_variance)
     if num_experiments is None:
@@ -135,9 +138,9 @@ def draw_linear_statistics(
     (1000, 5)
     """
     if kind == "examples":
-        checks.fits("the examples of one data set", 8.0 * num_samples * (dim + 1))
-    checks.fits("the statistics of one data set", 8.0 * num_devices * dim**2)
-    checks.fits("the posteriors of all data sets", 16.0 * num_experiments * dim**2)
+        fits("the examples of one data set", 24.0 * num_samples * (dim + 1))
+    fits("the statistics of one data set", 32.0 * num_devices * dim**2)
+    fits("the posteriors of all data sets", 24.0 * num_experiments * dim**2)
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.one_of("kind", kind, KINDS)
     checks.positive("noise_variance", noise_variance)
@@ -279,7 +282,8 @@ def _problem(
     theta: Sequence[float] | Array | None,
 ) -> tuple[tuple[int, ...], Array]:
     """Device sizes and ground truth of the synthetic regression, checked."""
-    checks.at_least("num_samples", num_samples, 1)
+    if checks.at_least("num_samples", num_samples, 1) > _MOST_SAMPLES:
+        raise InvalidSetting(f"num_samples must be at most {_MOST_SAMPLES}, got {num_samples}")
     checks.at_least("dim", dim, 1)
     if device_sizes is None:
         sizes = split_evenly(num_samples, num_devices)

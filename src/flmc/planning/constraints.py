@@ -77,7 +77,7 @@ class Constraints:
         ``given`` is a step, or ``"auto"`` for the automatic one (the paper's if the Langevin limit
         is the paper's); ``largest_gain`` is what power and privacy allow."""
         if given != "auto":
-            return checks.positive("step_size", given, extreme=1e30), False
+            return checks.positive("step_size", given), False
         if self.limits.langevin == "paper":
             return PAPER_STEP_SIZES[self.uplink.scheme], False
         num_devices = self.model.num_devices
@@ -233,6 +233,8 @@ class Constraints:
             )
         if (cap <= 0).any():
             raise InvalidSetting(f"gain must be positive, got {cap.min():g}")
+        for value in (cap.min(), cap.max()):
+            checks.positive("gain", float(value))
         if (
             cap.ndim != 2
             or cap.shape[0] not in (1, self.num_rounds)

@@ -11,6 +11,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.memory import fits
 from flmc.models.model import Model
 from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
@@ -90,8 +91,10 @@ def decide(
     if uplink.clips_examples:
         _check_examples(model, uplink)
     total = checks.at_least("num_rounds", request.num_rounds, 1)
-    checks.fits("a plan of so many rounds", 64.0 * total)
     policy = _scheduler_of(request, total, model.num_devices)
+    fits(
+        "a plan of so many rounds and devices", _bytes_of_plan(model, uplink, limits, policy, total)
+    )
     task = Constraints(
         model, uplink, limits, request.curvature(model), total, policy, privacy_limit
     )
@@ -188,6 +191,18 @@ def _check_examples(model: Model, uplink: Uplink) -> None:
             f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are"
             " summed"
         )
+
+
+def _bytes_of_plan(
+    model: Model, uplink: Uplink, limits: Limits, policy: Scheduler, num_rounds: int
+) -> float:
+    """Bytes that planning takes, measured: those of a round, of a round's devices where they are
+    drawn for the whole run, and of a device's data."""
+    each = 300.0 if limits.allocation == "adaptive" else 64.0
+    fading = uplink.fading
+    if not policy.everyone or not (fading.constant or fading.independent):
+        each += 40.0 * model.num_devices
+    return each * num_rounds + 32.0 * model.num_devices * model.dim**2
 
 
 def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:

@@ -196,8 +196,8 @@ class Event(ABC):
         InvalidSetting
             If not even the smallest gain is known to keep the budget.
         """
-        checks.positive("epsilon", epsilon)
-        checks.positive("delta", delta)
+        checks.positive("epsilon", epsilon, extreme=math.inf)
+        checks.positive("delta", delta, extreme=math.inf)
         return _allowed_gain(self, epsilon, delta, criterion, num_devices)
 
     def solve_gain(

@@ -14,7 +14,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, without_copies
 from flmc.base.randomness import Purpose, generator
 from flmc.planning.plans import Plan
 
@@ -47,14 +47,13 @@ class _WholeRuns:
                 self._kept.move_to_end(key)
                 return gains
         # Without the lock: two threads that draw the same experiment get the same numbers.
-        gains = _compact(
-            plan.uplink.fading.draw_checked(
-                generator(seed, Purpose.FADING, experiment),
-                range(plan.num_rounds),
-                plan.num_devices,
-                plan.dim,
-            )
+        drawn = plan.uplink.fading.draw_checked(
+            generator(seed, Purpose.FADING, experiment),
+            range(plan.num_rounds),
+            plan.num_devices,
+            plan.dim,
         )
+        gains = without_copies(drawn).copy()  # a copy, because a user's own array may change
         with self._lock:
             self._keep(key, plan, gains)
         return gains
@@ -137,10 +136,3 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
         parts.append(np.broadcast_to(part, shape))
     _whole_runs.warn_if_too_large(plan, num_bytes)
     return np.stack(parts)
-
-
-def _compact(gains: Array) -> Array:
-    """A copy of path gains without the axes along which they were broadcast, which have one entry
-    each; a copy, because a user's own array may change."""
-    part = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in gains.strides)
-    return gains[part].copy()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from flmc.base import checks
+from flmc.base.memory import fits
 from flmc.base.progress import report_within
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.models.model import Model
@@ -110,9 +110,7 @@ def simulate(
     # Bytes of a chain: position and sums, draws, products, in double precision.
     kept = plan.num_rounds - plan.num_burn_in if keep_draws else 0
     each = 8.0 * plan.dim * (2 + kept) + 8.0 * plan.dim**2
-    checks.fits(
-        "the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains
-    )
+    fits("the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains)
     chosen = choose_engine(engine, plan, model) if isinstance(engine, str) else engine
     chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
     if observer is not None:

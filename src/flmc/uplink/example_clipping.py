@@ -41,7 +41,7 @@ class ExampleBounds:
                 "example_clip bounds entries and example_norm the norm of an example's gradient:"
                 f" give one of them, got {self.example_clip!r} and {self.example_norm!r}"
             )
-        if not 0 < checks.number("example_shrink", self.example_shrink) <= 1:
+        if checks.positive("example_shrink", self.example_shrink) > 1:
             raise InvalidSetting(f"example_shrink must lie in (0, 1], got {self.example_shrink!r}")
 
     @property

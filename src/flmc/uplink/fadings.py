@@ -27,7 +27,7 @@ class ConstantFading(Fading):
     independent = True
 
     def __post_init__(self) -> None:
-        checks.positive("fading", self.gain, extreme=1e30)
+        checks.positive("fading", self.gain)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """The constant path gain, as an array of shape (1, 1, 1).
@@ -116,7 +116,7 @@ class RayleighFading(Fading):
     independent = True
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale, extreme=1e30)
+        checks.positive("fading scale", self.scale)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         r"""Path gains of some rounds, :math:`\text{scale}\sqrt{x}` with x exponential of mean 1.

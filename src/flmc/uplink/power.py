@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.randomness import Purpose, generator
-from flmc.uplink.fading import Fading
+from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
 
-_PLANNED_ROUNDS = 1024
-"""Rounds of a random channel that a plan averages over, at least."""
 _LOUDEST = 1e9
 """Gain that stands for an infinite one, in standard deviations of the noise."""
 
@@ -121,68 +115,6 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     )
 
 
-def draw_planned_fading(
-    uplink: Uplink, rounds: range, num_rounds: int, num_devices: int, dim: int
-) -> Array:
-    """Path gains that a plan counts on for some rounds of a run.
-
-    For a constant channel they are exact; else they are drawn from the channel's law with a fixed
-    seed. The law is public, so this reveals nothing of the data.
-
-    Parameters
-    ----------
-    uplink
-        Gives the fading.
-    rounds
-        The rounds that are asked for, counted from 0.
-    num_rounds
-        Rounds of the run.
-    num_devices, dim
-        Number of devices and of entries.
-
-    Returns
-    -------
-    Array
-        Path gains, (drawn, device, dim). They go through ``rounds`` in order: once if the channel
-        is constant, else again and again, if the run is short or its rounds are independent.
-    """
-    # A fixed seed: two plans with the same settings are equal, whatever the seed of the run.
-    rng = generator(0, Purpose.PLANNING)
-    fading, sizes = uplink.fading, (num_devices, dim)
-    if fading.constant:
-        return np.broadcast_to(
-            fading.draw_checked(rng, range(1), *sizes), (len(rounds), num_devices, dim)
-        )
-    if not fading.independent:
-        # As the run itself is drawn: all its rounds at once, of which only some are asked for.
-        part = slice(rounds.start, rounds.stop)
-        whole = [
-            fading.draw_checked(rng, range(num_rounds), *sizes)[part]
-            for _ in range(-(-_PLANNED_ROUNDS // num_rounds))
-        ]
-        return whole[0] if len(whole) == 1 else np.concatenate(whole)
-    first = rounds[:_PLANNED_ROUNDS]
-    try:
-        drawn = _draw_independent(fading, first, num_devices, dim)
-    except TypeError:  # a law that holds an array cannot be a key
-        drawn = _draw_independent.__wrapped__(fading, first, num_devices, dim)
-    # A longer plan uses the drawn rounds again: more of them would cost time and memory.
-    return drawn[np.arange(max(len(rounds), _PLANNED_ROUNDS)) % _PLANNED_ROUNDS]
-
-
-@lru_cache(maxsize=4)
-def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int) -> Array:
-    """Path gains of independent rounds, again and again until there are enough; kept, because
-    searches ask for the same ones many times."""
-    rng = generator(0, Purpose.PLANNING)
-    passes = -(-_PLANNED_ROUNDS // len(rounds))
-    drawn = np.concatenate(
-        [fading.draw_checked(rng, rounds, num_devices, dim) for _ in range(passes)]
-    )
-    drawn.flags.writeable = False
-    return drawn
-
-
 def planned_power_limit(
     uplink: Uplink,
     num_devices: int,
@@ -213,12 +145,11 @@ def planned_power_limit(
         The gain.
     """
     rounds = range(num_rounds if active is None else len(active))
-    asked = rounds if active is not None else _standing_for(uplink, rounds)
-    fading = draw_planned_fading(uplink, asked, len(rounds), num_devices, dim)
-    who = None if active is None else active[np.arange(len(fading)) % len(rounds)]
+    asked = rounds if active is not None else standing_for(uplink.fading, rounds)
+    channels = draw_planned_channels(uplink.fading, asked, len(rounds), num_devices, dim)
     gains = [
-        power_limited_gain(uplink, fading[part], None if who is None else who[part])
-        for part in _parts(len(fading))
+        power_limited_gain(uplink, fading, None if active is None else active[part % len(rounds)])
+        for part, fading in channels.parts()
     ]
     # The drawn gain at or below the quantile: at least nine tenths of the drawn rounds attain it.
     return float(np.quantile(np.concatenate(gains), 0.1, method="lower"))
@@ -249,30 +180,17 @@ def planned_gain(
         which go through the kept rounds in order, perhaps again and again.
     """
     varies = active is not None or len(cap) > 1
-    asked = kept if varies else _standing_for(uplink, kept)
-    fading = draw_planned_fading(uplink, asked, kept.stop, num_devices, dim)
-    # There may be more drawn channels than kept rounds: then each kept round meets several
-    # channels.
-    rounds = kept.start + np.arange(len(fading)) % len(kept)
-    who = None if active is None else active[rounds]
-    caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(fading), dim))
-    gains = [
-        realised_gain(uplink, caps[part], fading[part], None if who is None else who[part])
-        for part in _parts(len(fading))
-    ]
-    return np.concatenate(gains)
-
-
-def _standing_for(uplink: Uplink, rounds: range) -> range:
-    """The first rounds, as many as stand for all of them where nothing but the channel changes: one
-    of a constant channel, some of independent draws, else all."""
-    fading = uplink.fading
-    if fading.constant:
-        return rounds[:1]
-    return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds
-
-
-def _parts(num_rounds: int) -> Iterator[slice]:
-    """Slices of all rounds, so that what is computed of a long run at a time fits into memory."""
-    for first in range(0, num_rounds, _PLANNED_ROUNDS):
-        yield slice(first, first + _PLANNED_ROUNDS)
+    asked = kept if varies else standing_for(uplink.fading, kept)
+    gains = []
+    for part, fading in draw_planned_channels(
+        uplink.fading, asked, kept.stop, num_devices, dim
+    ).parts():
+        # There may be more drawn channels than kept rounds: then each kept round meets several
+        # channels.
+        rounds = kept.start + part % len(kept)
+        caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(part), dim))
+        realised = realised_gain(uplink, caps, fading, None if active is None else active[rounds])
+        # A cap that is common to all entries is scaled for all alike.
+        gains.append(realised[:, : cap.shape[1]])
+    together = np.concatenate(gains)
+    return np.broadcast_to(together, (len(together), dim))

@@ -71,7 +71,7 @@ class Uplink(ExampleBounds, ABC):
         checks.positive("clip", self.clip, extreme=1e15)
         self.check_examples()
         checks.between("snr_db", self.snr_db, -300.0, 400.0)
-        checks.positive("noise_power", self.noise_power, extreme=1e30)
+        checks.positive("noise_power", self.noise_power)
         if not isinstance(self.fading, Fading):
             raise InvalidSetting(
                 "fading must be a flmc.Fading, for example ConstantFading(0.04); got"

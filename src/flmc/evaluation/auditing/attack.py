@@ -23,6 +23,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.memory import fits
 from flmc.base.progress import Progress
 from flmc.evaluation.auditing.bounds import CONFIDENCE, lower_bound
 from flmc.evaluation.auditing.centre import at_worst_centre
@@ -79,7 +80,7 @@ def audit(
         raise InvalidSetting(
             f"trials must be at least 1000 for any bound worth its name, got {trials}"
         )
-    checks.fits("the trials", 16.0 * trials)
+    fits("the trials", 16.0 * trials)
     upper = scene.event.epsilon(delta)
     scene = at_worst_centre(scene, delta)
     expected = expected_resolution(scene, delta, trials, upper, confidence)

@@ -21,6 +21,7 @@ from flmc.base.arrays import Array
 from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
+from flmc.base.memory import fits
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans.release import release_of
 from flmc.planning.prediction import Prediction
@@ -47,6 +48,7 @@ def decided(plan: Plan) -> dict[str, Any]:
         The plan.
     """
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
+    fits("the document of so many gains", 500.0 * plan.gain.size)  # measured, with its text
     given = isinstance(
         plan.scheduler, GivenDevices
     )  # its array is `active`, and need not be told twice

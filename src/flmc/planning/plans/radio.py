@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flmc.base.arrays import without_copies
 from flmc.planning.limits import GainLimits
-from flmc.uplink.power import draw_planned_fading
+from flmc.uplink.planned_channels import draw_planned_channels
 from flmc.uplink.uplink import Uplink
 
 
@@ -70,7 +71,9 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
     num_rounds, num_devices, dim
         Number of rounds, of devices and of entries.
     """
-    drawn = draw_planned_fading(uplink, range(num_rounds), num_rounds, num_devices, dim)
+    drawn = without_copies(
+        draw_planned_channels(uplink.fading, range(num_rounds), num_rounds, num_devices, dim).drawn
+    )
     mean_square = float(np.mean(np.square(drawn)))
     varies = bool(drawn.max() > drawn.min())
     return Radio(uplink.snr_db, math.sqrt(mean_square) if varies else float(drawn.max()), varies)

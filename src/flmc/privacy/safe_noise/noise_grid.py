@@ -57,7 +57,7 @@ class NoiseGrid:
     bits: int = 20
 
     def __post_init__(self) -> None:
-        checks.positive("noise_power", self.noise_power, extreme=1e30)
+        checks.positive("noise_power", self.noise_power)
         if checks.at_least("bits", self.bits, 0) > MOST_BITS:
             raise InvalidSetting(
                 f"bits must be at most {MOST_BITS}, got {self.bits!r}; use a coarser grid"

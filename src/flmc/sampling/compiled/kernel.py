@@ -45,6 +45,7 @@ import numba.extending
 import numpy as np
 
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
+from flmc.sampling.compiled.code_cache import CodeCache
 from flmc.sampling.compiled.link_curve import WORD_SCALE
 from flmc.sampling.compiled.vectors import (
     WIDTH,
@@ -103,7 +104,9 @@ is NaN or infinite is not promised to the compiler: lost chains are found by ``n
 def _compiled(function: Callable[..., Any]) -> Any:
     """Compile a function without the interpreter's lock, with the rules of ``_FAST``, and keep it
     on disk."""
-    return numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
+    compiled: Any = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy")(function)
+    compiled._cache = CodeCache(function)  # as cache=True does, with one that may be damaged
+    return compiled
 
 
 def _part(function: Callable[..., Any]) -> Any:

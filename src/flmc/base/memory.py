@@ -1,0 +1,80 @@
+"""Memory: refuse what would not fit before it is allocated, with the number.
+
+Estimates say what is held at the same time, copies included, as it was measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flmc.base.errors import InvalidSetting
+
+_VARIABLE = "FLMC_MEMORY"
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+_MEMORY = Path("/proc/meminfo")
+
+
+def available_bytes() -> float:
+    """Bytes that may be used: what ``FLMC_MEMORY`` says, in GB; else what this machine has to give
+    without swapping, or a container's limit if that is less.
+
+    Raises
+    ------
+    InvalidSetting
+        If the variable is not a positive number.
+    """
+    asked = os.environ.get(_VARIABLE)
+    if asked is not None:
+        try:
+            given = float(asked)
+        except ValueError:
+            given = 0.0
+        if not given > 0:
+            raise InvalidSetting(f"{_VARIABLE} must be a positive number of GB, got {asked!r}")
+        return given * 1e9
+    return min(_of_machine(), _of_container())
+
+
+def _of_machine() -> float:
+    """Bytes that the operating system can give without swapping."""
+    try:
+        for line in _MEMORY.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    except (OSError, ValueError, IndexError):  # no Linux
+        pass
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _of_container() -> float:
+    """Bytes that a container may use."""
+    try:
+        return float(_CGROUP.read_text())
+    except (OSError, ValueError):  # none, or the word "max"
+        return float("inf")
+
+
+def fits(what: str, num_bytes: float) -> None:
+    """Refuse what memory could not hold, before it is allocated.
+
+    Parameters
+    ----------
+    what
+        What it is, in words, for the error message.
+    num_bytes
+        Bytes that it would take.
+
+    Raises
+    ------
+    InvalidSetting
+        If that is more than :func:`available_bytes`.
+    """
+    # Small things are never refused, whatever a strange system says of itself.
+    if num_bytes < 1e8:
+        return
+    memory = available_bytes()
+    if num_bytes > memory:
+        raise InvalidSetting(
+            f"{what} would take {num_bytes / 1e9:.3g} GB of memory, and {memory / 1e9:.3g} GB may"
+            " be used; use less"
+        )

@@ -1,0 +1,136 @@
+"""Path gains that a plan counts on: exact for a constant channel, else drawn from its law.
+
+The law is public, so that drawing from it reveals nothing of the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from flmc.base.arrays import Array, IntArray, without_copies
+from flmc.base.randomness import Purpose, generator
+from flmc.uplink.fading import Fading
+
+_PLANNED_ROUNDS = 1024
+"""Rounds of a random channel that a plan averages over, at least."""
+_FEWEST_ROUNDS, _MOST_NUMBERS = 32, 2**25
+"""Rounds that are drawn however many devices there are; and the numbers that are held of all drawn
+rounds at most, 256 MB, beyond which fewer rounds are drawn."""
+_AT_ONCE = 2**22
+"""Numbers of the path gains that are computed with at a time, 32 MB."""
+
+
+@dataclass(frozen=True)
+class PlannedChannels:
+    """Path gains of many rounds, of which few are held: they come again and again.
+
+    Attributes
+    ----------
+    drawn
+        Path gains that differ, (1 or drawn, device, dim).
+    num_rounds
+        Rounds that they stand for.
+    """
+
+    drawn: Array
+    num_rounds: int
+
+    def parts(self) -> Iterator[tuple[IntArray, Array]]:
+        """Numbers of some rounds and their path gains, (round, device, dim), until all rounds were
+        there: what is computed of a long run at a time fits into memory."""
+        most = max(1, min(_PLANNED_ROUNDS, _AT_ONCE // math.prod(self.drawn.shape[1:])))
+        for first in range(0, self.num_rounds, most):
+            rounds = np.arange(first, min(first + most, self.num_rounds))
+            if len(self.drawn) == 1:
+                yield rounds, np.broadcast_to(self.drawn, (len(rounds), *self.drawn.shape[1:]))
+            else:
+                yield rounds, self.drawn[rounds % len(self.drawn)]
+
+
+def draw_planned_channels(
+    fading: Fading, rounds: range, num_rounds: int, num_devices: int, dim: int
+) -> PlannedChannels:
+    """Path gains that a plan counts on for some rounds of a run.
+
+    For a constant channel they are exact; else they are drawn from the channel's law with a fixed
+    seed.
+
+    Parameters
+    ----------
+    fading
+        The law.
+    rounds
+        The rounds that are asked for, counted from 0.
+    num_rounds
+        Rounds of the run.
+    num_devices, dim
+        Number of devices and of entries.
+
+    Returns
+    -------
+    PlannedChannels
+        They go through ``rounds`` in order: once if the channel is constant, else again and again,
+        if the run is short or its rounds are independent.
+    """
+    # A fixed seed: two plans with the same settings are equal, whatever the seed of the run.
+    rng = generator(0, Purpose.PLANNING)
+    sizes = (num_devices, dim)
+    if fading.constant:
+        return PlannedChannels(fading.draw_checked(rng, range(1), *sizes), len(rounds))
+    if not fading.independent:
+        # As the run itself is drawn: all its rounds at once, of which only some are asked for.
+        part = slice(rounds.start, rounds.stop)
+        whole = [
+            fading.draw_checked(rng, range(num_rounds), *sizes)[part]
+            for _ in range(-(-_PLANNED_ROUNDS // num_rounds))
+        ]
+        drawn = whole[0] if len(whole) == 1 else np.concatenate(whole)
+        return PlannedChannels(drawn, len(drawn))
+    first = rounds[:_PLANNED_ROUNDS]
+    try:
+        drawn = _draw_independent(fading, first, *sizes)
+    except TypeError:  # a law that holds an array cannot be a key
+        drawn = _draw_independent.__wrapped__(fading, first, *sizes)
+    # A longer plan uses the drawn rounds again: more of them would cost time and memory.
+    return PlannedChannels(drawn, max(len(rounds), len(drawn)))
+
+
+@lru_cache(maxsize=4)
+def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int) -> Array:
+    """Path gains of independent rounds, again and again until there are enough; kept, because
+    searches ask for the same ones many times."""
+    rng = generator(0, Purpose.PLANNING)
+    # One round shows along which axes the law is constant: these cost no memory.
+    one = without_copies(fading.draw_checked(rng, rounds[:1], num_devices, dim))
+    most = _MOST_NUMBERS // one.size
+    enough = max(_FEWEST_ROUNDS, min(_PLANNED_ROUNDS, most))
+    rounds = rounds[:enough]
+    rng = generator(0, Purpose.PLANNING)
+    drawn = np.concatenate(
+        [
+            without_copies(fading.draw_checked(rng, rounds, num_devices, dim))
+            for _ in range(-(-enough // len(rounds)))
+        ]
+    )[:enough]
+    drawn.flags.writeable = False
+    return np.broadcast_to(drawn, (len(drawn), num_devices, dim))
+
+
+def standing_for(fading: Fading, rounds: range) -> range:
+    """The first rounds, as many as stand for all of them where nothing but the channel changes: one
+    of a constant channel, some of independent draws, else all.
+
+    Parameters
+    ----------
+    fading
+        The law.
+    rounds
+        All rounds.
+    """
+    if fading.constant:
+        return rounds[:1]
+    return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds

@@ -47,7 +47,7 @@ def test_places_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     place.mkdir(mode=0o700)
     inside = str(place / "inside")
     grid = tmp_path / "grid.toml"
-    grid.write_text("num_rounds = 30\nnum_burn_in = 10\n[sweep]\nsnr_db = [1, 2]\n")
+    grid.write_text("rounds = 30\nburn_in = 10\n[sweep]\nsnr_db = [1, 2]\n")
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents:
         if parent.stat().st_uid == 0 and parent != Path("/"):

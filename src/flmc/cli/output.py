@@ -59,7 +59,7 @@ def with_option_names(message: str) -> str:
     message
         A message with names of Python's parameters.
     """
-    return re.sub(r"\bnum_(rounds|burn_in|devices|samples|experiments)\b", r"\1", message)
+    return re.sub(r"(?<!')\bnum_(rounds|burn_in|devices|samples|experiments)\b", r"\1", message)
 
 
 def model_check(model: Model, plan: Plan) -> list[Listing]:

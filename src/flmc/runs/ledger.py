@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.plans import Plan
@@ -79,7 +80,7 @@ class Ledger:
         )[1:]
 
     def check(self, log: Log) -> None:
-        """Refuse the ledger of another run.
+        """Refuse the ledger of another run, or one into which two processes wrote.
 
         Parameters
         ----------
@@ -91,8 +92,18 @@ class Ledger:
         InvalidSetting
             If its entries are not those that this run would have written.
         """
-        if log.entries != self.entries(0, min(len(log.entries), self.plan.num_rounds)):
-            raise InvalidSetting(f"the ledger {str(log.path)!r} belongs to another run")
+        own = self.entries(0, min(len(log.entries), self.plan.num_rounds))
+        if log.entries == own:
+            return
+        pairs = enumerate(zip_longest(log.entries, own))
+        place, found = next((i, there) for i, (there, due) in pairs if there != due)
+        if place and found in own[:place]:
+            raise InvalidSetting(
+                f"the ledger {str(log.path)!r} names round {own.index(found) + 1} again behind"
+                f" round {place}: two processes wrote into it at the same time, where locks do not"
+                " work; its run cannot go on: start it anew, in a place of its own"
+            )
+        raise InvalidSetting(f"the ledger {str(log.path)!r} belongs to another run")
 
     def spend(self, log: Log, until: int) -> None:
         """Record rounds up to ``until`` as spent, as far as they are not yet; return when they are

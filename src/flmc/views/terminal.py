@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -29,7 +30,9 @@ def show(*things: Listing | Grid | str) -> None:
     for index, thing in enumerate(things):
         if index:
             console.print()
-        if isinstance(thing, Grid) and len(thing.header) > _WIDE:
+        if console.width < _NARROW and not isinstance(thing, str):
+            console.print(render_narrow(thing))
+        elif isinstance(thing, Grid) and len(thing.header) > _WIDE:
             console.print(str(thing), soft_wrap=True, highlight=False)
         else:
             console.print(render(thing))
@@ -38,6 +41,8 @@ def show(*things: Listing | Grid | str) -> None:
 _WIDE = 8
 """Columns beyond which a grid is printed as plain text, which a terminal may wrap or a file
 keep."""
+_NARROW = 60
+"""Width of a terminal below which values stand under their names, not beside them."""
 
 
 def render(thing: Listing | Grid | str) -> RenderableType:
@@ -69,6 +74,30 @@ def render_listing(listing: Listing) -> RenderableType:
     for row in listing.rows:
         table.add_row(row.label, Text(row.text, style=_STYLES[row.severity]))
     return table if listing.headline is None else Group(_note(listing.headline), table)
+
+
+def render_narrow(thing: Listing | Grid) -> RenderableType:
+    """A listing or a grid for a narrow terminal: every value in a line under its name, so that no
+    number is cut off.
+
+    Parameters
+    ----------
+    thing
+        What to print.
+    """
+    lines: list[RenderableType] = [Text(thing.title, style="italic")] if thing.title else []
+    if isinstance(thing, Listing):
+        if thing.headline is not None:
+            lines.insert(0, _note(thing.headline))
+        for row in thing.rows:
+            lines += [Text(row.label, style="bold")] if row.label else []
+            lines.append(Padding(Text(row.text, style=_STYLES[row.severity]), (0, 0, 0, 2)))
+        return Group(*lines)
+    names = [" ".join(name.split()) for name in thing.header]
+    for cells in thing.rows:
+        lines.append(Text(f"{names[0]} {cells[0]}".strip(), style="bold"))
+        lines += [Text(f"  {name} {cell}") for name, cell in zip(names[1:], cells[1:], strict=True)]
+    return Group(*lines, *(_note(row) for row in thing.notes))
 
 
 def render_grid(grid: Grid) -> RenderableType:

@@ -22,6 +22,7 @@ from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.memory import fits
+from flmc.base.version import VERSION
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans.release import release_of
 from flmc.planning.prediction import Prediction
@@ -178,7 +179,10 @@ def read(
     """
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise InvalidSetting(f"a plan must have schema_version {SCHEMA_VERSION}, got {version!r}")
+        raise InvalidSetting(
+            f"a plan must have schema_version {SCHEMA_VERSION}, which this flmc ({VERSION}) reads;"
+            f" got {version!r}: use the flmc that made it, or a newer one"
+        )
     for name, given in (("uplink", uplink), ("scheduler", scheduler)):
         if given is not None and to_document(given) != document[name]:
             raise InvalidSetting(

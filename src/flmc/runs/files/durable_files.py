@@ -218,6 +218,30 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 @contextmanager
+def shared(directory: Path, leftovers: str) -> Iterator[None]:
+    """Say that this process, beside others perhaps, writes into a directory; temporary files that
+    killed processes left are removed if there is no other.
+
+    Parameters
+    ----------
+    directory
+        The directory; its lock is the file ``.lock``.
+    leftovers
+        Pattern of the names of temporary files.
+    """
+    with open_regular(directory / ".lock", os.O_RDWR | os.O_CREAT, "r+b") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            for path in directory.glob(leftovers):
+                path.unlink(missing_ok=True)
+        fcntl.flock(stream, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the lock of a directory; a second process that asks for it is refused with
     :class:`~flmc.base.errors.InvalidSetting`.

@@ -7,13 +7,15 @@ is a row with its error, and the others go on."""
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.progress import Progress
-from flmc.runs.files.durable_files import read_json, write_json
+from flmc.base.version import VERSION
+from flmc.runs.files.durable_files import read_json, shared, write_json
 from flmc.runs.files.regular_files import check_regular
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.identity import data_key, given_in, key_of
@@ -58,17 +60,18 @@ def run_grid(
     keys = [key_of(point, plan_only=plan_only) for point in points]
     try:
         store = _Store(None if out is None else out / "points")
-        done = {key: store.read(key) for key in dict.fromkeys(keys)}
-        missing = {k: p for k, p in zip(keys, points, strict=True) if done[k] is None}
-        order = list(missing)
-        if plan_only:  # points with the same data one after the other: these are drawn once
-            order.sort(key=lambda key: data_key(missing[key]))
-        tasks = [(key, given_in(missing[key])) for key in order]
-        for count, (key, row) in enumerate(work(tasks)):
-            store.write(key, row)
-            done[key] = row
-            if progress is not None:
-                progress((count + 1) / len(tasks))
+        with store.in_use():
+            done = {key: store.read(key) for key in dict.fromkeys(keys)}
+            missing = {k: p for k, p in zip(keys, points, strict=True) if done[k] is None}
+            order = list(missing)
+            if plan_only:  # points with the same data one after the other: these are drawn once
+                order.sort(key=lambda key: data_key(missing[key]))
+            tasks = [(key, given_in(missing[key])) for key in order]
+            for count, (key, row) in enumerate(work(tasks)):
+                store.write(key, row)
+                done[key] = row
+                if progress is not None:
+                    progress((count + 1) / len(tasks))
         found = [done[key] or {"error": "the point was lost"} for key in keys]
         rows = [
             {**{name: getattr(point, name) for name in grid.axes}, **row}
@@ -129,6 +132,10 @@ class _Store:
             directory.mkdir(parents=True, exist_ok=True)
             check_regular(directory)
 
+    def in_use(self) -> AbstractContextManager[None]:
+        """While this lasts, nobody else takes our temporary files for those of a killed sweep."""
+        return nullcontext() if self.directory is None else shared(self.directory, ".*.json.*")
+
     def read(self, key: str) -> dict[str, Any] | None:
         """The row of a finished point; None if it is missing, has failed, or its file is
         damaged."""
@@ -138,7 +145,13 @@ class _Store:
             row = read_json(self.directory / f"{key}.json", signed=True)
         except RunFailed:
             return None
-        row.pop("schema_version", None)
+        version = row.pop("schema_version", ANSWER_VERSION)
+        if version != ANSWER_VERSION:
+            raise InvalidSetting(
+                f"the sweep in {str(self.directory.parent)!r} has points of schema_version"
+                f" {version!r}, and this flmc ({VERSION}) reads {ANSWER_VERSION}: use the flmc that"
+                " made it, or a newer one, or another directory"
+            )
         return row if row.get("error") is None else None
 
     def write(self, key: str, row: dict[str, Any]) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,6 +14,8 @@ from typing import Any
 from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting, MissingExtra, RunFailed
 from flmc.runs.sweeps.points import plan_point, run_point
+
+_log = logging.getLogger(__name__)
 
 Task = tuple[str, dict[str, Any]]
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
@@ -33,12 +39,47 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
             with one_blas_thread():
                 yield from map(task_done, tasks)
             return
-        parallel = _joblib().Parallel(n_jobs=workers, return_as="generator_unordered")
-        yield from parallel(_joblib().delayed(task_done)(task) for task in tasks)
+        yield from _in_processes(workers, task_done, tasks)
 
     if workers > 1:
         _joblib()  # a message now, before anything is computed
     return work
+
+
+def _in_processes(
+    workers: int, do: Callable[[Task], tuple[str, dict[str, Any]]], tasks: Sequence[Task]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Keys and rows of tasks as processes finish them. If one of these dies, by the kernel's hand
+    perhaps because memory is short, all that was under way is done again; a task whose process dies
+    when it is alone is a row with its error."""
+    left = dict(tasks)
+    for together in (True, True, False):
+        for part in [list(left.items())] if together else [[task] for task in left.items()]:
+            try:
+                for key, row in _pool(workers)(_joblib().delayed(do)(task) for task in part):
+                    del left[key]
+                    yield key, row
+            except BrokenProcessPool:
+                if together:
+                    _log.warning(
+                        "a worker process died; %d points that were not finished run again",
+                        len(left),
+                    )
+                else:
+                    key = part[0][0]
+                    del left[key]
+                    yield key, {"error": _DIED}
+        if not left:
+            return
+
+
+_DIED = "the worker process died, also when the point ran alone: is memory short?"
+
+
+def _pool(workers: int) -> Any:
+    """Processes that give back rows as they finish."""
+    # Two tasks at least, or joblib would run a single one in this process.
+    return _joblib().Parallel(n_jobs=max(2, workers), return_as="generator_unordered")
 
 
 def _joblib() -> Any:
@@ -57,6 +98,59 @@ def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
     """Key and row of one task."""
     key, given = task
     return key, plan_point(given) if plan_only else run_point(given)
+
+
+_PATIENCE = 15.0
+"""Seconds without a worker of the cluster after which it is said."""
+
+
+@contextmanager
+def _watching(client: Any, address: str) -> Iterator[None]:
+    """While this lasts, it is said when the cluster has no workers for a while, and when it has
+    some again."""
+    over = threading.Event()
+
+    def watch() -> None:
+        since = said = None
+        while not over.wait(1.0):
+            try:
+                workers = len(client.scheduler_info()["workers"])
+            except Exception:  # the scheduler is gone: whoever waits for rows is told
+                continue
+            now = time.monotonic()
+            if workers:
+                since = None
+                if said:
+                    _log.warning("the Dask cluster at %s has workers again", address)
+                    said = None
+            elif since is None:
+                since = now
+            elif not said and now - since >= _PATIENCE:
+                said = now
+                _log.warning("the Dask cluster at %s has no workers: waiting for some", address)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """While this lasts, Dask writes no tracebacks of its own into the log: what matters is said
+    here."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @contextmanager
@@ -91,7 +185,7 @@ def on_dask(address: str, workers: int, *, plan_only: bool = False) -> Iterator[
         client = Client(cluster or address, timeout=5)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise InvalidSetting(f"no Dask scheduler answers at {address!r}: {error}") from error
-    with client:
+    with _quiet(), client:
 
         def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
             futures = {
@@ -109,7 +203,8 @@ def on_dask(address: str, workers: int, *, plan_only: bool = False) -> Iterator[
                     yield futures[future], {"error": f"the worker failed: {future.exception()}"}
 
         try:
-            yield work
+            with _watching(client, address):
+                yield work
         finally:
             if cluster is not None:
                 cluster.close()

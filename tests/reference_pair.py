@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import ndtr
+from flmc.base.numerics.special import ndtr
 from flmc.privacy.bits.bit_pair import REACH, BitPair
 
 

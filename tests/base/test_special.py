@@ -8,7 +8,7 @@ import scipy.special
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flmc.base.special import expit, log_ndtr, ndtr, ndtri
+from flmc.base.numerics.special import expit, log_ndtr, ndtr, ndtri
 
 
 @given(st.floats(-35, 35))

@@ -105,7 +105,7 @@ def test_a_changed_plan_is_refused() -> None:
     document = plan("link sigmoid", model()).to_document()
     with pytest.raises(flmc.errors.InvalidSetting, match="the plan was changed since it was made"):
         flmc.Plan.from_document({**document, "step_size": 1.0})
-    with pytest.raises(flmc.errors.InvalidSetting, match="must have schema_version 1, got 2"):
+    with pytest.raises(flmc.errors.InvalidSetting, match=r"schema_version 1, .* got 2"):
         flmc.Plan.from_document({**document, "schema_version": 2})
     with pytest.raises(flmc.errors.InvalidSetting, match="not a whole plan: KeyError: 'gain'"):
         flmc.Plan.from_document({k: v for k, v in document.items() if k != "gain"})

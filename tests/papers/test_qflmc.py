@@ -13,7 +13,7 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.base.clipping import clip_norm
+from flmc.base.numerics.clipping import clip_norm
 from flmc.cli import main
 from flmc.papers.qflmc import claims, combinations, readings, search
 from flmc.papers.qflmc.beyond import power_gained_db

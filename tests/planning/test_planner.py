@@ -327,8 +327,8 @@ def test_the_shortest_ideal_run() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_rounds": 10**12}, "a plan of so many rounds would take .* GB of memory"),
-        ({"num_rounds": 10**20}, "a plan of so many rounds would take .* GB of memory"),
+        ({"num_rounds": 10**12}, "a plan of so many rounds and devices would take .* GB of memory"),
+        ({"num_rounds": 10**20}, "a plan of so many rounds and devices would take .* GB of memory"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(settings: dict[str, int], message: str) -> None:

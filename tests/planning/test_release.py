@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.base.special import variance_of_mean
+from flmc.base.numerics.special import variance_of_mean
 from flmc.base.tables import format_up
 from flmc.planning.advice.requirements import read_requirement
 from flmc.planning.advice.what_if import what_if

@@ -22,7 +22,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("engine", "scheme", "fading"), KINDS)
+@pytest.mark.parametrize(("engine", "scheme", "fading"), KINDS[:: full(1, 3)])
 def test_dying_at_every_file_event(engine: str, scheme: str, fading: str, tmp_path: Path) -> None:
     kind = ["--engine", engine, "--scheme", scheme]
     kind += [] if scheme == "ideal" else ["--fading", fading]

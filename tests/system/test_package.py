@@ -52,7 +52,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
     information = f"flmc-{flmc.__version__}.dist-info"
-    assert {name.partition("/")[0] for name in names} == {"flmc", information}
+    assert {name.partition("/")[0] for name in names} == {"flmc", "flmc_command.py", information}
     assert f"{information}/licenses/LICENSE" in names
 
 

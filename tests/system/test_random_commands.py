@@ -19,7 +19,7 @@ from flmc.cli import main
 from support import full
 from system.command_lines import as_options, as_toml, random_settings, random_words
 
-CHUNKS, EACH = full(30, 4), full(98, 15)
+CHUNKS, EACH = full(30, 2), full(98, 16)
 """30 x 98 command lines in process and 60 in processes of their own are 3000."""
 MOST_SECONDS, MOST_BYTES = 60.0, 2e9
 CODES = (0, 1, 2)

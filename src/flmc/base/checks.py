@@ -80,7 +80,7 @@ def positive(name: str, value: Any, *, extreme: float = EXTREME) -> float:
     return result
 
 
-def at_least(name: str, value: Any, lowest: int) -> int:
+def at_least(name: str, value: Any, lowest: int, *, highest: int | None = None) -> int:
     """The value as an int, refused unless it is a whole number of at least ``lowest``.
 
     Parameters
@@ -91,6 +91,8 @@ def at_least(name: str, value: Any, lowest: int) -> int:
         What to check; a float such as 3.0 counts as a whole number.
     lowest
         Smallest number that is accepted.
+    highest
+        Largest number that is accepted; None: any.
 
     Returns
     -------
@@ -100,7 +102,7 @@ def at_least(name: str, value: Any, lowest: int) -> int:
     Raises
     ------
     InvalidSetting
-        If the value is not a whole number, or is below ``lowest``.
+        If the value is not a whole number, or is out of its bounds.
     """
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         whole = int(value)  # not by way of a float, which would round a large seed
@@ -113,6 +115,8 @@ def at_least(name: str, value: Any, lowest: int) -> int:
             )
     if whole < lowest:
         raise InvalidSetting(f"{name} must be a whole number of at least {lowest}, got {value!r}")
+    if highest is not None and whole > highest:
+        raise InvalidSetting(f"{name} must be at most {highest}, got {value!r}")
     return whole
 
 

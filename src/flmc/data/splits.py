@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
+from flmc.base.memory import fits
 
 
 def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
@@ -36,5 +37,6 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
         raise InvalidSetting(
             f"num_devices must not exceed num_samples = {num_samples}, got {num_devices}"
         )
+    fits("a list of so many devices", 64.0 * num_devices)
     size, rest = divmod(num_samples, num_devices)
     return (size + 1,) * rest + (size,) * (num_devices - rest)

@@ -23,8 +23,6 @@ KINDS = ("examples", "sufficient")
 
 _NUMBERS_AT_ONCE = 4_000_000
 """Numbers that a block of data sets may hold in memory at once: 32 MB in double precision."""
-_MOST_SAMPLES = 2**53
-"""Whole numbers up to this one are exact in double precision, so that devices' shares add up."""
 
 
 @one_blas_thread()
@@ -282,8 +280,8 @@ def _problem(
     theta: Sequence[float] | Array | None,
 ) -> tuple[tuple[int, ...], Array]:
     """Device sizes and ground truth of the synthetic regression, checked."""
-    if checks.at_least("num_samples", num_samples, 1) > _MOST_SAMPLES:
-        raise InvalidSetting(f"num_samples must be at most {_MOST_SAMPLES}, got {num_samples}")
+    # Whole numbers up to 2^53 are exact in double precision.
+    checks.at_least("num_samples", num_samples, 1, highest=2**53)
     checks.at_least("dim", dim, 1)
     if device_sizes is None:
         sizes = split_evenly(num_samples, num_devices)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc.base.arrays import Array
-from flmc.base.clipping import clip
+from flmc.base.numerics.clipping import clip
 
 MANY_EXAMPLES = 10_000
 """Examples of a data set from which on it is worth to sort them."""

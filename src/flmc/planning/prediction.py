@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import ndtr
+from flmc.base.numerics.special import ndtr
 from flmc.models.linear import LinearGaussian
 from flmc.uplink.uplink import Uplink
 

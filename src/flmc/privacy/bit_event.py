@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.errors import InvalidSetting
-from flmc.base.special import log_ndtr
+from flmc.base.numerics.special import log_ndtr
 from flmc.privacy import gaussian
 from flmc.privacy.bits.bit_pair import BitPair
 from flmc.privacy.bits.composition import (

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from flmc.base.special import log_ndtr
+from flmc.base.numerics.special import log_ndtr
 from flmc.privacy import gaussian
 from flmc.privacy.bits.gaussian_rate import GaussianRate
 from flmc.privacy.bits.moved_bit import MovableLink

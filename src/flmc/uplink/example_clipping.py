@@ -18,7 +18,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.special import ndtr
+from flmc.base.numerics.special import ndtr
 from flmc.models.model import Model
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.special import expit, ndtr, normal_between
+from flmc.base.numerics.special import expit, ndtr, normal_between
 from flmc.privacy.bits.gaussian_rate import (
     GaussianRate,
     rate_of_bent_link,

@@ -17,9 +17,9 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
-from flmc.base.clipping import clip, clip_norm
 from flmc.base.documents import LATER
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.base.numerics.clipping import clip, clip_norm
 from flmc.privacy.event import Event
 from flmc.privacy.transmissions import Transmissions, count_gains
 from flmc.uplink.channel import power_from_snr

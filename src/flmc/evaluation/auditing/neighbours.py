@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.clipping import clip
+from flmc.base.numerics.clipping import clip
 from flmc.evaluation.auditing.scene import Scene
 
 _BEYOND = 2.0

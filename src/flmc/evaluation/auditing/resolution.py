@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import ndtr
+from flmc.base.numerics.special import ndtr
 from flmc.evaluation.auditing.bounds import (
     CONFIDENCE,
     error_of_a_rate,

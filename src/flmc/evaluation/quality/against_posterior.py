@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import variance_of_mean
+from flmc.base.numerics.special import variance_of_mean
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 

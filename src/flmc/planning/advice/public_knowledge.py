@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import ndtr
+from flmc.base.numerics.special import ndtr
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import NODES, WEIGHTS

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.special import ndtri, normal_between
+from flmc.base.numerics.special import ndtri, normal_between
 from flmc.privacy.root_finding import largest_argument
 
 _ROUNDING = 1 + 1e-9

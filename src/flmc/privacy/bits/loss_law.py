@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import ndtr
+from flmc.base.numerics.special import ndtr
 from flmc.privacy.bits.bit_pair import REACH, BitPair
 from flmc.privacy.losses.loss_grid import LossGrid
 

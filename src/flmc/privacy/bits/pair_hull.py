@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.special import ndtr, normal_between
+from flmc.base.numerics.special import ndtr, normal_between
 
 REACH, FAR_REACH = 13.0, 37.0
 """Standard deviations of noise beyond which mass is counted as lost: 6e-39, and 6e-300 for deltas

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -218,7 +219,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 @contextmanager
-def shared(directory: Path, leftovers: str) -> Iterator[None]:
+def shared(directory: Path, *leftovers: str) -> Iterator[None]:
     """Say that this process, beside others perhaps, writes into a directory; temporary files that
     killed processes left are removed if there is no other.
 
@@ -226,8 +227,8 @@ def shared(directory: Path, leftovers: str) -> Iterator[None]:
     ----------
     directory
         The directory; its lock is the file ``.lock``.
-    leftovers
-        Pattern of the names of temporary files.
+    *leftovers
+        Patterns of temporary files, relative to the directory.
     """
     with open_regular(directory / ".lock", os.O_RDWR | os.O_CREAT, "r+b") as stream:
         try:
@@ -235,7 +236,7 @@ def shared(directory: Path, leftovers: str) -> Iterator[None]:
         except BlockingIOError:
             pass
         else:
-            for path in directory.glob(leftovers):
+            for path in chain.from_iterable(directory.glob(pattern) for pattern in leftovers):
                 path.unlink(missing_ok=True)
         fcntl.flock(stream, fcntl.LOCK_SH)
         yield

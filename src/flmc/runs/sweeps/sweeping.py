@@ -134,7 +134,10 @@ class _Store:
 
     def in_use(self) -> AbstractContextManager[None]:
         """While this lasts, nobody else takes our temporary files for those of a killed sweep."""
-        return nullcontext() if self.directory is None else shared(self.directory, ".*.json.*")
+        if self.directory is None:
+            return nullcontext()
+        names = (f"{self.directory.name}/.*.json.*", ".table.*", f".{_GRID}.*")
+        return shared(self.directory.parent, *names)
 
     def read(self, key: str) -> dict[str, Any] | None:
         """The row of a finished point; None if it is missing, has failed, or its file is

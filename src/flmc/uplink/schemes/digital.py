@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
+from flmc.base.numerics.clipping import clip
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.shared_shift_event import SharedShiftEvent

@@ -1,0 +1,1 @@
+"""Numbers: clipping, and functions that NumPy and SciPy do not have or do not have precisely."""

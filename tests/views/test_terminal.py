@@ -1,0 +1,31 @@
+"""Terminals of any width: no number is cut off."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import flmc
+from flmc.base.tables import Grid, Row
+from flmc.views.terminal import show
+
+
+@pytest.mark.parametrize("width", [20, 40, 59, 60, 80, 200])
+def test_every_number_of_a_plan_is_shown(
+    width: int,
+    model: flmc.LinearGaussian,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    listing = flmc.plan(model, flmc.Digital()).listing()
+    table = Grid(("gain", "step\nsize", "epsilon"), (("0.27386", "0.0015", "142.06"),) * 2)
+    show(listing, Grid(table.header, table.rows, notes=(Row("", "a note"),)))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "…" not in said
+    for row in listing.rows:
+        for number in re.findall(r"\d+\.\d+", row.text):
+            assert number in said, (number, width)
+    for number in table.rows[0]:
+        assert said.count(number) >= 2

@@ -23,7 +23,20 @@ from flmc.runs.results import Result
 from flmc.runs.sweeps.calling import sweep
 from flmc.runs.sweeps.table import Sweep
 from flmc.uplink.fading import Fading
-from flmc.uplink.fadings import ConstantFading, FixedFading, RayleighFading
+from flmc.uplink.fadings import (
+    ConstantFading,
+    DistanceFading,
+    FixedFading,
+    GaussMarkovFading,
+    JakesFading,
+    NakagamiFading,
+    RayleighFading,
+    RicianFading,
+    SelectiveFading,
+    TappedDelayFading,
+    TraceFading,
+    TraceFile,
+)
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
 from flmc.uplink.scheduler import Scheduler
@@ -40,17 +53,21 @@ __all__ = [
     "ConstantFading",
     "Diagnostics",
     "Digital",
+    "DistanceFading",
     "Fading",
     "FixedFading",
+    "GaussMarkovFading",
     "Gaussian",
     "GivenDevices",
     "Ideal",
+    "JakesFading",
     "Limits",
     "Linear",
     "LinearData",
     "LinearGaussian",
     "Link",
     "Model",
+    "NakagamiFading",
     "Normal",
     "Plan",
     "Probit",
@@ -58,10 +75,15 @@ __all__ = [
     "RayleighFading",
     "Record",
     "Result",
+    "RicianFading",
     "Scheduler",
+    "SelectiveFading",
     "Sigmoid",
     "Sign",
     "Sweep",
+    "TappedDelayFading",
+    "TraceFading",
+    "TraceFile",
     "Uplink",
     "check_model",
     "choose_link",

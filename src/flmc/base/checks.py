@@ -80,6 +80,27 @@ def positive(name: str, value: Any, *, extreme: float = EXTREME) -> float:
     return result
 
 
+def not_negative(name: str, value: Any) -> float:
+    """The value as a float, refused unless it is finite and at least zero.
+
+    Parameters
+    ----------
+    name
+        What the value is called in the error message.
+    value
+        What to check.
+
+    Raises
+    ------
+    InvalidSetting
+        If the value is no finite number, or is negative.
+    """
+    result = number(name, value)
+    if result < 0:
+        raise InvalidSetting(f"{name} must not be negative, got {value!r}")
+    return result
+
+
 def at_least(name: str, value: Any, lowest: int, *, highest: int | None = None) -> int:
     """The value as an int, refused unless it is a whole number of at least ``lowest``.
 

@@ -10,7 +10,18 @@ from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.settings.registry import Entry, Parameter, Registry
 from flmc.uplink.fading import Fading
-from flmc.uplink.fadings import ConstantFading, RayleighFading
+from flmc.uplink.fadings import (
+    ConstantFading,
+    DistanceFading,
+    GaussMarkovFading,
+    JakesFading,
+    NakagamiFading,
+    RayleighFading,
+    RicianFading,
+    SelectiveFading,
+    TappedDelayFading,
+    TraceFile,
+)
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
 from flmc.uplink.scheduler import Scheduler
@@ -68,6 +79,81 @@ FADINGS.add(
         RayleighFading,
         "Rayleigh, independent over rounds and devices",
         (Parameter("scale", 0.04, "root of E[h^2]"),),
+    )
+)
+
+_SCALE = Parameter("scale", 0.04, "root of E[h^2]")
+FADINGS.add(
+    Entry(
+        "rician",
+        RicianFading,
+        "Rician: a path in sight beside reflected ones",
+        (_SCALE, Parameter("factor", 4.0, "K, power in sight over that of the rest")),
+    )
+)
+FADINGS.add(
+    Entry(
+        "nakagami",
+        NakagamiFading,
+        "Nakagami: h^2 has a gamma law",
+        (_SCALE, Parameter("shape", 2.0, "m, at least 1/2; 1 is Rayleigh")),
+    )
+)
+FADINGS.add(
+    Entry(
+        "markov",
+        GaussMarkovFading,
+        "Rayleigh, remembering the round before (Gauss-Markov)",
+        (_SCALE, Parameter("correlation", 0.9, "from one round to the next, in [0, 1)")),
+    )
+)
+FADINGS.add(
+    Entry(
+        "jakes",
+        JakesFading,
+        "Rayleigh of a moving device (Jakes' spectrum)",
+        (_SCALE, Parameter("doppler", 0.05, "Doppler frequency times the time of a round")),
+    )
+)
+FADINGS.add(
+    Entry(
+        "selective",
+        SelectiveFading,
+        "an entry per subcarrier, exponential power-delay profile",
+        (_SCALE, Parameter("delay", 1.0, "decay of the profile, in samples")),
+    )
+)
+FADINGS.add(
+    Entry(
+        "tdl",
+        TappedDelayFading,
+        "an entry per subcarrier, tabulated power-delay profile (TDL-A)",
+        (
+            _SCALE,
+            Parameter("delay_spread", 300.0, "in nanoseconds"),
+            Parameter("spacing", 15.0, "of subcarriers, in kHz"),
+        ),
+    )
+)
+FADINGS.add(
+    Entry(
+        "distance",
+        DistanceFading,
+        "devices dropped over a disc, log-distance law with shadowing, fixed for a run",
+        (
+            Parameter("distances", 5.0, "radius of the disc over the reference distance"),
+            Parameter("gain", 0.2, "path gain at the reference distance"),
+            Parameter("exponent", 3.0, "path-loss exponent"),
+            Parameter("shadowing", 0.0, "standard deviation, in dB"),
+        ),
+    )
+)
+FADINGS.add(
+    Entry(
+        "trace",
+        TraceFile,
+        "path gains of every round from a .csv or .npz file",
+        (Parameter("path", None, "the file", text=True),),
     )
 )
 

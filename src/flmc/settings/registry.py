@@ -21,7 +21,7 @@ CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=Tr
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that a named thing takes.
+    """What a named thing takes: a number, or a text that is all of the rest.
 
     Attributes
     ----------
@@ -31,14 +31,18 @@ class Parameter:
         Its value where none is given; None: it must be given.
     help
         What it means.
+    text
+        Whether it is a text, such as the name of a file, which may hold commas; such a thing takes
+        nothing else.
     """
 
     name: str
     default: float | int | None
     help: str
+    text: bool = False
 
-    def read(self, what: str, text: str) -> float | int:
-        """The number in a text; a whole number stays one.
+    def read(self, what: str, text: str) -> float | int | str:
+        """The number in a text, where a whole number stays one; or the text.
 
         Parameters
         ----------
@@ -52,6 +56,8 @@ class Parameter:
         InvalidSetting
             If the text is not a number.
         """
+        if self.text:
+            return text
         try:
             return int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
@@ -100,7 +106,7 @@ class Entry:
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return found
 
-    def build(self, *given: float | int | None, what: str = "") -> Any:
+    def build(self, *given: float | int | str | None, what: str = "") -> Any:
         """The thing itself, with these parameters and the defaults of the rest.
 
         Parameters
@@ -230,7 +236,8 @@ class Registry:
             return self.load(text)
         entry = self.entries[name]
         what = f"{self.setting} {entry.spelling!r}"
-        texts = rest.split(",") if colon else []
+        takes_text = any(parameter.text for parameter in entry.parameters)
+        texts = ([rest] if takes_text else rest.split(",")) if colon else []
         numbers = [
             parameter.read(what, each)
             for parameter, each in zip(entry.parameters, texts, strict=False)

@@ -41,6 +41,11 @@ class Fading(ABC):
     the number of a round nor other rounds. Then each block of rounds is drawn by itself, from its
     own stream. Else all rounds of a run are drawn at once, from one stream for each experiment."""
 
+    @property
+    def mean_square(self) -> float | None:
+        """:math:`E[h^2]`, over all that is random and all devices; None: not known."""
+        return None
+
     def __init_subclass__(cls) -> None:
         """Refuse a ``draw`` with the signature of earlier versions, which were not told which
         rounds are drawn."""
@@ -100,6 +105,8 @@ class Fading(ABC):
         """
         try:
             gains = np.asarray(self.draw(rng, rounds, num_devices, dim), dtype=np.float64)
+        except InvalidSetting:
+            raise
         except Exception as error:  # a user's own law
             raise InvalidSetting(
                 f"{type(self).__name__}.draw failed for rounds {rounds.start + 1} to"

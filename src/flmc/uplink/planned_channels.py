@@ -84,10 +84,8 @@ def draw_planned_channels(
     if not fading.independent:
         # As the run itself is drawn: all its rounds at once, of which only some are asked for.
         part = slice(rounds.start, rounds.stop)
-        whole = [
-            fading.draw_checked(rng, range(num_rounds), *sizes)[part]
-            for _ in range(-(-_PLANNED_ROUNDS // num_rounds))
-        ]
+        draw_runs = _draw_runs if _is_value(fading) else _draw_runs.__wrapped__
+        whole = [run[part] for run in draw_runs(fading, num_rounds, *sizes)]
         drawn = whole[0] if len(whole) == 1 else np.concatenate(whole)
         return PlannedChannels(drawn, len(drawn))
     first = rounds[:_PLANNED_ROUNDS]
@@ -97,6 +95,26 @@ def draw_planned_channels(
         drawn = _draw_independent.__wrapped__(fading, first, *sizes)
     # A longer plan uses the drawn rounds again: more of them would cost time and memory.
     return PlannedChannels(drawn, max(len(rounds), len(drawn)))
+
+
+def _is_value(fading: Fading) -> bool:
+    """Whether a law is one of flmc's own that can be a key: it never changes."""
+    try:
+        hash(fading)
+    except TypeError:  # it holds an array
+        return False
+    return type(fading).__module__.startswith("flmc.")
+
+
+@lru_cache(maxsize=2)
+def _draw_runs(fading: Fading, num_rounds: int, num_devices: int, dim: int) -> list[Array]:
+    """Path gains of whole runs, until there are enough rounds; kept, because searches ask for the
+    same ones many times."""
+    rng = generator(0, Purpose.PLANNING)
+    return [
+        fading.draw_checked(rng, range(num_rounds), num_devices, dim)
+        for _ in range(-(-_PLANNED_ROUNDS // num_rounds))
+    ]
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""The fadings that flmc brings: constant, a given array, and Rayleigh."""
+"""Path gains that do not change: one for all, or a given array."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ class ConstantFading(Fading):
 
     def __post_init__(self) -> None:
         checks.positive("fading", self.gain)
+
+    @property
+    def mean_square(self) -> float:
+        """The square of the path gain."""
+        return self.gain**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """The constant path gain, as an array of shape (1, 1, 1).
@@ -81,6 +86,11 @@ class FixedFading(Fading):
             )
         object.__setattr__(self, "gains", gains)
 
+    @property
+    def mean_square(self) -> float:
+        """Mean of the squares of all path gains."""
+        return float(np.mean(np.square(self.gains)))
+
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """The given path gains, with a leading axis of length 1 for the round.
 
@@ -97,44 +107,3 @@ class FixedFading(Fading):
             Path gains, (1, device, dim) or (1, device, 1).
         """
         return self.gains[None]
-
-
-@dataclass(frozen=True)
-class RayleighFading(Fading):
-    r"""Rayleigh fading: the magnitude of :math:`\text{scale} \cdot CN(0, 1)`.
-
-    Path gains are independent over rounds and devices, and the same for all entries of a round:
-    :math:`E[h^2] = \text{scale}^2`.
-
-    Attributes
-    ----------
-    scale
-        Root mean square of the path gain, positive.
-    """
-
-    scale: float = 0.04
-    independent = True
-
-    def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
-
-    def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        r"""Path gains of some rounds, :math:`\text{scale}\sqrt{x}` with x exponential of mean 1.
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        rounds
-            The rounds that are drawn; only their number matters.
-        num_devices
-            Number of devices.
-        dim
-            Not used: all entries of a round share a path gain.
-
-        Returns
-        -------
-        Array
-            Path gains, (round, device, 1).
-        """
-        return self.scale * np.sqrt(rng.standard_exponential((len(rounds), num_devices, 1)))

@@ -1,0 +1,192 @@
+"""Path gains that were measured or computed elsewhere: an array, or a file of one.
+
+A file is CSV (a line for each round, a column for each device, magnitudes) or npz with ``h``,
+complex or real, (round, device) or (round, device, entry). A trace is never repeated: one that is
+shorter than the run is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array, ComplexArray
+from flmc.base.errors import InvalidSetting
+from flmc.uplink.fading import Fading
+
+_MOST_BYTES = 4_000_000_000
+
+
+@dataclass(frozen=True)
+class TraceFading(Fading):
+    """Given path gains of every round.
+
+    Attributes
+    ----------
+    gains
+        Positive path gains, (round, device) or (round, device, dim); of complex ones the magnitude
+        counts, because each device knows its channel and inverts it. At least as many rounds as the
+        run.
+    """
+
+    gains: Array | ComplexArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gains", _checked(self.gains, "the trace"))
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of the squares of all path gains of the trace."""
+        return float(np.mean(np.square(np.abs(self.gains))))
+
+    def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
+        """Path gains of some rounds of the trace, (round, device, 1 or dim).
+
+        Parameters
+        ----------
+        rng
+            Not used: nothing is random.
+        rounds, num_devices, dim
+            The rounds, and the sizes that the trace must have.
+
+        Raises
+        ------
+        InvalidSetting
+            If the trace is too short, or of other devices or entries.
+        """
+        return _rows(np.abs(self.gains), rounds, num_devices, dim)
+
+
+@dataclass(frozen=True)
+class TraceFile(Fading):
+    """Path gains of every round, from a file.
+
+    Attributes
+    ----------
+    path
+        A ``.csv`` file, a line for each round and a column for each device, magnitudes; or an
+        ``.npz`` file with ``h``, complex or real, (round, device) or (round, device, entry). The
+        arrays ``round_time``, ``carrier_hz`` and ``normalisation`` may stand beside it, and only
+        the last is used: path gains are multiplied with it.
+    sha256
+        Digest of the file, which a plan keeps: another file of the same name is refused. Empty:
+        that of the file as it is.
+    """
+
+    path: str
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        data = _read(self.path)
+        digest = hashlib.sha256(data).hexdigest()
+        if self.sha256 and self.sha256 != digest:
+            raise InvalidSetting(
+                f"the trace {self.path!r} was changed: its digest is {digest[:12]}, and the plan"
+                f" was made with {self.sha256[:12]}"
+            )
+        object.__setattr__(self, "sha256", digest)
+        # Not a field: a plan keeps the digest of the numbers, not the numbers.
+        gains = _checked(_parsed(self.path, data), f"the trace {self.path!r}")
+        object.__setattr__(self, "_gains", gains)
+
+    @property
+    def gains(self) -> Array:
+        """Path gains of the file, (round, device, 1 or entry)."""
+        found: Array = vars(self)["_gains"]
+        return found
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of the squares of all path gains of the trace."""
+        return float(np.mean(np.square(self.gains)))
+
+    def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
+        """Path gains of some rounds of the trace, (round, device, 1 or dim).
+
+        Parameters
+        ----------
+        rng
+            Not used: nothing is random.
+        rounds, num_devices, dim
+            The rounds, and the sizes that the trace must have.
+
+        Raises
+        ------
+        InvalidSetting
+            If the trace is too short, or of other devices or entries.
+        """
+        return _rows(self.gains, rounds, num_devices, dim)
+
+
+def _checked(given: object, what: str) -> Array:
+    """Magnitudes (round, device, 1 or dim), all positive."""
+    array = np.asarray(given)
+    if array.dtype.kind not in "fciu":
+        raise InvalidSetting(f"{what} must hold numbers, got {array.dtype}")
+    gains: Array = np.abs(array).astype(np.float64)
+    if gains.ndim == 2:
+        gains = gains[:, :, None]
+    if gains.ndim != 3 or not gains.size:
+        raise InvalidSetting(
+            f"{what} must be (round, device) or (round, device, entry), got shape {array.shape}"
+        )
+    bad = ~(np.isfinite(gains) & (gains > 0))
+    if bad.any():
+        place = np.argwhere(bad)[0]
+        raise InvalidSetting(
+            f"{what} must hold positive path gains (a device cannot invert a dead channel), got"
+            f" {gains[tuple(place)]:g} in round {place[0] + 1}, device {place[1] + 1}"
+        )
+    checks.finite_array("the trace", gains)
+    return gains
+
+
+def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
+    """The rows of some rounds, refused unless they are there and fit."""
+    if rounds.stop > len(gains):
+        raise InvalidSetting(
+            f"the trace must be at least as long as the run: it has {len(gains)} rounds, and"
+            f" {rounds.stop} are needed; it is never repeated"
+        )
+    if gains.shape[1] != num_devices or gains.shape[2] not in (1, dim):
+        entries = "" if gains.shape[2] == 1 else f" and {gains.shape[2]} entries"
+        raise InvalidSetting(
+            f"the trace must be of {num_devices} devices and {dim} entries or all alike, got"
+            f" {gains.shape[1]} devices{entries}"
+        )
+    return gains[rounds.start : rounds.stop]
+
+
+def _read(path: str) -> bytes:
+    """The bytes of a trace's file."""
+    try:
+        # Not a device or a pipe, which would never end: a plan of somebody else's may name it.
+        if not Path(path).is_file():
+            raise InvalidSetting(f"the trace {path!r} is not a file")
+        if Path(path).stat().st_size > _MOST_BYTES:
+            raise InvalidSetting(f"the trace {path!r} must have at most {_MOST_BYTES / 1e9:g} GB")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidSetting(f"cannot read the trace {path!r}: {error.strerror}") from error
+
+
+def _parsed(path: str, data: bytes) -> object:
+    """The array in a trace's file."""
+    suffix = Path(path).suffix.lower()
+    try:
+        if suffix == ".npz":
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                factor = arrays.get("normalisation", 1.0)
+                return arrays["h"] * factor
+        if suffix == ".csv":
+            lines = data.decode().splitlines()
+            return np.loadtxt(lines, delimiter=",", ndmin=2, comments="#")
+    except Exception as error:  # whatever the file holds
+        raise InvalidSetting(
+            f"the trace {path!r} cannot be read: {type(error).__name__}: {error}"
+        ) from error
+    raise InvalidSetting(f"a trace must be a .csv or .npz file, got {path!r}")

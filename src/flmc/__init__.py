@@ -40,7 +40,14 @@ from flmc.uplink.fadings import (
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
 from flmc.uplink.scheduler import Scheduler
-from flmc.uplink.schedulers import AllDevices, GivenDevices, RandomDevices
+from flmc.uplink.schedulers import (
+    AllDevices,
+    GivenDevices,
+    PredecessorDevices,
+    RandomDevices,
+    StrongestDevices,
+    ThresholdDevices,
+)
 from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink, replace
 
@@ -70,6 +77,7 @@ __all__ = [
     "NakagamiFading",
     "Normal",
     "Plan",
+    "PredecessorDevices",
     "Probit",
     "RandomDevices",
     "RayleighFading",
@@ -80,8 +88,10 @@ __all__ = [
     "SelectiveFading",
     "Sigmoid",
     "Sign",
+    "StrongestDevices",
     "Sweep",
     "TappedDelayFading",
+    "ThresholdDevices",
     "TraceFading",
     "TraceFile",
     "Uplink",

@@ -20,7 +20,7 @@ DEVICES, DIM, ROUNDS, BURN_IN = 4, 3, 140, 20
 TRACE = Path(tempfile.mkdtemp(prefix="flmc-trace-")) / "trace.csv"
 """A measured channel, for 20 devices and for 4: the file is written when it is asked for."""
 atexit.register(shutil.rmtree, TRACE.parent, ignore_errors=True)
-REQUIRED: dict[str, Any] = {"count": 2, "path": str(TRACE)}
+REQUIRED: dict[str, Any] = {"count": 2, "path": str(TRACE), "threshold": 0.02, "snr_db": 25.0}
 """Values of parameters that have no default."""
 np.savetxt(TRACE, np.random.default_rng(7).uniform(0.02, 0.08, (1000, DEVICES)), delimiter=",")
 
@@ -62,7 +62,9 @@ def plans() -> dict[str, dict[str, Any]]:
             found[f"fading {name} {scheme}"] = {"uplink": uplink, "limits": flmc.Limits(epsilon=5)}
     for name, scheduler in schedulers().items():
         found[f"scheduler {name}"] = {
-            "uplink": flmc.Digital(),
+            "uplink": flmc.Digital(fading=flmc.RayleighFading())
+            if scheduler.by_channel
+            else flmc.Digital(),
             "limits": flmc.Limits(epsilon=30, scope="run"),
             "scheduler": scheduler,
         }

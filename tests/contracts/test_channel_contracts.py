@@ -97,10 +97,10 @@ def test_a_fading_of_a_user_s_own_is_asked_for_a_whole_run() -> None:
 def test_schedulers_keep_their_word(name: str) -> None:
     scheduler = schedulers()[name]
     rng = np.random.default_rng(4)
-    fading = rng.rayleigh(size=(500, DEVICES, DIM))
+    fading = 0.02 * rng.rayleigh(size=(500, DEVICES, DIM))
     active = scheduler.draw_checked(rng, range(500), fading)
     assert active.shape == (500, DEVICES)
-    assert (active.sum(axis=1) >= 1).all()
+    assert scheduler.by_channel or (active.sum(axis=1) >= 1).all()
     assert active.sum(axis=0).max() <= scheduler.most_rounds(500, DEVICES)
     assert scheduler.everyone == bool(active.all())
     again = scheduler.draw_checked(np.random.default_rng(5), range(500), fading)

@@ -20,8 +20,14 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import privacy_limited_gain
 from flmc.planning.step_size import auto_step_size
-from flmc.planning.temperature import calibrated_gain, paper_gain
-from flmc.uplink.power import planned_gain, planned_power_limit, power_scale
+from flmc.planning.temperature import langevin_gain
+from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds
+from flmc.uplink.power import (
+    planned_gain,
+    planned_power_limit,
+    power_limited_gain,
+    power_scale,
+)
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -44,8 +50,18 @@ class Constraints:
     """Gain that stands in for what the budget allows; None: the accountant is asked."""
 
     @cached_property
+    def rounds(self) -> PlannedRounds | None:
+        """Drawn rounds, where who transmits follows from the channel; else None."""
+        if not self.scheduler.by_channel:
+            return None
+        sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
+        return draw_planned_rounds(self.scheduler, self.uplink.fading, *sizes)
+
+    @cached_property
     def active(self) -> Array | None:
         """Who is expected to transmit, (round, device) with 1 or 0; None: everybody, always."""
+        if self.rounds is not None:
+            return self.rounds.active
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
 
     @cached_property
@@ -58,8 +74,18 @@ class Constraints:
     @cached_property
     def power_limit(self) -> float:
         """Gain that power allows, in nine rounds of ten."""
+        if self.rounds is not None:
+            return float(np.quantile(self.power_gains, 0.1, method="lower"))
         sizes = (self.model.num_devices, self.model.dim)
         return planned_power_limit(self.uplink, *sizes, self.active, num_rounds=self.num_rounds)
+
+    @cached_property
+    def power_gains(self) -> Array:
+        """Gain that power allows in each of the drawn rounds, (drawn, 1); one where none are
+        drawn."""
+        if self.rounds is None:
+            return np.full((1, 1), self.power_limit)
+        return power_limited_gain(self.uplink, self.rounds.fading, self.rounds.active)[:, None]
 
     @cached_property
     def privacy_limit(self) -> float:
@@ -82,8 +108,11 @@ class Constraints:
             return PAPER_STEP_SIZES[self.uplink.scheme], False
         num_devices = self.model.num_devices
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
+        gain: Array | float = largest_gain
+        if self.rounds is not None:  # what each drawn round can attain
+            gain = np.minimum(self.power_gains, self.privacy_limit)
         return auto_step_size(
-            self.uplink, num_devices, largest_gain, smoothness, convexity, self.num_active
+            self.uplink, num_devices, gain, smoothness, convexity, self.num_active
         ), True
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
@@ -99,7 +128,13 @@ class Constraints:
         if cap is None:
             cap = np.minimum(self.langevin_limit(step, 1.0, 0), self.privacy_limit)
         rounds = range(self.num_rounds)
-        gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
+        if self.rounds is not None:
+            calibrated = langevin_gain(
+                self.limits.langevin, uplink, step, num_devices, self.num_active
+            )
+            gains = np.minimum(np.minimum(cap, calibrated), self.power_gains)
+        else:
+            gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
         active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
         noise = uplink.noise_power / np.square(gains) + uplink.bit_variance * active
         return float(np.mean(np.square(num_devices / active) * noise))
@@ -142,8 +177,12 @@ class Constraints:
         num_active = self.num_active
         if not isinstance(self.scheduler, GivenDevices) and (num_active == num_active[0]).all():
             num_active = num_active[:1]  # as many in every round: one gain for all
-        limit = paper_gain if self.limits.langevin == "paper" else calibrated_gain
-        return np.asarray(limit(self.uplink, steps, num_devices, num_active))
+        mode = "calibrated" if ideal and self.limits.langevin == "off" else self.limits.langevin
+        gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active)
+        if self.rounds is None:
+            return gain
+        # Each round is calibrated for the devices in it; the cap is the loudest of drawn rounds.
+        return np.full((1, 1), np.minimum(gain, self.power_gains).max())
 
     def cap(
         self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int

@@ -24,7 +24,7 @@ hotter than the others: half of what is warned of."""
 def auto_step_size(
     uplink: Uplink,
     num_devices: int,
-    largest_gain: float,
+    largest_gain: Array | float,
     smoothness: float | None,
     convexity: float | None = None,
     num_active: Array | float | None = None,
@@ -46,7 +46,8 @@ def auto_step_size(
     num_devices
         Number K of devices.
     largest_gain
-        Gain :math:`A_{\max}` that power and privacy allow; may be infinite.
+        Gain :math:`A_{\max}` that power and privacy allow, for all rounds or each; may be
+        infinite.
     smoothness, convexity
         Largest and smallest curvature L and :math:`\mu` of the negative log posterior. Without a
         known convexity the smoothness takes its place, which only makes the step smaller.

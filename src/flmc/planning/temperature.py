@@ -131,3 +131,21 @@ def paper_gain(
     """
     active = num_devices if num_active is None else num_active
     return num_devices / active * np.sqrt(np.asarray(step_size) * uplink.noise_power / 2.0)
+
+
+def langevin_gain(
+    mode: str, uplink: Uplink, step_size: Number, num_devices: int, num_active: Array
+) -> Array:
+    """Largest gain that leaves enough noise for the sampler, as the limits ask for it.
+
+    Parameters
+    ----------
+    mode
+        ``calibrated``, ``paper`` or ``off`` (infinite).
+    uplink, step_size, num_devices, num_active
+        As for :func:`calibrated_gain`.
+    """
+    if mode == "off":
+        return np.full(np.shape(num_active), np.inf)
+    limit = paper_gain if mode == "paper" else calibrated_gain
+    return np.asarray(limit(uplink, step_size, num_devices, num_active))

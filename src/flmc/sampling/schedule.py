@@ -13,6 +13,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.planning.plans import Plan
+from flmc.planning.plans.expectation import calibrated_cap
 from flmc.sampling.langevin import Round
 from flmc.sampling.path_gains import constant_path_gains, draw_path_gains
 from flmc.uplink.power import realised_gain
@@ -262,11 +263,14 @@ def _schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range)
 
     ``fading`` is (experiment, round or 1, device, dim), ``active`` (experiment, round, device) or
     None. The gain of a round is the smaller of the plan's cap and what the power limit allows in
-    that round. Nothing here looks at data, so the gain may be public."""
+    that round; where the channel decides how many transmit, also what is calibrated for so many.
+    Nothing here looks at data, so the gain may be public."""
     part = slice(rounds.start, rounds.stop)
-    gain = realised_gain(
-        plan.uplink, plan.gain if len(plan.gain) == 1 else plan.gain[part], fading, active
-    )
+    cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]
+    if plan.scheduler.by_channel and active is not None:
+        cap = calibrated_cap(plan, cap, active.sum(axis=2)[..., None])
+        cap = np.broadcast_to(cap, (*cap.shape[:2], plan.dim))
+    gain = realised_gain(plan.uplink, cap, fading, active)
     full = np.full((1, len(rounds)), float(plan.num_devices))
     return Schedule(
         plan.step_sizes[part],

@@ -25,7 +25,13 @@ from flmc.uplink.fadings import (
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
 from flmc.uplink.scheduler import Scheduler
-from flmc.uplink.schedulers import AllDevices, RandomDevices
+from flmc.uplink.schedulers import (
+    AllDevices,
+    PredecessorDevices,
+    RandomDevices,
+    StrongestDevices,
+    ThresholdDevices,
+)
 from flmc.uplink.schemes import Analog, Digital, Ideal
 
 LINKS = Registry("link", Link)
@@ -165,6 +171,31 @@ SCHEDULERS.add(
         RandomDevices,
         "some devices, drawn anew for every round",
         (Parameter("count", None, "number of devices in a round"),),
+    )
+)
+
+SCHEDULERS.add(
+    Entry(
+        "threshold",
+        ThresholdDevices,
+        "devices whose channel is strong enough (truncated channel inversion)",
+        (Parameter("threshold", None, "least path gain"),),
+    )
+)
+SCHEDULERS.add(
+    Entry(
+        "strongest",
+        StrongestDevices,
+        "the devices with the strongest channels of a round",
+        (Parameter("count", None, "number of devices in a round"),),
+    )
+)
+SCHEDULERS.add(
+    Entry(
+        "wflmc",
+        PredecessorDevices,
+        "the rule of the analog predecessor: noise against missing gradients",
+        (Parameter("snr_db", None, "SNR that the rule counts on, in dB"),),
     )
 )
 

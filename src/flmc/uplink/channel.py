@@ -80,7 +80,8 @@ def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) 
 def estimate_gradient(
     received: Array, gain: Array, num_devices: int, num_active: Array | float
 ) -> Array:
-    r"""Server's estimate :math:`\frac{K}{K_a} y_i / A_i` of the sum of all devices' symbols.
+    r"""Server's estimate :math:`\frac{K}{K_a} y_i / A_i` of the sum of all devices' symbols; 0 if
+    nobody transmitted.
 
     Parameters
     ----------
@@ -99,4 +100,9 @@ def estimate_gradient(
     Array
         The estimate, (..., dim).
     """
-    return received * (num_devices / (num_active * gain))
+    if np.all(np.greater(num_active, 0)):
+        return received * (num_devices / (num_active * gain))
+    # A round in which nobody transmitted is skipped: its noise is no gradient.
+    with np.errstate(divide="ignore"):
+        factor = np.where(np.greater(num_active, 0), num_devices / (num_active * gain), 0.0)
+    return np.asarray(received * factor)

@@ -12,8 +12,10 @@ from functools import lru_cache
 import numpy as np
 
 from flmc.base.arrays import Array, IntArray, without_copies
+from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
 from flmc.uplink.fading import Fading
+from flmc.uplink.scheduler import Scheduler
 
 _PLANNED_ROUNDS = 1024
 """Rounds of a random channel that a plan averages over, at least."""
@@ -95,6 +97,72 @@ def draw_planned_channels(
         drawn = _draw_independent.__wrapped__(fading, first, *sizes)
     # A longer plan uses the drawn rounds again: more of them would cost time and memory.
     return PlannedChannels(drawn, max(len(rounds), len(drawn)))
+
+
+@dataclass(frozen=True)
+class PlannedRounds:
+    """Drawn rounds in which a policy that follows the channel has somebody transmit.
+
+    Attributes
+    ----------
+    fading
+        Path gains, (drawn, device, dim).
+    active
+        Who transmits, (drawn, device) with 1 or 0.
+    num_drawn
+        Rounds that were drawn, those that are skipped included.
+    """
+
+    fading: Array
+    active: Array
+    num_drawn: int
+
+    @property
+    def num_active(self) -> Array:
+        """Devices in a round that is not skipped, (drawn, 1)."""
+        return np.asarray(self.active.sum(axis=1, keepdims=True))
+
+    @property
+    def skipped(self) -> float:
+        """Share of rounds that are skipped."""
+        return 1.0 - len(self.active) / self.num_drawn
+
+    @property
+    def busiest(self) -> float:
+        """Share of all rounds in which the device transmits that does so most often."""
+        return float(self.active.sum(axis=0).max() / self.num_drawn)
+
+
+def draw_planned_rounds(
+    scheduler: Scheduler, fading: Fading, num_rounds: int, num_devices: int, dim: int
+) -> PlannedRounds:
+    """Rounds that a plan counts on under a policy that follows the channel, from drawn channels.
+
+    Parameters
+    ----------
+    scheduler, fading
+        The policy, and the law of the path gains.
+    num_rounds, num_devices, dim
+        Number of rounds of the run, of devices and of entries.
+
+    Raises
+    ------
+    InvalidSetting
+        If nobody transmits in any of the drawn rounds.
+    """
+    rounds = standing_for(fading, range(num_rounds))
+    channels = draw_planned_channels(fading, rounds, num_rounds, num_devices, dim)
+    drawn = np.concatenate([part for _, part in channels.parts()])
+    # Another stream than that of the planned fading; the policies of flmc do not use it.
+    rng = generator(0, Purpose.PLANNING, 1)
+    active = scheduler.draw_checked(rng, range(len(drawn)), drawn)
+    heard = active.any(axis=1)
+    if not heard.any():
+        raise InvalidSetting(
+            f"with {scheduler!r} nobody transmits in any of {len(drawn)} rounds of drawn channels:"
+            " use a lower threshold"
+        )
+    return PlannedRounds(drawn[heard], active[heard], len(drawn))
 
 
 def _is_value(fading: Fading) -> bool:

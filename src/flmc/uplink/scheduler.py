@@ -34,6 +34,10 @@ class Scheduler(ABC):
     """Whether two experiments may have different devices active in the same round."""
     everyone: ClassVar[bool] = False
     """Whether all devices transmit in every round."""
+    by_channel: ClassVar[bool] = False
+    """Whether who transmits follows from the path gains alone. Then as many transmit as the channel
+    decides, which may be nobody: such a round is skipped. The gain of a round is calibrated for the
+    number of devices in it, and plans draw channels to know how many to expect."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
@@ -97,7 +101,7 @@ class Scheduler(ABC):
         """
         active = np.asarray(self.draw(rng, rounds, fading), dtype=np.float64)
         shape = (len(rounds), fading.shape[1])
-        return check_active(active, shape, first_round=rounds.start)
+        return check_active(active, shape, rounds.start, may_be_empty=self.by_channel)
 
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
         """Who is expected to transmit, as a plan counts on it.
@@ -120,7 +124,9 @@ class Scheduler(ABC):
         return self.draw_checked(generator(0, Purpose.PLANNING, 1), range(num_rounds), fading)
 
 
-def check_active(active: Array, shape: tuple[int, int], first_round: int = 0) -> Array:
+def check_active(
+    active: Array, shape: tuple[int, int], first_round: int = 0, *, may_be_empty: bool = False
+) -> Array:
     """The array of active devices, refused unless it is valid.
 
     Parameters
@@ -131,19 +137,21 @@ def check_active(active: Array, shape: tuple[int, int], first_round: int = 0) ->
         Number of rounds and of devices that it must have.
     first_round
         Number of its first round, from 0, for the error message.
+    may_be_empty
+        Whether nobody may transmit in a round.
 
     Raises
     ------
     InvalidSetting
         If the array has another shape or other values than 0 and 1, or nobody transmits in some
-        round.
+        round although that is not allowed.
     """
     if active.shape != shape or not np.isin(active, (0.0, 1.0)).all():
         raise InvalidSetting(
             f"active must hold 0 and 1, (round, device) = {shape}; got shape {active.shape}"
         )
     silent = np.flatnonzero(active.sum(axis=1) == 0)
-    if silent.size:
+    if silent.size and not may_be_empty:
         raise InvalidSetting(
             "active must have at least one device in every round, got none in round"
             f" {first_round + silent[0] + 1}"

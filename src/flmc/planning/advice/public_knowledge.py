@@ -137,8 +137,7 @@ class PublicModel(Model):
 
     def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
         """Variance of the server's estimate in kept rounds, over rounds and entries."""
-        active = plan.num_active[plan.num_burn_in :, None]
-        active = active[np.arange(len(plan.planned_gain)) % len(active)]
+        active = plan.expected.num_active
         each = float(uplink.symbol_variance(gradient) @ WEIGHTS)
         noise = uplink.noise_power / np.square(plan.planned_gain) + each * active
         return float(np.mean(np.square(plan.num_devices / active) * noise))

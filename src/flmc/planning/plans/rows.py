@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flmc.base.findings import gravest
 from flmc.base.tables import Listing, Row, format_number, format_percent
+from flmc.planning.plans.expectation import activity_in_words
 from flmc.planning.plans.privacy_rows import privacy_rows, release_in_words
 from flmc.planning.prediction import Prediction
 from flmc.uplink.link import Link
@@ -161,9 +162,7 @@ def _sampling_rows(plan: Plan) -> list[Row]:
     )
     rows += [Row("rounds", rounds), Row("release", release_in_words(plan))]
     if not plan.scheduler.everyone:
-        few, most = int(plan.num_active.min()), int(plan.num_active.max())
-        count = str(few) if few == most else f"{few} to {most}"
-        rows.append(Row("devices in a round", f"{count} of {plan.num_devices}"))
+        rows.append(Row("devices in a round", activity_in_words(plan)))
     if plan.limits.allocation == "adaptive":
         rows.append(Row("allocation", _allocation_in_words(plan)))
     return rows

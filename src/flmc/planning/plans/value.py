@@ -16,6 +16,7 @@ from flmc.base.tables import Listing
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
+from flmc.planning.plans.expectation import Expectation, expect, planned_active
 from flmc.planning.plans.radio import Radio, margins_db, radio_of
 from flmc.planning.plans.release import Release, release_of
 from flmc.planning.prediction import Prediction
@@ -29,7 +30,6 @@ from flmc.planning.privacy_cost import (
     why_unknown,
 )
 from flmc.planning.temperature import temperature
-from flmc.uplink.power import planned_gain
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -119,8 +119,9 @@ class Plan:
 
     @cached_property
     def planned_active(self) -> Array | None:
-        """Who is expected to transmit, (round, device) with 1 or 0; None: all, always."""
-        return self.scheduler.draw_planned(self.num_rounds, self.num_devices)
+        """Who is expected to transmit, (round, device) with 1 or 0, of drawn rounds where the
+        channel decides; None: all, always."""
+        return planned_active(self)
 
     @cached_property
     def num_active(self) -> Array:
@@ -130,13 +131,14 @@ class Plan:
         return np.asarray(self.planned_active.sum(axis=1))
 
     @cached_property
+    def expected(self) -> Expectation:
+        """Gains of kept rounds, and how many devices transmit in them."""
+        return expect(self)
+
+    @property
     def planned_gain(self) -> Array:
-        """Gains that kept rounds are expected to use, (1 or round, dim): the cap within the power
-        limit, over drawn channels if the channel is random."""
-        kept = range(self.num_burn_in, self.num_rounds)
-        return planned_gain(
-            self.uplink, self.gain, self.planned_active, kept, self.num_devices, self.dim
-        )
+        """Gains that kept rounds are expected to use, (1 or round, dim)."""
+        return self.expected.gain
 
     @property
     def typical_gain(self) -> float:
@@ -172,10 +174,8 @@ class Plan:
         """Temperature of kept rounds at the planned gain; None for a link without slope."""
         if self.slope is None:
             return None
-        kept = self.num_active[self.num_burn_in :, None]
-        # Planned gains of a random channel repeat the kept rounds; so must these.
-        active = kept[np.arange(len(self.planned_gain)) % len(kept)]
-        return temperature(self.uplink, self.step_size, self.planned_gain, self.num_devices, active)
+        gain, active = self.expected.gain, self.expected.num_active
+        return temperature(self.uplink, self.step_size, gain, self.num_devices, active)
 
     @cached_property
     def exposure(self) -> Exposure | None:

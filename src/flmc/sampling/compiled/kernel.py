@@ -641,20 +641,41 @@ def _distance(space, at, wide):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _receive(  # type: ignore[no-untyped-def]
-    space, at, dim, wide, words, active, t, near, looked, link, norm, columns, more, most, count
+    space,
+    at,
+    dim,
+    wide,
+    words,
+    active,
+    talks,
+    spot,
+    apart,
+    t,
+    near,
+    looked,
+    link,
+    norm,
+    columns,
+    more,
+    most,
+    count,
 ):
     """Add up the symbols of the devices that are active in round ``t``, and store the sum.
+
+    Where every chain has devices of its own active, ``talks`` is the address of factors of the
+    symbols, 0 for a silent device: those of device k begin at ``spot`` + k ``apart``.
 
     If ``near``, the sum of a lane that is near begins with the gradient of all costs, and a device
     is passed over where none of its entries can exceed the clip. ``looked`` is room for the numbers
     of the devices that are looked at. Returns ``count``, the number of clipped entries of every
     lane, with those of this round."""
-    limit, far = spread(most), spread(_FAR)
+    limit, far, zero = spread(most), spread(_FAR), spread(f32(0))
     away = _distance(space, at, wide) if near else far
     num_looked = _0
     # First, which devices to look at, so that no branch is left in the loop over entries.
     for k in range(np.uint64(active.shape[1])):
-        if active[t, k] and (not near or some(away > load(space, at.reach + k * _L))):
+        here = active[t, k] if talks is None else some(load(talks, spot + k * apart) > zero)
+        if here and (not near or some(away > load(space, at.reach + k * _L))):
             looked[num_looked] = k
             num_looked += _1
             if norm is not None:
@@ -671,10 +692,18 @@ def _receive(  # type: ignore[no-untyped-def]
             row = looked[n] * dim + i
             m = at.local + row * wide * _L
             value = _entry(space, at.gradient + row * _L, m, at.x, wide, columns, more)
-            count = count + ones(_clip(value, limit) != value)
+            if talks is None:
+                count = count + ones(_clip(value, limit) != value)
+            else:
+                talk = load(talks, spot + looked[n] * apart)
+                heard = choose(talk > zero, value, zero)
+                count = count + ones(_clip(heard, limit) != heard)
             if norm is not None:
                 value = value * load(space, at.factor + looked[n] * _L)
-            total = total + symbol(value, words, row * _L, link, limit, away)
+            sent = symbol(value, words, row * _L, link, limit, away)
+            if talks is not None:
+                sent = sent * talk
+            total = total + sent
         store(space, at.received + i * _L, total)
     return count
 
@@ -700,6 +729,7 @@ def advance(  # type: ignore[no-untyped-def]
     pull,
     noise,
     active,
+    talks,
     space,
     at,
 ):
@@ -743,6 +773,9 @@ def advance(  # type: ignore[no-untyped-def]
     pull, noise, active
         Factors (round), (round, dim, chain or 1; flat, chains in whole blocks), and who transmits
         (round, device); they begin with the first round and the first chain.
+    talks
+        Factors of the symbols, (round, device, chain; flat, chains in whole blocks), 0 where a
+        device is silent, where every chain has devices of its own active; else None.
     space, at
         An array of zeros, and its layout.
 
@@ -770,6 +803,10 @@ def advance(  # type: ignore[no-untyped-def]
         np.empty(_AHEAD * dim * _L, f32),
     )
     all_active = np.array([who.all() for who in active])
+    apart, talk = _0, None
+    if talks is not None:
+        apart = np.uint64(len(talks)) // (np.uint64(len(pull)) * devices)
+        talk = talks.ctypes.data
     num_noises = np.uint64(len(noise)) // (np.uint64(len(pull)) * dim)
     # Addresses keep no array alive: these arrays live because they are used below by name, too.
     memory, word, normal, noises = (
@@ -819,6 +856,9 @@ def advance(  # type: ignore[no-untyped-def]
                 wide,
                 word,
                 active,
+                talk,
+                t * devices * apart + np.uint64(first - first_chain),
+                apart,
                 t,
                 near,
                 looked,

@@ -99,8 +99,6 @@ class NumbaEngine(Engine):
             )
         if plan.uplink.clips_examples:
             return "it has no single examples to clip"
-        if plan.scheduler.random and model.num_experiments > 1:
-            return "who transmits is random, and differs between data sets"
         if type(model.prior) is not Normal:
             return (
                 f"chains start from a flmc.Normal, and the prior is a {type(model.prior).__name__}"
@@ -282,11 +280,15 @@ class _Rounds(NamedTuple):
         Factor of the standard normals, (round, dim, 1 or chain).
     active
         Who transmits, (round, device).
+    talks
+        Factor of every symbol, (round, device, chain), with pull and who transmits in it, where
+        data sets have devices of their own active; else empty.
     """
 
     pull: Floats
     noise: Floats
     active: npt.NDArray[np.bool_]
+    talks: Floats
 
 
 @dataclass(frozen=True)
@@ -378,7 +380,7 @@ class _Group:
             if chains.draws is None
             else chains.draws.reshape(-1, *chains.draws.shape[2:])
         )
-        pull, noise, active = self.shared or self._draw_rounds(self._data_sets(first, end))
+        rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
         columns = kernel.columns_for(dim)
         at = kernel.Layout.of(self.plan.num_devices, dim, -(-dim // len(columns)) * len(columns))
         # Where a tuple or None is given, only its type matters: it is a constant for the compiler,
@@ -399,9 +401,10 @@ class _Group:
             (0,) if dim > len(columns) else None,
             np.float32(1 if np.isfinite(uplink.clip) else np.inf),
             (self.rounds.start, self.rounds.stop, self.plan.num_burn_in),
-            pull,
-            noise.ravel(),
-            active,
+            rounds.pull,
+            rounds.noise.ravel(),
+            rounds.active,
+            rounds.talks.ravel() if rounds.talks.size else None,
             np.zeros(at.end, np.float32),
             kernel.Layout._make(map(np.uint64, at)),
         )
@@ -431,28 +434,37 @@ class _Group:
         )
 
     def _rounds_of(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> _Rounds:
-        r"""What the kernel needs of a schedule, all of whose experiments have the same devices
-        active.
+        r"""What the kernel needs of a schedule.
 
         ``rows`` names the experiment of the schedule for every chain. The update of a chain is
         :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p = \eta K/K_a` (times the clip
         where symbols are gradients in units of it) and noise :math:`n = \eta (K/K_a)
         \sqrt{N_0}/A`."""
-        factor = schedule.step_sizes * self.plan.num_devices / schedule.num_active[0]
+        unit = self.unit if self.link is None else 1.0
+        count = schedule.num_active
+        if schedule.active is None or len(schedule.active) == 1:
+            count = count[:1]
+        # A round in which nobody transmits is skipped.
+        with np.errstate(divide="ignore"):
+            share = schedule.step_sizes * self.plan.num_devices / count
+        factor = np.where(count > 0, share, 0.0)[np.minimum(rows, len(count) - 1)]
         noise = (
-            factor[:, None]
+            factor[:, :, None]
             * np.sqrt(self.plan.uplink.noise_power)
             / schedule.gain[np.minimum(rows, len(schedule.gain) - 1)]
         )
-        active = (
-            np.ones((len(factor), self.plan.num_devices))
-            if schedule.active is None
-            else schedule.active[0]
-        )
+        shape = (factor.shape[1], self.plan.num_devices)
+        active, talks = np.ones(shape), np.zeros((*shape, 0))
+        if schedule.active is not None:
+            active = schedule.active[0]
+        if len(count) > 1 and schedule.active is not None:
+            talks = np.moveaxis(unit * factor[:, :, None] * schedule.active[rows], 0, 2)
+            factor, active = np.ones_like(factor) / unit, np.zeros(shape)
         return _Rounds(
-            (factor * (self.unit if self.link is None else 1.0)).astype(np.float32),
+            (factor[0] * unit).astype(np.float32),
             np.moveaxis(noise, 0, 2).astype(np.float32),
             active > 0,
+            talks.astype(np.float32),
         )
 
     def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> _Rounds:
@@ -477,10 +489,10 @@ class _Group:
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
     """The rounds to go, in parts that end where a block of the random streams does, and whose noise
-    (round, dim, chain) takes at most about ``_NOISE_AT_ONCE`` bytes."""
+    (round, dim, chain) and active devices take at most about ``_NOISE_AT_ONCE`` bytes."""
+    numbers = plan.dim + (plan.num_devices if plan.scheduler.random else 0)
     most = (
-        max(1, _NOISE_AT_ONCE // (4 * _MOST_CHAINS * plan.dim * ROUNDS_PER_BLOCK))
-        * ROUNDS_PER_BLOCK
+        max(1, _NOISE_AT_ONCE // (4 * _MOST_CHAINS * numbers * ROUNDS_PER_BLOCK)) * ROUNDS_PER_BLOCK
     )
     while done < until:
         last = min(until, done // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK + most)

@@ -1,4 +1,4 @@
-"""The schedulers that flmc brings: all devices, a given array, and some at random."""
+"""Policies that do not look at the channel: all devices, a given array, and some at random."""
 
 from __future__ import annotations
 

@@ -1,0 +1,160 @@
+r"""Policies that follow the channel: devices in a deep fade are silent.
+
+With channel inversion the weakest device decides how loudly all may transmit, so a round gains more
+from silence of the weak than it loses. The strength of a device's channel is :math:`(\frac1m\sum_i
+h_{k,i}^{-2})^{-1/2}`, to which its largest gain is proportional: h itself where entries share it.
+
+Who transmits follows from the channel alone, which is public, and so reveals nothing of the data. A
+round in which nobody's channel suffices is skipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.uplink.scheduler import Scheduler
+
+
+def strength_of(fading: Array) -> Array:
+    r"""Strength of every channel, :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, (round, device).
+
+    Parameters
+    ----------
+    fading
+        Path gains (round, device, dim).
+    """
+    if fading.strides[-1] == 0 or fading.shape[-1] == 1:  # entries share a path gain
+        return np.asarray(fading[..., 0])
+    return np.asarray(np.mean(fading**-2.0, axis=-1) ** -0.5)
+
+
+@dataclass(frozen=True)
+class ThresholdDevices(Scheduler):
+    """Truncated channel inversion: a device transmits if its channel is at least so strong.
+
+    Attributes
+    ----------
+    threshold
+        Least strength, in the unit of path gains, positive.
+
+    Examples
+    --------
+    >>> fading = np.array([[[0.01], [0.05]], [[0.01], [0.02]]])
+    >>> policy = flmc.ThresholdDevices(0.03)
+    >>> policy.draw_checked(np.random.default_rng(0), range(2), fading).tolist()
+    [[0.0, 1.0], [0.0, 0.0]]
+    """
+
+    threshold: float
+    by_channel: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.positive("threshold", self.threshold)
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for devices whose channel is strong enough, (round, device).
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Only the path gains (round, device, dim) count.
+        """
+        return np.asarray(strength_of(fading) >= self.threshold, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class StrongestDevices(Scheduler):
+    """The devices with the strongest channels of a round, always as many.
+
+    Attributes
+    ----------
+    count
+        Devices in a round, at least 1.
+    """
+
+    count: int
+    by_channel: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "count", checks.at_least("the number of strongest devices", self.count, 1)
+        )
+
+    def check(self, num_rounds: int, num_devices: int) -> None:
+        """Refuse a plan with fewer devices than are to be chosen.
+
+        Parameters
+        ----------
+        num_rounds, num_devices
+            Number of rounds, which is not used, and of devices of the plan.
+
+        Raises
+        ------
+        InvalidSetting
+            If there are fewer than ``count`` devices.
+        """
+        if self.count > num_devices:
+            raise InvalidSetting(
+                f"the number of strongest devices must not exceed the devices, {num_devices}; got"
+                f" {self.count}"
+            )
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for the ``count`` devices with the strongest channels, (round, device); among equals
+        the first.
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Only the path gains (round, device, dim) count.
+        """
+        order = np.argsort(-strength_of(fading), axis=1, kind="stable")
+        return np.asarray(np.argsort(order, axis=1) < self.count, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class PredecessorDevices(Scheduler):
+    r"""The rule of wireless federated Langevin Monte Carlo with analog transmission.
+
+    The n strongest devices transmit, where n minimises :math:`\frac{N_0 K^2}{P n^2 h_{(n)}^2} +
+    4(K-n)^2`: noise at the server after the weakest of them, :math:`h_{(n)}`, was inverted, against
+    what the silent devices' gradients would have added. :math:`P = m P_0` is the energy of a round.
+
+    Attributes
+    ----------
+    snr_db
+        :math:`P_0/N_0` in dB, as the uplink has it.
+    """
+
+    snr_db: float
+    by_channel: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.number("the SNR of the predecessor's rule", self.snr_db)
+        if abs(self.snr_db) > 300:
+            raise InvalidSetting(
+                f"the SNR of the predecessor's rule must be within 300 dB, got {self.snr_db!r}"
+            )
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for the strongest devices, as many as minimise the rule's sum, (round, device).
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Only the path gains (round, device, dim) count.
+        """
+        devices, dim = fading.shape[1:]
+        noise = 10.0 ** (-self.snr_db / 10.0) / dim  # N_0/P
+        strength = strength_of(fading)
+        order = np.argsort(-strength, axis=1, kind="stable")
+        weakest = np.take_along_axis(strength, order, axis=1)
+        count = np.arange(1, devices + 1)
+        cost = noise * np.square(devices / (count * weakest)) + 4.0 * np.square(devices - count)
+        chosen = np.argmin(cost, axis=1)
+        return np.asarray(np.argsort(order, axis=1) <= chosen[:, None], dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_empty_rounds_are_skipped(sparse: tuple[flmc.LinearGaussian, flmc.Plan])
         still = (draws[:, :, 1:] == draws[:, :, :-1]).all(axis=(1, 3))  # (experiment, kept round)
         np.testing.assert_array_equal(still, count[:, 51:200] == 0)
     entries = Ledger(plan, 3, 1).entries(0, 200)
-    silent = [len(__import__("json").loads(entry)["silent"]) for entry in entries]
+    silent = [len(json.loads(entry)["silent"]) for entry in entries]
     np.testing.assert_array_equal(4 - np.array(silent), count[0])
 
 
@@ -180,14 +181,16 @@ def test_truncation_makes_rayleigh_fading_practical() -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     uplink = flmc.Digital(fading=flmc.RayleighFading(0.04), snr_db=10)
     limits = flmc.Limits(privacy="off")
-    sizes = {"num_rounds": 5000, "num_burn_in": 2500}
-    everyone = flmc.plan(model, uplink, limits, **sizes)
-    plan = flmc.plan(model, uplink, limits, **sizes, scheduler=flmc.ThresholdDevices(0.01))
+    sizes = {"num_rounds": 5000, "num_burn_in": 3000}
+    everyone = flmc.plan(model, uplink, limits, **sizes)  # type: ignore[arg-type]
+    policy = flmc.ThresholdDevices(0.02)
+    plan = flmc.plan(model, uplink, limits, **sizes, scheduler=policy)  # type: ignore[arg-type]
     assert everyone.rounds_needed is not None
     assert plan.rounds_needed is not None
-    assert plan.rounds_needed <= 2500 < 5 * plan.rounds_needed
-    assert everyone.rounds_needed > 20_000
+    assert plan.rounds_needed <= 3000
+    assert everyone.rounds_needed > 50_000
     result = flmc.run(plan, model, seed=1, chains=full(400, 60), keep_draws=False)
     assert result.metrics is not None
     ratio = result.metrics.variance_ratio
-    assert abs(ratio.mean - 1.05) < 0.05 + 5 * ratio.se * (full(1, 0) == 0)
+    # 1.056 is expected. With 400 chains the standard error is 0.011; in a quick run it is more.
+    assert abs(ratio.mean - 1.05) < full(1, 0) * 0.05 + full(0, 1) * 5 * ratio.se

@@ -682,6 +682,7 @@ def _receive(  # type: ignore[no-untyped-def]
                 store(
                     space, at.factor + k * _L, _norm_factor(space, at, k, dim, wide, columns, more)
                 )
+    talk = zero
     for i in range(dim):
         total = spread(f32(0))
         if near:

@@ -39,6 +39,7 @@ from flmc.uplink.fadings import (
 )
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
+from flmc.uplink.replacing import replace
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import (
     AllDevices,
@@ -49,7 +50,7 @@ from flmc.uplink.schedulers import (
     ThresholdDevices,
 )
 from flmc.uplink.schemes import Analog, Digital, Ideal
-from flmc.uplink.uplink import Uplink, replace
+from flmc.uplink.uplink import Uplink
 
 __version__ = VERSION
 

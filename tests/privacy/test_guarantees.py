@@ -82,10 +82,7 @@ def test_one_example_that_is_not_a_number_silences_itself_only() -> None:
 
 
 def test_norm_clipping_moves_entries_further_than_examples_do() -> None:
-    class ByNorm(flmc.Digital):
-        clips_norm = True
-
-    event = ByNorm(example_clip=1.0).privacy_event([(0.1, 5)], "example")
+    event = flmc.Digital(example_clip=1.0, clipping="norm").privacy_event([(0.1, 5)], "example")
     assert isinstance(event, BitEvent)
     assert isinstance(
         flmc.Digital(example_clip=1.0).privacy_event([(0.1, 5)], "example"), ShiftedBitEvent

@@ -211,9 +211,6 @@ def test_what_is_not_proven_is_accounted_as_a_device_or_refused() -> None:
         def probability(self, g: Any) -> Any:
             return 0.5 + 0.4 * np.tanh(g / 30)
 
-    class ByNorm(flmc.Digital):
-        clips_norm = True
-
     class Louder(flmc.Digital):
         def symbols(self, gradient: Any, uniform: Any) -> Any:
             return 2 * super().symbols(gradient, uniform)
@@ -222,7 +219,7 @@ def test_what_is_not_proven_is_accounted_as_a_device_or_refused() -> None:
     for uplink in (
         flmc.Digital(link=Own(), clip=CLIP, example_norm=1.0),
         flmc.Digital(link=flmc.Sign(), clip=CLIP, example_norm=1.0),
-        ByNorm(clip=CLIP, example_norm=1.0),
+        flmc.Digital(clip=CLIP, example_norm=1.0, clipping="norm"),
     ):
         event = uplink.event_of_rounds(gains, 5, "example")
         assert isinstance(event, BitEvent)

@@ -88,11 +88,8 @@ def test_without_noise_both_engines_do_the_same(dim: int, clip: float) -> None:
 
 
 def test_norms_are_clipped_alike() -> None:
-    class ByNorm(flmc.Analog):
-        clips_norm = True
-
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=3, num_samples=200, num_devices=4))
-    plan = quiet_plan(model, ByNorm(clip=20.0, snr_db=300.0))
+    plan = quiet_plan(model, flmc.Analog(clip=20.0, snr_db=300.0, clipping="norm"))
     plain, compiled = (flmc.run(plan, model, engine=name).draws for name in ("numpy", "numba"))
     np.testing.assert_allclose(compiled, plain, atol=2e-5)
 

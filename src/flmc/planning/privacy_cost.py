@@ -107,7 +107,7 @@ def exposure_of(
         # One cap for all rounds: what counts is how often a device transmits, not when.
         run = uplink.event_of_rounds(caps, dim, neighbouring, times=often)
         return Exposure(worst_round, run, often)
-    shared = neighbouring == "example" and uplink.example_norm is not None
+    shared = uplink.shares_move(neighbouring)
     if shared:  # the entries of a round share a move, so rounds are ranked, not entries
         caps = caps.max(axis=1, keepdims=True)
     # Sorting every device's gains takes memory: beyond some size the bound below does.

@@ -180,7 +180,10 @@ def _advance_tile(
             if kept > 0:
                 chains.moments.add(state.theta, tile.rows, tile.chains.start)
                 chains.num_clipped += count_clipped(
-                    info.gradient, plan.uplink.clip, schedule.active_devices(index)
+                    info.gradient,
+                    plan.uplink.clip,
+                    schedule.active_devices(index),
+                    by_norm=plan.uplink.clips_norm,
                 )
                 if chains.draws is not None:
                     chains.draws[tile.place][:, :, kept - 1] = state.theta

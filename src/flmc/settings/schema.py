@@ -93,7 +93,10 @@ class Settings(BaseModel):
     slope_parameter: Positive | None = Field(
         None, description=f"of the link; default {_defaults(LINKS)}"
     )
-    clip: Positive = Field(30.0, description="entrywise bound of a local gradient")
+    clip: Positive = Field(30.0, description="bound of a local gradient")
+    clipping: Literal["entry", "norm"] = Field(
+        "entry", description="what the clip bounds: each entry of a local gradient, or its norm"
+    )
     devices: Count = Field(20, description="number of devices")
     dim: Count = Field(5, description="number of entries")
     samples: Count = Field(1200, description="number of examples in all")

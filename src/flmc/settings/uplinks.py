@@ -32,6 +32,7 @@ def make_uplink(settings: Settings) -> Uplink:
         return Ideal()
     radio: dict[str, Any] = {
         "clip": settings.clip,
+        "clipping": settings.clipping,
         "fading": make_fading(settings.fading),
         "snr_db": settings.snr_db,
         "noise_power": settings.noise_power,

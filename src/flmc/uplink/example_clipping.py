@@ -11,7 +11,6 @@ h."""
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 
@@ -25,11 +24,15 @@ from flmc.models.model import Model
 class ExampleBounds:
     """The part of an uplink that bounds single examples; :class:`flmc.Uplink` has the fields."""
 
-    clips_norm: ClassVar[bool]
     clip: float
     example_clip: float | None
     example_norm: float | None
     example_shrink: float
+
+    @property
+    def clips_norm(self) -> bool:
+        """Whether the clip bounds the norm of a local gradient."""
+        raise NotImplementedError
 
     def check_examples(self) -> None:
         """Refuse bounds that are out of their range, or two of them."""

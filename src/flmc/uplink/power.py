@@ -17,7 +17,8 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
 
     Channel inversion makes device k transmit :math:`c A_i s / h_{k,i}`, so :math:`\frac1m\sum_i (c
     A_i\,\text{peak}/h_{k,i})^2 \le P_0` for every active device gives :math:`c =
-    \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i (A_i/h_{k,i})^2\bigr)^{-1/2}`.
+    \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i (A_i/h_{k,i})^2\bigr)^{-1/2}`. Where
+    the norm of analog symbols is clipped, the largest of the summands takes the place of their sum.
 
     Parameters
     ----------
@@ -35,8 +36,13 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     Array
         One factor for each leading index.
     """
-    # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols.
-    affordable = np.mean(np.square(gain[..., None, :] / fading), axis=-1) ** -0.5
+    power = np.square(gain[..., None, :] / fading)
+    # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols. Where
+    # their norm is bounded, all of it may be in the entry that costs most.
+    if uplink.shares_power:
+        affordable = (power.max(axis=-1) / power.shape[-1]) ** -0.5
+    else:
+        affordable = np.mean(power, axis=-1) ** -0.5
     if active is not None:
         # A silent device spends no power, so that it limits nobody.
         affordable = np.where(active > 0, affordable, np.inf)

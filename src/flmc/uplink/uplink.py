@@ -7,11 +7,10 @@ its transmissions imply."""
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,8 +26,6 @@ from flmc.uplink.example_clipping import ExampleBounds
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import ConstantFading
 
-AnyUplink = TypeVar("AnyUplink", bound="Uplink")
-
 
 @dataclass(frozen=True)
 class Uplink(ExampleBounds, ABC):
@@ -39,9 +36,6 @@ class Uplink(ExampleBounds, ABC):
     """Name of the scheme in messages, documents and files."""
     random_bits: ClassVar[bool] = False
     """Whether a symbol needs a random number."""
-    clips_norm: ClassVar[bool] = False
-    """Whether the norm of a device's gradient is clipped before its entries, for comparisons with
-    the literature. Limits, and the privacy of a whole device, take no notice of it."""
     bit_variance: ClassVar[float] = 0.0
     """Largest variance that the quantiser adds per device and entry."""
     noise_is_exact: ClassVar[bool] = False
@@ -66,9 +60,12 @@ class Uplink(ExampleBounds, ABC):
     example_norm: float | None = field(default=None, kw_only=True, metadata=LATER)
     """Largest Euclidean norm C of a single example's gradient, before examples are summed; in place
     of ``example_clip``."""
+    clipping: str = field(default="entry", kw_only=True, metadata=LATER)
+    """What the clip bounds: each ``entry`` of a local gradient, or its Euclidean ``norm``."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
+        checks.one_of("clipping", self.clipping, ("entry", "norm"))
         self.check_examples()
         checks.between("snr_db", self.snr_db, -300.0, 400.0)
         checks.positive("noise_power", self.noise_power)
@@ -77,6 +74,27 @@ class Uplink(ExampleBounds, ABC):
                 "fading must be a flmc.Fading, for example ConstantFading(0.04); got"
                 f" {self.fading!r}"
             )
+
+    @property
+    def clips_norm(self) -> bool:
+        """Whether the clip bounds the norm of a local gradient."""
+        return self.clipping == "norm"
+
+    @property
+    def shares_power(self) -> bool:
+        """Whether a bound of the norm bounds the energy of all symbols of a round together."""
+        return False
+
+    def shares_move(self, neighbouring: str) -> bool:
+        """Whether the entries of a round share how far they can move, so that rounds are counted,
+        not entries.
+
+        Parameters
+        ----------
+        neighbouring
+            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+        """
+        return neighbouring == "example" and self.example_norm is not None
 
     @property
     def power_limit(self) -> float:
@@ -173,8 +191,8 @@ class Uplink(ExampleBounds, ABC):
         Returns
         -------
         Event
-            That of all entries; where the norm of an example is bounded, one in which the entries
-            of a round share what an example can move.
+            That of all entries; where a norm is bounded, one in which the entries of a round share
+            what can move.
 
         Raises
         ------
@@ -184,16 +202,17 @@ class Uplink(ExampleBounds, ABC):
         checks.at_least("dim", dim, 1)
         if np.min(gains) < 0:
             raise InvalidSetting(f"a gain must not be negative, got {np.min(gains):g}")
-        if neighbouring == "example" and self.example_norm is not None:
-            # An example may put all of its move into the entry that is loudest.
+        if self.shares_move(neighbouring):
+            # All of the move may be in the entry that is loudest.
             loudest = count_gains(np.max(gains, axis=1))
-            return self.shared_event(tuple((gain, times * n) for gain, n in loudest), dim)
+            rounds = tuple((gain, times * n) for gain, n in loudest)
+            return self.shared_event(rounds, dim, neighbouring)
         each = times * (dim if np.shape(gains)[1] == 1 else 1)
         sent = [(gain, each * count) for gain, count in count_gains(gains)]
         return self.privacy_event(sent, neighbouring)
 
-    def shared_event(self, rounds: Transmissions, dim: int) -> Event:
-        """Privacy event of rounds in which one example, whose norm is bounded, is replaced.
+    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
+        """Privacy event of rounds whose entries share a move, because a norm is bounded.
 
         Parameters
         ----------
@@ -201,6 +220,8 @@ class Uplink(ExampleBounds, ABC):
             Gains, each with the number of rounds whose loudest entry was sent with it.
         dim
             Entries of a round.
+        neighbouring
+            What is replaced in neighbouring data.
 
         Raises
         ------
@@ -259,40 +280,3 @@ class Uplink(ExampleBounds, ABC):
             Variances, in the same shape.
         """
         return np.zeros_like(gradient)
-
-
-def replace(uplink: AnyUplink, **changes: object) -> AnyUplink:
-    """Copy of an uplink with some settings changed, and all of them checked anew.
-
-    Parameters
-    ----------
-    uplink
-        The uplink to copy.
-    **changes
-        New values by the name of the setting, such as ``clip=20.0``.
-
-    Returns
-    -------
-    Uplink
-        An uplink of the same class.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is no such setting, or a value is out of its bounds.
-
-    Examples
-    --------
-    >>> flmc.replace(flmc.Digital(), snr_db=30).snr_db
-    30
-    """
-    # Fields that cannot be set, as the ideal uplink's, are refused here, with the package's own
-    # error.
-    known = {f.name for f in dataclasses.fields(uplink) if f.init}
-    unknown = sorted(set(changes) - known)
-    if unknown:
-        raise InvalidSetting(
-            f"{type(uplink).__name__} has no setting {unknown[0]!r}; it has"
-            f" {', '.join(sorted(known)) or 'none'}"
-        )
-    return dataclasses.replace(uplink, **changes)  # type: ignore[arg-type]  # checked by the class

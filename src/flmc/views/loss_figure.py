@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from flmc.base.arrays import Array
 from flmc.uplink.power import planned_power_limit
+from flmc.uplink.replacing import replace
 from flmc.uplink.schemes import Analog, Digital
-from flmc.uplink.uplink import replace
 from flmc.views.figures import COLOURS
 
 if TYPE_CHECKING:

@@ -35,7 +35,9 @@ def clip(gradient: Array, bound: float) -> Array:
     return clipped
 
 
-def count_clipped(gradient: Array, bound: float, active: Array | None = None) -> int:
+def count_clipped(
+    gradient: Array, bound: float, active: Array | None = None, *, by_norm: bool = False
+) -> int:
     r"""Number of gradient entries of active devices that clipping changes, :math:`|g| > \ell`.
 
     Parameters
@@ -46,13 +48,16 @@ def count_clipped(gradient: Array, bound: float, active: Array | None = None) ->
         The clip :math:`\ell`.
     active
         Which devices count, (..., device) with 1 or 0; None: all of them.
+    by_norm
+        Whether the norm is clipped, which changes all entries of a gradient or none.
 
     Returns
     -------
     int
         How many entries are changed.
     """
-    changed = ~(np.abs(gradient) <= bound)
+    size = np.linalg.norm(gradient, axis=-1, keepdims=True) if by_norm else np.abs(gradient)
+    changed = np.broadcast_to(~(size <= bound), gradient.shape)
     return count_marked(changed, active)
 
 

@@ -28,18 +28,6 @@ from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
 
 
-class NormDigital(Digital):
-    """The digital scheme, with the norm of gradients clipped."""
-
-    clips_norm = True
-
-
-class NormAnalog(Analog):
-    """The analog scheme, with the norm of gradients clipped."""
-
-    clips_norm = True
-
-
 class ErrorTable:
     """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping."""
 
@@ -79,11 +67,9 @@ class ErrorTable:
         scheme, slope, factor, clipping = key
         uplink: Uplink
         if scheme == "digital":
-            uplink = (Digital if clipping == "entry" else NormDigital)(
-                link=Sigmoid(slope), snr_db=200.0
-            )
+            uplink = Digital(link=Sigmoid(slope), snr_db=200.0, clipping=clipping)
         else:
-            uplink = (Analog if clipping == "entry" else NormAnalog)(snr_db=200.0)
+            uplink = Analog(snr_db=200.0, clipping=clipping)
         step = PAPER_STEP_SIZES[scheme] * factor
         planned = plan(
             self.model, uplink, Limits(langevin="off"), step_size=step, gain=gain, forecast=False

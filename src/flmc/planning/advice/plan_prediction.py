@@ -25,6 +25,7 @@ def predict_plan(decided: Plan, model: Model) -> Prediction | None:
         not isinstance(model, LinearGaussian)
         or not decided.scheduler.everyone
         or decided.uplink.clips_examples
+        or decided.uplink.clips_norm  # the law of a clipped norm is not that of single entries
     ):
         return None
     return predict(model, decided.uplink, decided.step_size, noise_of(decided))

@@ -693,14 +693,16 @@ def _receive(  # type: ignore[no-untyped-def]
             row = looked[n] * dim + i
             m = at.local + row * wide * _L
             value = _entry(space, at.gradient + row * _L, m, at.x, wide, columns, more)
-            if talks is None:
-                count = count + ones(_clip(value, limit) != value)
-            else:
-                talk = load(talks, spot + looked[n] * apart)
-                heard = choose(talk > zero, value, zero)
-                count = count + ones(_clip(heard, limit) != heard)
+            heard = value
             if norm is not None:
-                value = value * load(space, at.factor + looked[n] * _L)
+                scale = load(space, at.factor + looked[n] * _L)
+                # All entries of a gradient are changed, or none.
+                heard = choose(scale < spread(f32(1)), far, zero)
+                value = value * scale
+            if talks is not None:
+                talk = load(talks, spot + looked[n] * apart)
+                heard = choose(talk > zero, heard, zero)
+            count = count + ones(_clip(heard, limit) != heard)
             sent = symbol(value, words, row * _L, link, limit, away)
             if talks is not None:
                 sent = sent * talk

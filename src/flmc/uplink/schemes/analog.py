@@ -21,8 +21,10 @@ class Analog(Uplink):
 
     Attributes
     ----------
-    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm
-        Settings of every uplink, described in :class:`flmc.Uplink`.
+    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm, clipping
+        Settings of every uplink, described in :class:`flmc.Uplink`. With ``clipping="norm"`` the
+        norm of what is sent is bounded: a round moves by at most twice the clip, and costs the
+        energy of one entry at the clip.
 
     Examples
     --------
@@ -85,18 +87,37 @@ class Analog(Uplink):
         shift = 2.0 * (self.clip if whole_device else self.example_bound)
         return GaussianEvent(shift, self.noise_power, sent)
 
-    def shared_event(self, rounds: Transmissions, dim: int) -> Event:
-        """Privacy event of rounds in which one example, whose norm is bounded, is replaced: the
-        Gaussian mechanism with twice that norm as sensitivity, exactly.
+    @property
+    def shares_power(self) -> bool:
+        """Whether the norm is clipped: symbols are gradients, so it bounds their energy."""
+        return self.clips_norm
 
-        Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
+    def shares_move(self, neighbouring: str) -> bool:
+        """Whether a norm is bounded, of the local gradient or of one example's.
+
+        Parameters
+        ----------
+        neighbouring
+            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
+        """
+        return self.clips_norm or super().shares_move(neighbouring)
+
+    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
+        """Privacy event of rounds whose entries share a move: the Gaussian mechanism, exactly.
+
+        The sensitivity of a round is twice the smallest bound of a norm that is known: that of a
+        whole device's gradient, the clip (times the root of the number of entries where these are
+        clipped one by one); and that of one example's, if one example is replaced. Clipping, by
+        entry or by norm, moves two gradients no further apart.
 
         Parameters
         ----------
         rounds
             Gains, each with the number of rounds whose loudest entry was sent with it.
         dim
-            Entries of a round; a whole device moves them by twice the clip each, and no more.
+            Entries of a round.
+        neighbouring
+            What is replaced in neighbouring data.
 
         Raises
         ------
@@ -104,9 +125,14 @@ class Analog(Uplink):
             If a subclass transmits in its own way.
         """
         if not self.transmits_like(Analog):
-            return super().shared_event(rounds, dim)
-        shift = 2.0 * min(self.example_bound, self.clip * math.sqrt(dim))
-        return GaussianEvent(shift, self.noise_power, rounds)
+            return super().shared_event(rounds, dim, neighbouring)
+        root = math.sqrt(dim)
+        bound = self.clip if self.clips_norm else self.clip * root
+        if neighbouring == "example" and self.example_norm is not None:
+            bound = min(bound, self.example_norm)
+        elif neighbouring == "example" and self.example_clip is not None:
+            bound = min(bound, self.example_clip * root)
+        return GaussianEvent(2.0 * bound, self.noise_power, rounds)
 
     def mean_symbol(self, gradient: Array) -> Array:
         """Clipped gradient: the symbol itself, because nothing is random.

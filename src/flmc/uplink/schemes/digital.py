@@ -28,7 +28,7 @@ class Digital(Uplink):
 
     Attributes
     ----------
-    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm
+    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm, clipping
         Settings of every uplink, described in :class:`flmc.Uplink`.
     link
         Probability of a +1 bit given the clipped gradient; ``Sigmoid(0.05)`` by default. It must be
@@ -125,7 +125,7 @@ class Digital(Uplink):
             self.link, self.clip, 2.0 * self.example_bound, self.noise_power, sent
         )
 
-    def shared_event(self, rounds: Transmissions, dim: int) -> Event:
+    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
         """Privacy event of rounds of bits in which one example, whose norm is bounded, is replaced.
 
         Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
@@ -136,6 +136,8 @@ class Digital(Uplink):
             Gains, each with the number of rounds whose loudest entry was sent with it.
         dim
             Entries of a round.
+        neighbouring
+            Not used: only the norm of an example is shared by bits.
 
         Returns
         -------
@@ -148,7 +150,7 @@ class Digital(Uplink):
             If a subclass transmits in its own way, or its link goes beyond the extremes.
         """
         if not self.transmits_like(Digital) or not self.link.within_extremes:
-            return super().shared_event(rounds, dim)
+            return super().shared_event(rounds, dim, neighbouring)
         if not self.link.proven or self.link.jumps or self.clips_norm:
             return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
         shift = 2.0 * self.example_bound

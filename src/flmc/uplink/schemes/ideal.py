@@ -35,6 +35,7 @@ class Ideal(Uplink):
     example_clip: None = field(default=None, init=False)
     example_shrink: float = field(default=1.0, init=False)
     example_norm: None = field(default=None, init=False, metadata=LATER)
+    clipping: str = field(default="entry", init=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Check nothing, because nothing can be set."""

@@ -96,6 +96,30 @@ def test_empty_rounds_are_skipped(sparse: tuple[flmc.LinearGaussian, flmc.Plan])
     np.testing.assert_array_equal(4 - np.array(silent), count[0])
 
 
+def test_the_ledger_states_what_was_transmitted(
+    sparse: tuple[flmc.LinearGaussian, flmc.Plan], tmp_path: Path
+) -> None:
+    """Realised gains, rounded up by less than 0.11 %, never above the cap; the temperature of every
+    round; and less spent than the caps would cost."""
+    model, plan = sparse
+    flmc.run(plan, model, seed=3, chains=2, engine="numpy", out=tmp_path)
+    entries = [json.loads(line) for line in flmc.load(tmp_path).ledger]
+    schedules = [draw_schedule(plan, 3, range(3), block) for block in (0, 1)]
+    gain = np.concatenate([each.gain[:, :, 0] for each in schedules], axis=1)
+    count = np.concatenate([each.num_active for each in schedules], axis=1)
+    loudest = np.where(count > 0, gain, 0.0).max(axis=0)[:200]
+    stated = np.array([entry["gain"][0] for entry in entries])
+    assert (stated >= loudest * (1 - 1e-12)).all()
+    assert (stated <= np.minimum(loudest * 1.0011, plan.gain.max())).all()
+    hot = np.array([entry["temperature"] or np.nan for entry in entries])
+    assert (np.isnan(hot) == (count[:, :200] == 0).all(axis=0)).all()
+    assert np.nanmin(hot) > 1 - 1e-5
+    curve = flmc.spent(flmc.load(tmp_path), plan)
+    assert max(curve.transmitted) < 200
+    assert plan.run_cost is not None
+    assert curve.epsilon < plan.run_cost.epsilon
+
+
 def test_gains_are_calibrated_for_the_devices_of_a_round(
     sparse: tuple[flmc.LinearGaussian, flmc.Plan],
 ) -> None:

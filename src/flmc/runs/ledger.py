@@ -10,12 +10,17 @@ random, a device counts as active in a round if it is in any of them: an upper b
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from itertools import zip_longest
 
+import numpy as np
+
+from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.planning.plans import Plan
 from flmc.runs.files.append_log import Log
+from flmc.sampling.realised import draw_realised
 from flmc.sampling.schedule import draw_transmitting
 from flmc.uplink.power import finite_cap
 
@@ -52,11 +57,15 @@ class Ledger:
         list of str
             For each round ``{"round": ..., "gain": [...], "silent": [...]}``: the gain of every
             entry (one number where they are equal), and the devices that did not transmit, from 0.
+            Where the channel decides who transmits, the gain is the realised one, rounded up, and
+            ``temperature`` is that of the round; null if nobody transmits.
         """
         plan, rounds = self.plan, range(first, until)
         if plan.scheduler.everyone and len(plan.gain) == 1:  # all alike but for their number
             same = self._what(0, [])
             return [f'{{"round":{index + 1},{same}' for index in rounds]
+        if plan.scheduler.by_channel:
+            return self._realised(rounds) if rounds else []
         active = (
             draw_transmitting(plan, self.seed, self.num_experiments, rounds) if rounds else None
         )
@@ -68,6 +77,24 @@ class Ledger:
                 else [k for k, on in enumerate(active[index - first]) if not on]
             )
             found.append(f'{{"round":{index + 1},{self._what(index, silent)}')
+        return found
+
+    def _realised(self, rounds: range) -> list[str]:
+        """The entries of rounds in which the channel decides who transmits how loudly."""
+        active, gain, heat = draw_realised(self.plan, self.seed, self.num_experiments, rounds)
+        caps = finite_cap(self.plan.uplink, self.plan.gain)
+        found = []
+        for index, who, loud, hot in zip(rounds, active, gain, heat, strict=True):
+            cap = caps[0 if len(caps) == 1 else index]
+            stated = np.minimum(_rounded_up(loud), cap)
+            same = bool((stated == stated[0]).all())
+            entry = {
+                "round": index + 1,
+                "gain": [float(value) for value in (stated[:1] if same else stated)],
+                "silent": [k for k, on in enumerate(who) if not on],
+                "temperature": round(float(hot), 6) if math.isfinite(hot) else None,
+            }
+            found.append(json.dumps(entry, separators=(",", ":")))
         return found
 
     def _what(self, index: int, silent: list[int]) -> str:
@@ -119,3 +146,10 @@ class Ledger:
         new = self.entries(len(log.entries), until)
         if new:
             log.append(new)
+
+
+def _rounded_up(gain: Array) -> Array:
+    """Gains rounded up to four significant digits: an upper bound, and few different ones, so that
+    a long ledger is accounted in no time."""
+    unit = 10.0 ** (np.floor(np.log10(np.maximum(gain, 1e-300))) - 3)
+    return np.where(gain > 0, np.ceil(gain / unit * (1 - 1e-12)) * unit * (1 + 1e-12), 0.0)

@@ -55,7 +55,7 @@ class Constraints:
         if not self.scheduler.by_channel:
             return None
         sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
-        return draw_planned_rounds(self.scheduler, self.uplink.fading, *sizes)
+        return draw_planned_rounds(self.scheduler, self.uplink.channel, *sizes)
 
     @cached_property
     def active(self) -> Array | None:
@@ -283,7 +283,7 @@ class Constraints:
                 f"gain must broadcast to (round, dim) = {(self.num_rounds, dim)}, got {cap.shape}"
             )
         if uplink.fading.constant and math.isfinite(uplink.power_limit):
-            fading = uplink.fading.draw_checked(
+            fading = uplink.channel.draw_checked(
                 np.random.default_rng(0), range(1), self.model.num_devices, dim
             )
             full = np.broadcast_to(cap, (len(cap), dim))

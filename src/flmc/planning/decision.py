@@ -199,7 +199,7 @@ def _bytes_of_plan(
     """Bytes that planning takes, measured: those of a round, of a round's devices where they are
     drawn for the whole run, and of a device's data."""
     each = 300.0 if limits.allocation == "adaptive" else 64.0
-    fading = uplink.fading
+    fading = uplink.channel
     if not policy.everyone or not (fading.constant or fading.independent):
         each += 40.0 * model.num_devices
     return each * num_rounds + 32.0 * model.num_devices * model.dim**2

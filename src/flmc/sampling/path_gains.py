@@ -47,7 +47,7 @@ class _WholeRuns:
                 self._kept.move_to_end(key)
                 return gains
         # Without the lock: two threads that draw the same experiment get the same numbers.
-        drawn = plan.uplink.fading.draw_checked(
+        drawn = plan.uplink.channel.draw_checked(
             generator(seed, Purpose.FADING, experiment),
             range(plan.num_rounds),
             plan.num_devices,
@@ -76,7 +76,7 @@ class _WholeRuns:
             "all rounds of %s take %.3g MB for the data sets that run at once, and %.3g MB are"
             " kept: they are drawn again for every block of rounds, which is slow; set independent"
             " = True in the class if rounds are independent, or lower experiments_at_once",
-            type(plan.uplink.fading).__name__,
+            type(plan.uplink.channel).__name__,
             num_bytes / 1e6,
             self.most_bytes / 1e6,
         )
@@ -95,7 +95,7 @@ def constant_path_gains(plan: Plan, seed: int) -> Array:
     seed
         Of the run.
     """
-    return plan.uplink.fading.draw_checked(
+    return plan.uplink.channel.draw_checked(
         generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
     )[None]
 
@@ -120,7 +120,7 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
         Path gains, (experiment, round, device, dim); a single experiment and round where the
         channel is constant.
     """
-    fading = plan.uplink.fading
+    fading = plan.uplink.channel
     if fading.constant:
         return constant_path_gains(plan, seed)
     shape = (len(rounds), plan.num_devices, plan.dim)

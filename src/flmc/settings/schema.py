@@ -97,6 +97,9 @@ class Settings(BaseModel):
     clipping: Literal["entry", "norm"] = Field(
         "entry", description="what the clip bounds: each entry of a local gradient, or its norm"
     )
+    modulation: Literal["real", "complex"] = Field(
+        "real", description="entries of a symbol: one (BPSK), or two (QPSK)"
+    )
     devices: Count = Field(20, description="number of devices")
     dim: Count = Field(5, description="number of entries")
     samples: Count = Field(1200, description="number of examples in all")

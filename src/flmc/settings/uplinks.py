@@ -33,6 +33,7 @@ def make_uplink(settings: Settings) -> Uplink:
     radio: dict[str, Any] = {
         "clip": settings.clip,
         "clipping": settings.clipping,
+        "modulation": settings.modulation,
         "fading": make_fading(settings.fading),
         "snr_db": settings.snr_db,
         "noise_power": settings.noise_power,

@@ -151,8 +151,8 @@ def planned_power_limit(
         The gain.
     """
     rounds = range(num_rounds if active is None else len(active))
-    asked = rounds if active is not None else standing_for(uplink.fading, rounds)
-    channels = draw_planned_channels(uplink.fading, asked, len(rounds), num_devices, dim)
+    asked = rounds if active is not None else standing_for(uplink.channel, rounds)
+    channels = draw_planned_channels(uplink.channel, asked, len(rounds), num_devices, dim)
     gains = [
         power_limited_gain(uplink, fading, None if active is None else active[part % len(rounds)])
         for part, fading in channels.parts()
@@ -186,10 +186,10 @@ def planned_gain(
         which go through the kept rounds in order, perhaps again and again.
     """
     varies = active is not None or len(cap) > 1
-    asked = kept if varies else standing_for(uplink.fading, kept)
+    asked = kept if varies else standing_for(uplink.channel, kept)
     gains = []
     for part, fading in draw_planned_channels(
-        uplink.fading, asked, kept.stop, num_devices, dim
+        uplink.channel, asked, kept.stop, num_devices, dim
     ).parts():
         # There may be more drawn channels than kept rounds: then each kept round meets several
         # channels.

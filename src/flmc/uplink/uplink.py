@@ -24,7 +24,7 @@ from flmc.privacy.transmissions import Transmissions, count_gains
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.example_clipping import ExampleBounds
 from flmc.uplink.fading import Fading
-from flmc.uplink.fadings import ConstantFading
+from flmc.uplink.fadings import ConstantFading, PairedFading
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,13 @@ class Uplink(ExampleBounds, ABC):
     of ``example_clip``."""
     clipping: str = field(default="entry", kw_only=True, metadata=LATER)
     """What the clip bounds: each ``entry`` of a local gradient, or its Euclidean ``norm``."""
+    modulation: str = field(default="real", kw_only=True, metadata=LATER)
+    """Entries of a symbol: one, ``real`` (BPSK), or two, ``complex`` (QPSK), of the same law."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
         checks.one_of("clipping", self.clipping, ("entry", "norm"))
+        checks.one_of("modulation", self.modulation, ("real", "complex"))
         self.check_examples()
         checks.between("snr_db", self.snr_db, -300.0, 400.0)
         checks.positive("noise_power", self.noise_power)
@@ -74,6 +77,21 @@ class Uplink(ExampleBounds, ABC):
                 "fading must be a flmc.Fading, for example ConstantFading(0.04); got"
                 f" {self.fading!r}"
             )
+
+    @property
+    def channel(self) -> Fading:
+        """Law of the path gains of entries; those of a complex symbol share one."""
+        return PairedFading(self.fading) if self.modulation == "complex" else self.fading
+
+    def symbols_per_round(self, dim: int) -> int:
+        """Symbols that a device sends in a round: one for each entry, or for two.
+
+        Parameters
+        ----------
+        dim
+            Number of entries.
+        """
+        return -(-dim // 2) if self.modulation == "complex" else dim
 
     @property
     def clips_norm(self) -> bool:

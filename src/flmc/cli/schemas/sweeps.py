@@ -47,6 +47,12 @@ _DECIDED: Fields = {
         )
         for name in _LIMITS
     },
+    "channel_uses": (or_null(COUNT), "symbols of one device in all rounds; null: no channel"),
+    "energy": (
+        or_null(NUMBER),
+        "energy that a device transmits over the noise power, mean over devices (digital) or at"
+        " most (analog); null: no channel",
+    ),
     "effective_draws": (
         or_null(NUMBER),
         "independent draws that one chain is worth, in the worst direction; null: not known",

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 from flmc.planning.temperature import langevin_gain
 from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds
 from flmc.uplink.power import planned_gain, realised_gain
+from flmc.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
     from flmc.planning.plans.value import Plan
@@ -46,7 +48,7 @@ def expect(plan: Plan) -> Expectation:
     """
     if plan.scheduler.by_channel:
         sizes = (plan.num_rounds, plan.num_devices, plan.dim)
-        rounds = draw_planned_rounds(plan.scheduler, plan.uplink.fading, *sizes)
+        rounds = draw_planned_rounds(plan.scheduler, plan.uplink.channel, *sizes)
         cap = calibrated_cap(plan, plan.gain[:1], rounds.num_active)
         gain = realised_gain(
             plan.uplink,
@@ -62,6 +64,20 @@ def expect(plan: Plan) -> Expectation:
     active = plan.num_active[plan.num_burn_in :, None]
     # Planned gains of a random channel repeat the kept rounds; so must these.
     return Expectation(gain, active[np.arange(len(gain)) % len(active)])
+
+
+def slope_of(uplink: Uplink) -> float | None:
+    """Slope of an uplink; None for a link without one.
+
+    Parameters
+    ----------
+    uplink
+        The uplink.
+    """
+    try:
+        return uplink.slope
+    except InvalidSetting:
+        return None
 
 
 def planned_active(plan: Plan) -> Array | None:

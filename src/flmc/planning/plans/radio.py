@@ -72,7 +72,7 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
         Number of rounds, of devices and of entries.
     """
     drawn = without_copies(
-        draw_planned_channels(uplink.fading, range(num_rounds), num_rounds, num_devices, dim).drawn
+        draw_planned_channels(uplink.channel, range(num_rounds), num_rounds, num_devices, dim).drawn
     )
     mean_square = float(np.mean(np.square(drawn)))
     varies = bool(drawn.max() > drawn.min())

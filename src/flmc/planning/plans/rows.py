@@ -79,9 +79,10 @@ def _radio_rows(plan: Plan) -> list[Row]:
         return []
     link = getattr(uplink, "link", None)
     means = "" if link is None else f"{_link_in_words(link)}, "
-    radio = plan.radio
-    return [
-        Row("link", f"{means}clip {uplink.clip:g}"),
+    radio, airtime = plan.radio, plan.airtime
+    by_norm = " (of the norm)" if uplink.clips_norm else ""
+    rows = [
+        Row("link", f"{means}clip {uplink.clip:g}{by_norm}"),
         Row(
             "radio",
             f"SNR {radio.snr_db:.4g} dB at the transmitter, path gain {radio.path_gain:.3g}"
@@ -89,6 +90,11 @@ def _radio_rows(plan: Plan) -> list[Row]:
             " receiver",
         ),
     ]
+    if airtime is not None:
+        most = "at most " if airtime.largest else ""
+        uses = f"{airtime.channel_uses} channel uses; a device transmits {most}{airtime.energy:.3g}"
+        rows.append(Row("airtime", f"{uses} times the noise's energy in one of them"))
+    return rows
 
 
 def _link_in_words(link: Link) -> str:

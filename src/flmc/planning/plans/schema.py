@@ -61,6 +61,13 @@ _RADIO = described(
         "varies": (FLAG, "whether path gains differ over rounds, devices or entries"),
     }
 )
+_AIRTIME = described(
+    {
+        "channel_uses": (COUNT, "symbols of one device in all rounds"),
+        "energy": (NUMBER, "energy of a device in the run over the noise power, mean over devices"),
+        "energy_is_bound": (FLAG, "whether that is what the clip allows at most, not a mean"),
+    }
+)
 _PREDICTION = described(
     {
         "type": (WORD, "always Prediction"),
@@ -87,7 +94,7 @@ _FIELDS: Fields = {
     "digest": (
         WORD,
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers as"
-        " they stand, without digest, rounds_needed, margins_db, radio, privacy, release,"
+        " they stand, without digest, rounds_needed, margins_db, radio, airtime, privacy, release,"
         " unknown_privacy, prediction, warnings and findings; and without scheduler where its type"
         " is AllDevices or GivenDevices",
     ),
@@ -117,6 +124,10 @@ _FIELDS: Fields = {
     "radio": (
         _RADIO,
         "SNR at the transmitter and at the receiver and the path gain, of one device at full power",
+    ),
+    "airtime": (
+        or_null(_AIRTIME),
+        "channel uses and transmit energy of the run; null for an uplink without a channel",
     ),
     "privacy": (
         or_null(_PRIVACY),

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
-from flmc.planning.plans.expectation import Expectation, expect, planned_active
+from flmc.planning.plans.airtime import Airtime, airtime_of
+from flmc.planning.plans.expectation import Expectation, expect, planned_active, slope_of
 from flmc.planning.plans.radio import Radio, margins_db, radio_of
 from flmc.planning.plans.release import Release, release_of
 from flmc.planning.prediction import Prediction
@@ -119,8 +119,7 @@ class Plan:
 
     @cached_property
     def planned_active(self) -> Array | None:
-        """Who is expected to transmit, (round, device) with 1 or 0, of drawn rounds where the
-        channel decides; None: all, always."""
+        """Who is expected to transmit, (round, device) with 1 or 0; None: all, always."""
         return planned_active(self)
 
     @cached_property
@@ -150,19 +149,20 @@ class Plan:
         """SNR at the transmitter and at the receiver, and the path gain between them."""
         return radio_of(self.uplink, *self._sizes)
 
+    @cached_property
+    def airtime(self) -> Airtime | None:
+        """Channel uses and energy of the run; None without a channel."""
+        return airtime_of(self)
+
     @property
     def margins_db(self) -> dict[str, float]:
-        """How far every limit is above the gain, in decibels of power; negative where a given gain
-        exceeds it, infinite where a constraint does not limit the gain."""
+        """How far every limit is above the gain, in decibels of power; infinite: no limit."""
         return margins_db(self.gain_limits, self.typical_gain)
 
     @cached_property
     def slope(self) -> float | None:
-        """Slope of the uplink; None for a link without one."""
-        try:
-            return self.uplink.slope
-        except InvalidSetting:
-            return None
+        """Slope of the uplink; None: it has none."""
+        return slope_of(self.uplink)
 
     @property
     def effective_step_size(self) -> float | None:

@@ -112,6 +112,9 @@ def _planned(plan: Plan, *, with_run: bool) -> dict[str, Any]:
         row[f"limit_{name}"] = to_document(limit)
     for name, margin in plan.margins_db.items():
         row[f"margin_{name}_db"] = to_document(margin)
+    airtime = plan.airtime
+    row["channel_uses"] = None if airtime is None else airtime.channel_uses
+    row["energy"] = None if airtime is None else airtime.energy
     row["effective_draws"] = plan.effective_draws
     row["price"] = plan.release().price if with_run else None
     row["data_dependent"] = plan.data_dependent

@@ -4,6 +4,7 @@ from flmc.uplink.fadings.constant import ConstantFading, FixedFading
 from flmc.uplink.fadings.correlated import GaussMarkovFading, JakesFading
 from flmc.uplink.fadings.distance import DistanceFading
 from flmc.uplink.fadings.independent import NakagamiFading, RayleighFading, RicianFading
+from flmc.uplink.fadings.paired import PairedFading
 from flmc.uplink.fadings.selective import SelectiveFading, TappedDelayFading
 from flmc.uplink.fadings.trace import TraceFading, TraceFile
 
@@ -14,6 +15,7 @@ __all__ = [
     "GaussMarkovFading",
     "JakesFading",
     "NakagamiFading",
+    "PairedFading",
     "RayleighFading",
     "RicianFading",
     "SelectiveFading",

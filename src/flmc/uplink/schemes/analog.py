@@ -21,10 +21,12 @@ class Analog(Uplink):
 
     Attributes
     ----------
-    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm, clipping
+    clip, clipping, fading, snr_db, noise_power, modulation
         Settings of every uplink, described in :class:`flmc.Uplink`. With ``clipping="norm"`` the
         norm of what is sent is bounded: a round moves by at most twice the clip, and costs the
         energy of one entry at the clip.
+    example_clip, example_norm, example_shrink
+        Settings of every uplink that clips single examples.
 
     Examples
     --------

@@ -28,8 +28,10 @@ class Digital(Uplink):
 
     Attributes
     ----------
-    clip, fading, snr_db, noise_power, example_clip, example_shrink, example_norm, clipping
+    clip, clipping, fading, snr_db, noise_power, modulation
         Settings of every uplink, described in :class:`flmc.Uplink`.
+    example_clip, example_norm, example_shrink
+        Settings of every uplink that clips single examples.
     link
         Probability of a +1 bit given the clipped gradient; ``Sigmoid(0.05)`` by default. It must be
         a probability that never decreases on [-clip, clip].

@@ -36,6 +36,7 @@ class Ideal(Uplink):
     example_shrink: float = field(default=1.0, init=False)
     example_norm: None = field(default=None, init=False, metadata=LATER)
     clipping: str = field(default="entry", init=False, metadata=LATER)
+    modulation: str = field(default="real", init=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Check nothing, because nothing can be set."""

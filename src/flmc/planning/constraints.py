@@ -272,8 +272,6 @@ class Constraints:
             )
         if (cap <= 0).any():
             raise InvalidSetting(f"gain must be positive, got {cap.min():g}")
-        for value in (cap.min(), cap.max()):
-            checks.positive("gain", float(value))
         if (
             cap.ndim != 2
             or cap.shape[0] not in (1, self.num_rounds)
@@ -282,6 +280,8 @@ class Constraints:
             raise InvalidSetting(
                 f"gain must broadcast to (round, dim) = {(self.num_rounds, dim)}, got {cap.shape}"
             )
+        for value in (cap.min(), cap.max()):
+            checks.positive("gain", float(value))
         if uplink.fading.constant and math.isfinite(uplink.power_limit):
             fading = uplink.channel.draw_checked(
                 np.random.default_rng(0), range(1), self.model.num_devices, dim

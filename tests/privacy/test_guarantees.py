@@ -357,3 +357,17 @@ def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(
             looser, coarse = event.tight_epsilon_if_sent(1e-5)  # not remembered
         assert coarse
         assert fine * (1 - 1e-9) <= looser <= event.largest_loss
+
+
+@pytest.mark.parametrize("link", [flmc.Sigmoid(1e4), flmc.Probit(5.0), flmc.Sigmoid(30.0)])
+@pytest.mark.parametrize("settings", [{"example_clip": 1.0}, {"example_norm": 1.0}])
+def test_a_link_that_is_all_but_a_jump_hides_an_example_like_a_device(
+    link: flmc.Link, settings: dict[str, float]
+) -> None:
+    """Its probabilities vanish in double precision, and so would their ratios."""
+    uplink = flmc.Digital(link=link, **settings)  # type: ignore[arg-type]
+    gains = np.full((1, 1), 0.5)
+    one = uplink.event_of_rounds(gains, 5, "example").epsilon(1e-3)
+    assert one == uplink.event_of_rounds(gains, 5, "device").epsilon(1e-3)
+    gentle = flmc.Digital(link=flmc.Sigmoid(1.0), **settings)  # type: ignore[arg-type]
+    assert gentle.event_of_rounds(gains, 5, "example").epsilon(1e-3) < one

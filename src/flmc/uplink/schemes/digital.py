@@ -20,6 +20,10 @@ from flmc.uplink.link import Link, quantise
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.uplink import Uplink
 
+_STEEP, _VANISHING = 20.0, 1e-280
+"""Slope times clip of a link that is all but a jump, and the probability of a bit below which
+ratios of probabilities are not computed."""
+
 
 @dataclass(frozen=True)
 class Digital(Uplink):
@@ -120,12 +124,22 @@ class Digital(Uplink):
             return super().privacy_event(sent, neighbouring)
         # Between the ends nothing is known of a link that is not proven, and a jump reveals all the
         # same.
-        if whole_device or not self.link.proven or self.link.jumps:
+        if whole_device or not self.link.proven or self._jumps:
             high, low = self.link.extremes(self.clip)
             return BitEvent(high, low, self.noise_power, sent)
         return ShiftedBitEvent(
             self.link, self.clip, 2.0 * self.example_bound, self.noise_power, sent
         )
+
+    @property
+    def _jumps(self) -> bool:
+        """Whether the link jumps, or is so steep that its probabilities vanish in double precision:
+        then one example is accounted like a whole device, which is an upper bound."""
+        if self.link.jumps:
+            return True
+        # Not the linear link, whose probability is 0 at the clip and grows at once.
+        steep = self.link.slope(self.clip) * self.clip > _STEEP
+        return steep and self.link.extremes(self.clip)[1] < _VANISHING
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
         """Privacy event of rounds of bits in which one example, whose norm is bounded, is replaced.
@@ -153,7 +167,7 @@ class Digital(Uplink):
         """
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().shared_event(rounds, dim, neighbouring)
-        if not self.link.proven or self.link.jumps or self.clips_norm:
+        if not self.link.proven or self._jumps or self.clips_norm:
             return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
         shift = 2.0 * self.example_bound
         return SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)

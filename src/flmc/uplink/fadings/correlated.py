@@ -13,14 +13,14 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.uplink.fading import Fading
+from flmc.uplink.fadings.scaled import ScaledFading
 
 _LONGER = 8
 """How many times as long as the run the periodic process is from which Jakes' fading is cut."""
 
 
 @dataclass(frozen=True)
-class GaussMarkovFading(Fading):
+class GaussMarkovFading(ScaledFading):
     r"""Rayleigh fading that remembers the round before.
 
     The complex path gain is :math:`g_s = r g_{s-1} + \sqrt{1 - r^2}\,CN(0, 1)`, and :math:`h =
@@ -35,20 +35,14 @@ class GaussMarkovFading(Fading):
         r, from one round to the next, in [0, 1).
     """
 
-    scale: float = 0.04
     correlation: float = 0.9
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
+        super().__post_init__()
         if not 0 <= checks.number("the correlation of fading", self.correlation) < 1:
             raise InvalidSetting(
                 f"the correlation of fading must lie in [0, 1), got {self.correlation!r}"
             )
-
-    @property
-    def mean_square(self) -> float:
-        """Square of the scale."""
-        return self.scale**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of all rounds, (round, device, 1), from a stationary start.
@@ -70,7 +64,7 @@ class GaussMarkovFading(Fading):
 
 
 @dataclass(frozen=True)
-class JakesFading(Fading):
+class JakesFading(ScaledFading):
     r"""Rayleigh fading of a moving device among many reflections: Jakes' spectrum.
 
     The complex path gain g is Gaussian with the autocorrelation :math:`J_0(2\pi f\tau)` over
@@ -92,20 +86,14 @@ class JakesFading(Fading):
         time. Above 1/2 the sampled autocorrelation is still :math:`J_0` at whole rounds.
     """
 
-    scale: float = 0.04
     doppler: float = 0.05
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
+        super().__post_init__()
         if checks.positive("the Doppler frequency", self.doppler) > 1e3:
             raise InvalidSetting(
                 f"the Doppler frequency must be at most 1000 a round, got {self.doppler!r}"
             )
-
-    @property
-    def mean_square(self) -> float:
-        """Square of the scale."""
-        return self.scale**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of all rounds, (round, device, 1).

@@ -13,11 +13,11 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.uplink.fading import Fading
+from flmc.uplink.fadings.scaled import ScaledFading
 
 
 @dataclass(frozen=True)
-class RayleighFading(Fading):
+class RayleighFading(ScaledFading):
     r"""Rayleigh fading: the magnitude of :math:`\text{scale} \cdot CN(0, 1)`.
 
     Path gains are independent over rounds and devices, and the same for all entries of a round:
@@ -29,16 +29,7 @@ class RayleighFading(Fading):
         Root mean square of the path gain, positive.
     """
 
-    scale: float = 0.04
     independent = True
-
-    def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
-
-    @property
-    def mean_square(self) -> float:
-        """Square of the scale."""
-        return self.scale**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         r"""Path gains of some rounds, :math:`\text{scale}\sqrt{x}` with x exponential of mean 1.
@@ -63,7 +54,7 @@ class RayleighFading(Fading):
 
 
 @dataclass(frozen=True)
-class RicianFading(Fading):
+class RicianFading(ScaledFading):
     r"""Rician fading: a path in sight and many reflected ones.
 
     The path gain is :math:`\text{scale}\,\bigl|\sqrt{K/(K+1)} + \sqrt{1/(K+1)}\,CN(0,1)\bigr|`, so
@@ -77,18 +68,12 @@ class RicianFading(Fading):
         The K factor: power of the path in sight over that of the others, not negative.
     """
 
-    scale: float = 0.04
     factor: float = 4.0
     independent = True
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
+        super().__post_init__()
         checks.not_negative("the K factor", self.factor)
-
-    @property
-    def mean_square(self) -> float:
-        """Square of the scale."""
-        return self.scale**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of some rounds, (round, device, 1).
@@ -108,7 +93,7 @@ class RicianFading(Fading):
 
 
 @dataclass(frozen=True)
-class NakagamiFading(Fading):
+class NakagamiFading(ScaledFading):
     r"""Nakagami fading: :math:`h^2` has a gamma law with shape m and mean
     :math:`\text{scale}^2`.
 
@@ -122,21 +107,15 @@ class NakagamiFading(Fading):
         m, at least 1/2.
     """
 
-    scale: float = 0.04
     shape: float = 2.0
     independent = True
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
+        super().__post_init__()
         if checks.positive("the shape of Nakagami fading", self.shape) < 0.5:
             raise InvalidSetting(
                 f"the shape of Nakagami fading must be at least 0.5, got {self.shape!r}"
             )
-
-    @property
-    def mean_square(self) -> float:
-        """Square of the scale."""
-        return self.scale**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of some rounds, (round, device, 1).

@@ -13,7 +13,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.uplink.fading import Fading
+from flmc.uplink.fadings.scaled import ScaledFading
 
 
 def _subcarriers(
@@ -28,7 +28,7 @@ def _subcarriers(
 
 
 @dataclass(frozen=True)
-class SelectiveFading(Fading):
+class SelectiveFading(ScaledFading):
     r"""Rayleigh fading on every subcarrier, with an exponential power-delay profile.
 
     There are as many subcarriers as entries. Tap l = 0, 1, ... arrives l samples late with the
@@ -46,18 +46,12 @@ class SelectiveFading(Fading):
         entries alike.
     """
 
-    scale: float = 0.04
     delay: float = 1.0
     independent = True
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
+        super().__post_init__()
         checks.positive("the delay of the profile", self.delay)
-
-    @property
-    def mean_square(self) -> float:
-        """Square of the scale."""
-        return self.scale**2
 
     def profile(self, dim: int) -> Array:
         """Powers of the taps, which add up to 1: up to so many as there are entries, as far as they
@@ -118,7 +112,7 @@ _TDL_A = (
 
 
 @dataclass(frozen=True)
-class TappedDelayFading(Fading):
+class TappedDelayFading(ScaledFading):
     r"""Rayleigh fading on every subcarrier, with a tabulated power-delay profile.
 
     Entry i is sent on the subcarrier at :math:`i\,\Delta f`; :math:`h_i = \text{scale}\,|\sum_l a_l
@@ -138,14 +132,13 @@ class TappedDelayFading(Fading):
         to 1. By default the 23 taps of TDL-A of 3GPP TR 38.901.
     """
 
-    scale: float = 0.04
     delay_spread: float = 300.0
     spacing: float = 15.0
     taps: tuple[tuple[float, float], ...] = field(default=_TDL_A)
     independent = True
 
     def __post_init__(self) -> None:
-        checks.positive("fading scale", self.scale)
+        super().__post_init__()
         checks.positive("the delay spread", self.delay_spread)
         checks.positive("the subcarrier spacing", self.spacing)
         table = checks.finite_array("taps", self.taps)
@@ -155,11 +148,6 @@ class TappedDelayFading(Fading):
                 f" {table.shape}"
             )
         object.__setattr__(self, "taps", tuple((float(d), float(p)) for d, p in table))
-
-    @property
-    def mean_square(self) -> float:
-        """Square of the scale."""
-        return self.scale**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
         """Path gains of some rounds, (round, device, dim).

@@ -10,6 +10,7 @@ import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,22 +22,11 @@ from flmc.uplink.fading import Fading
 _MOST_BYTES = 4_000_000_000
 
 
-@dataclass(frozen=True)
-class TraceFading(Fading):
-    """Given path gains of every round.
+class _Trace(Fading):
+    """What both kinds of traces share."""
 
-    Attributes
-    ----------
-    gains
-        Positive path gains, (round, device) or (round, device, dim); of complex ones the magnitude
-        counts, because each device knows its channel and inverts it. At least as many rounds as the
-        run.
-    """
-
-    gains: Array | ComplexArray
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gains", _checked(self.gains, "the trace"))
+    gains: Any
+    """Path gains, (round, device, 1 or dim)."""
 
     @property
     def mean_square(self) -> float:
@@ -62,7 +52,25 @@ class TraceFading(Fading):
 
 
 @dataclass(frozen=True)
-class TraceFile(Fading):
+class TraceFading(_Trace):
+    """Given path gains of every round.
+
+    Attributes
+    ----------
+    gains
+        Positive path gains, (round, device) or (round, device, dim); of complex ones the magnitude
+        counts, because each device knows its channel and inverts it. At least as many rounds as the
+        run.
+    """
+
+    gains: Array | ComplexArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gains", _checked(self.gains, "the trace"))
+
+
+@dataclass(frozen=True)
+class TraceFile(_Trace):
     """Path gains of every round, from a file.
 
     Attributes
@@ -98,28 +106,6 @@ class TraceFile(Fading):
         """Path gains of the file, (round, device, 1 or entry)."""
         found: Array = vars(self)["_gains"]
         return found
-
-    @property
-    def mean_square(self) -> float:
-        """Mean of the squares of all path gains of the trace."""
-        return float(np.mean(np.square(self.gains)))
-
-    def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds of the trace, (round, device, 1 or dim).
-
-        Parameters
-        ----------
-        rng
-            Not used: nothing is random.
-        rounds, num_devices, dim
-            The rounds, and the sizes that the trace must have.
-
-        Raises
-        ------
-        InvalidSetting
-            If the trace is too short, or of other devices or entries.
-        """
-        return _rows(self.gains, rounds, num_devices, dim)
 
 
 def _checked(given: object, what: str) -> Array:

@@ -18,6 +18,7 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers.simple import CountedDevices
 
 
 def strength_of(fading: Array) -> Array:
@@ -68,7 +69,7 @@ class ThresholdDevices(Scheduler):
 
 
 @dataclass(frozen=True)
-class StrongestDevices(Scheduler):
+class StrongestDevices(CountedDevices):
     """The devices with the strongest channels of a round, always as many.
 
     Attributes
@@ -77,32 +78,8 @@ class StrongestDevices(Scheduler):
         Devices in a round, at least 1.
     """
 
-    count: int
     by_channel: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "count", checks.at_least("the number of strongest devices", self.count, 1)
-        )
-
-    def check(self, num_rounds: int, num_devices: int) -> None:
-        """Refuse a plan with fewer devices than are to be chosen.
-
-        Parameters
-        ----------
-        num_rounds, num_devices
-            Number of rounds, which is not used, and of devices of the plan.
-
-        Raises
-        ------
-        InvalidSetting
-            If there are fewer than ``count`` devices.
-        """
-        if self.count > num_devices:
-            raise InvalidSetting(
-                f"the number of strongest devices must not exceed the devices, {num_devices}; got"
-                f" {self.count}"
-            )
+    counted: ClassVar[str] = "strongest"
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
         """1 for the ``count`` devices with the strongest channels, (round, device); among equals

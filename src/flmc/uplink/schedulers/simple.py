@@ -107,11 +107,8 @@ class GivenDevices(Scheduler):
 
 
 @dataclass(frozen=True)
-class RandomDevices(Scheduler):
-    """Policy that draws ``count`` devices in every round, all sets of them being equally likely.
-
-    Before the run a device is charged as if it transmitted in every round, because no bound below
-    that holds for certain. The ledger counts the rounds in which it did.
+class CountedDevices(Scheduler):
+    """Policy that has always as many devices in a round.
 
     Attributes
     ----------
@@ -120,11 +117,12 @@ class RandomDevices(Scheduler):
     """
 
     count: int
+    counted: ClassVar[str] = "chosen"
+    """How the devices are called in messages."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "count", checks.at_least("the number of random devices", self.count, 1)
-        )
+        name = f"the number of {self.counted} devices"
+        object.__setattr__(self, "count", checks.at_least(name, self.count, 1))
 
     def check(self, num_rounds: int, num_devices: int) -> None:
         """Refuse a plan with fewer devices than are to be drawn.
@@ -141,9 +139,25 @@ class RandomDevices(Scheduler):
         """
         if self.count > num_devices:
             raise InvalidSetting(
-                f"the number of random devices must not exceed the devices, {num_devices}; got"
-                f" {self.count}"
+                f"the number of {self.counted} devices must not exceed the devices, {num_devices};"
+                f" got {self.count}"
             )
+
+
+@dataclass(frozen=True)
+class RandomDevices(CountedDevices):
+    """Policy that draws ``count`` devices in every round, all sets of them being equally likely.
+
+    Before the run a device is charged as if it transmitted in every round, because no bound below
+    that holds for certain. The ledger counts the rounds in which it did.
+
+    Attributes
+    ----------
+    count
+        Devices in a round, at least 1.
+    """
+
+    counted: ClassVar[str] = "random"
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
         """1 for the ``count`` devices with the smallest uniform numbers, else 0: (round, device).

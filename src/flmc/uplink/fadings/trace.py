@@ -22,7 +22,7 @@ from flmc.uplink.fading import Fading
 _MOST_BYTES = 4_000_000_000
 
 
-class _Trace(Fading):
+class Trace(Fading):
     """What both kinds of traces share."""
 
     gains: Any
@@ -52,7 +52,7 @@ class _Trace(Fading):
 
 
 @dataclass(frozen=True)
-class TraceFading(_Trace):
+class TraceFading(Trace):
     """Given path gains of every round.
 
     Attributes
@@ -70,7 +70,7 @@ class TraceFading(_Trace):
 
 
 @dataclass(frozen=True)
-class TraceFile(_Trace):
+class TraceFile(Trace):
     """Path gains of every round, from a file.
 
     Attributes

@@ -17,7 +17,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling import langevin
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
-from flmc.sampling.schedule import draw_schedule
+from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 
 class OneByOneEngine(Engine):
@@ -53,14 +53,23 @@ class OneByOneEngine(Engine):
         seed: int,
         until: int,
         resources: Resources = DEFAULT_RESOURCES,
+        schedule: DrawSchedule = draw_schedule,
     ) -> None:
         """Advance all chains in place to the end of round ``until``."""
         for e, c in np.ndindex(chains.position.shape[:2]):
-            self._advance_one(chains, plan, model, seed, e, c, until)
+            self._advance_one(chains, plan, model, seed, e, c, until, schedule)
         chains.round = until
 
     def _advance_one(
-        self, chains: Chains, plan: Plan, model: Model, seed: int, e: int, c: int, until: int
+        self,
+        chains: Chains,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        e: int,
+        c: int,
+        until: int,
+        draw: DrawSchedule,
     ) -> None:
         """Advance chain ``c`` of data set ``e``."""
         data_set, place = slice(e, e + 1), (slice(e, e + 1), slice(c, c + 1))
@@ -69,7 +78,7 @@ class OneByOneEngine(Engine):
             # Random numbers are named by seed, data set, chain and block of rounds, never by what
             # ran before: so a run that was cut goes on with the same numbers.
             block, index = divmod(number, ROUNDS_PER_BLOCK)
-            schedule = draw_schedule(plan, seed, range(e, e + 1), block)
+            schedule = draw(plan, seed, range(e, e + 1), block)
             noise = _draw_noise(plan, seed, e, c, block, index)
             state, info = langevin.step(
                 state,

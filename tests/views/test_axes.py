@@ -13,6 +13,7 @@ import pytest
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.reporting import figures as paper_figures
 from flmc.papers.qflmc.study import conduct
+from flmc.papers.request import StudyRequest
 from flmc.runs.files.durable_files import write_table
 from flmc.runs.sweeps.table import Sweep
 from flmc.views import sweep_figure
@@ -67,7 +68,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
 
     monkeypatch.setattr(paper_figures, "write_png_and_pdf", keep)
     for number in ("2", "3", "4", "beyond"):
-        study = conduct(number, 2, 0, lambda stage: lambda share: None)
+        study = conduct(StudyRequest(tmp_path, figure=number, experiments=2))
         if study.figures:
             write_table(tmp_path / "points.csv", [row.to_dict() for row in study.curves.rows])
         else:

@@ -21,12 +21,40 @@ def reproduce_command(
         str, typer.Option("--figure", metavar="2|3|4|beyond|all", help="which figures")
     ] = "all",
     experiments: Annotated[
-        int, typer.Option("--experiments", help="data sets per point; 50 for a preview")
-    ] = 1000,
+        int | None,
+        typer.Option(
+            "--experiments",
+            help="qflmc: data sets per point, 1000 or 50 for a preview; wflmc: experiments of 100"
+            " runs, 20 or 1 for a preview",
+            show_default="all of the study",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="of all randomness")] = 0,
     data: Annotated[
         str, typer.Option("--data", metavar="sufficient|examples", help="how data are drawn")
     ] = "sufficient",
+    data_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-file",
+            metavar="FILE",
+            help="wflmc: its data, an npz with X and Y; beside it wflmc_snr.csv, as published",
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="change a setting of the base case; repeatable"
+        ),
+    ] = None,
+    curves: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-curve",
+            metavar="NAME=FILE.toml",
+            help="put your own settings beside the published curves; repeatable",
+        ),
+    ] = None,
     engine: Annotated[
         str, typer.Option("--engine", metavar="|".join(ENGINES.names), help="what simulates")
     ] = "auto",
@@ -36,8 +64,9 @@ def reproduce_command(
     force: Annotated[bool, typer.Option("--force", help="overwrite what is there")] = False,
     json_: Json = False,
 ) -> None:
-    """The published figures under four readings, their claims judged one by one, and what a better
-    design gains."""
+    """A published study measured again: its figures, its claims or numbers judged, and what a
+    better design gains."""
+    from flmc.papers.request import StudyRequest
     from flmc.views.progress import show_stages
     from flmc.views.terminal import show
 
@@ -47,16 +76,34 @@ def reproduce_command(
             f"out must be a new or empty directory, or use --force; got {str(out)!r}"
         )
     with show_stages() as stage, one_blas_thread():
-        study = PAPERS[paper].maker(
+        request = StudyRequest(
+            out=out,
             figure=figure,
             experiments=experiments,
             seed=seed,
             data=data,
+            data_file=data_file,
             engine=engine,
-            out=out,
+            changes=_pairs("set", changes),
+            curves={name: Path(text) for name, text in _pairs("add-curve", curves).items()},
             stage=stage,
         )
+        study = PAPERS[paper].maker(request)
     if json_:
         print_json(study.to_document())
     else:
         show(study.grid(), f"report: {out / 'report.html'}")
+
+
+def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    """What was written as NAME=VALUE, by name; hyphens in names of settings are underscores."""
+    found: dict[str, str] = {}
+    for text in texts or []:
+        name, sign, value = text.partition("=")
+        name = name.strip().replace("-", "_") if option == "set" else name.strip()
+        if not name or not sign or not value:
+            raise InvalidSetting(f"--{option} takes NAME=VALUE, got {text!r}")
+        if name in found:
+            raise InvalidSetting(f"--{option} names {name!r} twice; give it once")
+        found[name] = value
+    return found

@@ -10,6 +10,7 @@ from flmc.base.progress import Progress
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains
+from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 
 class Resources(NamedTuple):
@@ -102,6 +103,7 @@ class Engine(ABC):
         seed: int,
         until: int,
         resources: Resources = DEFAULT_RESOURCES,
+        schedule: DrawSchedule = draw_schedule,
     ) -> None:
         """Advance all chains in place to the end of round ``until``.
 
@@ -115,6 +117,9 @@ class Engine(ABC):
             The last round to run, counted from 1.
         resources
             Threads, data sets at once, and who is told of the progress.
+        schedule
+            Draws the rounds of a block; another one than the plan's own for a study whose gains
+            follow from a whole channel.
 
         Raises
         ------

@@ -22,7 +22,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling import langevin
 from flmc.sampling.chains import Chains, fail
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
-from flmc.sampling.schedule import draw_schedule
+from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class NumpyEngine(Engine):
         seed: int,
         until: int,
         resources: Resources = DEFAULT_RESOURCES,
+        schedule: DrawSchedule = draw_schedule,
     ) -> None:
         """Advance all chains in place to round ``until``, tile after tile.
 
@@ -101,6 +102,8 @@ class NumpyEngine(Engine):
             The last round to run, counted from 1.
         resources
             Its ``experiments_at_once`` sets the size of a tile; there is one thread.
+        schedule
+            Draws the rounds of a block.
 
         Raises
         ------
@@ -111,7 +114,7 @@ class NumpyEngine(Engine):
         tiles = _tiles(model, chains.position.shape[1], resources.experiments_at_once)
         for index, tile in enumerate(tiles):
             report = report_part(resources.progress, index, len(tiles))
-            _advance_tile(chains, plan, model, seed, tile, until, report)
+            _advance_tile(chains, plan, model, seed, tile, until, report, schedule)
         chains.round = until
         if chains.num_undefined > undefined == 0:
             _log.warning(
@@ -144,7 +147,14 @@ def _tiles(model: Model, num_chains: int, experiments_at_once: int | None) -> li
 
 
 def _advance_tile(
-    chains: Chains, plan: Plan, model: Model, seed: int, tile: _Tile, until: int, report: Progress
+    chains: Chains,
+    plan: Plan,
+    model: Model,
+    seed: int,
+    tile: _Tile,
+    until: int,
+    report: Progress,
+    draw: DrawSchedule,
 ) -> None:
     """Advance the chains of one tile to round ``until``, and write what they did into
     ``chains``."""
@@ -156,7 +166,7 @@ def _advance_tile(
 
     for block in range(chains.round // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
         origin = block * ROUNDS_PER_BLOCK
-        schedule = draw_schedule(plan, seed, tile.experiments, block)
+        schedule = draw(plan, seed, tile.experiments, block)
         source = _NoiseSource(plan, seed, tile, block)
         for index in range(min(len(schedule), until - origin)):
             noise = source.next(len(schedule))

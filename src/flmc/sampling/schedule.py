@@ -3,7 +3,7 @@ gain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -130,6 +130,11 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
     # Fading first: who is active may depend on the channel.
     fading = draw_path_gains(plan, seed, experiments, block, rounds)
     return _schedule_of(plan, fading, _draw_active(plan, seed, experiments, block, fading), rounds)
+
+
+DrawSchedule = Callable[[Plan, int, range, int], Schedule]
+"""Draws the rounds of a block as :func:`draw_schedule` does: of a plan, with a seed, for some
+experiments, by the number of the block. It depends on nothing else, so that a run may be cut."""
 
 
 def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:

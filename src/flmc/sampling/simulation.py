@@ -16,6 +16,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources
 from flmc.sampling.engines import choose_engine
+from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _STRETCH, _PATIENCE = 0.5, 5.0
 """Seconds that a stretch of rounds should take: ``_STRETCH`` in a run that is recorded, so that it
@@ -69,6 +70,7 @@ def simulate(
     last_round: int | None = None,
     observer: RoundObserver | None = None,
     stop: Callable[[], bool] = lambda: False,
+    schedule: DrawSchedule = draw_schedule,
 ) -> Chains:
     """Run the chains of a plan.
 
@@ -94,6 +96,8 @@ def simulate(
         Is told of every stretch, and may restore the chains before the first.
     stop
         Asked between stretches; the run ends when it says True.
+    schedule
+        Draws the rounds of a block; the plan's own unless a study decides gains in another way.
 
     Returns
     -------
@@ -124,7 +128,9 @@ def simulate(
             observer.begins(until)
         began = time.monotonic()
         part = report_within(resources.progress, done / plan.num_rounds, until / plan.num_rounds)
-        chosen.advance(chains, plan, model, seed, until, resources._replace(progress=part))
+        chosen.advance(
+            chains, plan, model, seed, until, resources._replace(progress=part), schedule
+        )
         pace.took(until - done, time.monotonic() - began)
         if observer is not None:
             observer.ended(chains, now=stop())

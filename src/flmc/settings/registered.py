@@ -230,6 +230,14 @@ PAPERS.add(
     )
 )
 
+PAPERS.add(
+    Entry(
+        "wflmc",
+        "flmc.papers.wflmc.reproduction:reproduce",
+        "Liu and Simeone: wireless federated Langevin Monte Carlo with analog transmission",
+    )
+)
+
 REGISTRIES = {
     "links": LINKS,
     "schemes": SCHEMES,

@@ -16,6 +16,7 @@ from flmc.evaluation.quality.metrics import Estimate, squared_errors, variance_r
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.base_case import PAPER, BaseCase
 from flmc.papers.qflmc.by_entry import entry_gain, limited
 from flmc.papers.qflmc.readings import Reading
 from flmc.planning.constraints import PAPER_STEP_SIZES
@@ -23,8 +24,9 @@ from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
 from flmc.sampling.simulation import simulate
-from flmc.uplink.links import Sigmoid
-from flmc.uplink.schemes import Analog, Digital
+from flmc.settings.assembly import assemble
+from flmc.settings.schema import Settings
+from flmc.settings.uplinks import make_uplink
 from flmc.uplink.uplink import Uplink
 
 
@@ -40,6 +42,9 @@ class Point:
         The uplink that is planned and run there.
     epsilon
         Privacy budget of a round; None: without privacy.
+    own
+        Settings of a user's own curve at this point, which are planned as they are, whatever the
+        reading; None for a curve of the paper.
     """
 
     figure: str
@@ -48,6 +53,7 @@ class Point:
     x: float
     uplink: Uplink
     epsilon: float | None
+    own: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -76,26 +82,29 @@ class Row:
         return asdict(self)
 
 
-def points_of(figure: str) -> Iterator[Point]:
+def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[Point]:
     """All points of a figure of the paper, under every reading.
 
     Parameters
     ----------
     figure
         Number of the figure: "2", "3" or "4".
+    base
+        Settings that all points share.
     """
+    schemes = ("digital", "analog")
     for reading in readings.READINGS:
         if figure == "2":
             epsilon = readings.EPSILON_OF_SNR_FIGURE
             for snr_db in readings.SNR_DB:
-                for uplink in (Digital(snr_db=snr_db), Analog(snr_db=snr_db)):
+                for uplink in (base.uplink(scheme, snr_db) for scheme in schemes):
                     yield Point(figure, reading, uplink.scheme, snr_db, uplink, epsilon)
                     yield Point(
                         figure, reading, f"{uplink.scheme} without DP", snr_db, uplink, None
                     )
         elif figure == "3":
             for value in readings.EPSILONS:
-                for uplink in (Digital(), Analog()):
+                for uplink in map(base.uplink, schemes):
                     yield Point(figure, reading, uplink.scheme, value, uplink, value)
                     yield Point(figure, reading, f"{uplink.scheme} without DP", value, uplink, None)
         else:
@@ -106,9 +115,34 @@ def points_of(figure: str) -> Iterator[Point]:
                         reading,
                         f"a = {slope:g}",
                         value,
-                        Digital(link=Sigmoid(slope)),
+                        base.uplink("digital", slope=slope),
                         value,
                     )
+
+
+def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[Point]:
+    """All points of a user's own curve in a figure, the same under every reading.
+
+    Parameters
+    ----------
+    figure
+        Number of the figure: "2", "3" or "4".
+    name
+        Of the curve.
+    settings
+        What is planned; in figure 2 at each of its SNR, else with each of its budgets.
+    """
+    places = {
+        "2": ("snr_db", readings.SNR_DB),
+        "3": ("epsilon", readings.EPSILONS),
+        "4": ("epsilon", readings.EPSILONS_OF_SLOPES),
+    }
+    varied, values = places[figure]
+    for value in values:
+        own = settings.model_copy(update={varied: value})
+        uplink = make_uplink(own)
+        for reading in readings.READINGS:
+            yield Point(figure, reading, name, value, uplink, own.epsilon, own)
 
 
 @dataclass
@@ -191,10 +225,14 @@ class Laboratory:
         Of all randomness, the same for all plans: experiments can be compared in pairs.
     engine
         What simulates.
+    base
+        Settings that all points share.
     """
 
-    def __init__(self, model: LinearGaussian, seed: int, engine: str = "auto") -> None:
-        self.model, self.seed, self.engine = model, seed, engine
+    def __init__(
+        self, model: LinearGaussian, seed: int, engine: str = "auto", base: BaseCase = PAPER
+    ) -> None:
+        self.model, self.seed, self.engine, self.base = model, seed, engine, base
         first = slice(0, _DISTANCES)
         posterior = model.posterior
         self._distance = distance_from(Gaussian(posterior.mean[first], posterior.covariance[first]))
@@ -208,10 +246,19 @@ class Laboratory:
         point
             Where a figure has a point.
         """
+        if point.own is not None:
+            return assemble(point.own, self.model).plan(forecast=False)
         reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
         step = PAPER_STEP_SIZES[uplink.scheme] if reading.paper_steps else "auto"
         limits = reading.limits(uplink.scheme, epsilon, readings.DELTA)
-        planned = plan(self.model, uplink, limits, step_size=step, forecast=False)
+        planned = plan(
+            self.model,
+            uplink,
+            limits,
+            step_size=step,
+            forecast=False,
+            **self.base.planner_arguments(),
+        )
         if reading.conjecture and epsilon is not None:
             return limited(planned, entry_gain(uplink, epsilon, readings.DELTA, self.model.dim))
         return planned
@@ -225,6 +272,7 @@ class Laboratory:
             What to run; a plan that differs from an earlier one only in what does not change the
             chain is not run.
         """
+        constant = plan.uplink.fading.constant and plan.scheduler.everyone
         key = repr(
             (
                 plan.uplink.scheme,
@@ -233,6 +281,10 @@ class Laboratory:
                 plan.burn_in_step_factor,
                 # Two limits may lead to the same gain but for rounding.
                 plan.gain.round(15).tolist(),
+                # With a constant channel who hears what follows from the gain; else it does not.
+                None if constant else (plan.uplink, plan.scheduler),
+                (plan.num_rounds, plan.num_burn_in, plan.start, plan.uplink.clip),
+                plan.uplink.clipping,
             )
         )
         if key not in self._done:

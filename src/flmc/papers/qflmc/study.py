@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +13,26 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
-from flmc.data.synthetic import draw_linear_statistics
 from flmc.evaluation.quality.against_posterior import distance_of_exact_draws
 from flmc.models.linear import LinearGaussian
+from flmc.papers.own_curves import read_own_curve
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.beyond import KEPT, BeyondRow, compare_beyond, power_gained_db
+from flmc.papers.qflmc.base_case import BaseCase
+from flmc.papers.qflmc.beyond import BeyondRow, compare_beyond, power_gained_db
 from flmc.papers.qflmc.claims import Figures, Verdict, judge
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
-from flmc.papers.qflmc.points import Curves, Laboratory, measure, points_of
+from flmc.papers.qflmc.points import (
+    Curves,
+    Laboratory,
+    Point,
+    measure,
+    own_points_of,
+    points_of,
+)
 from flmc.papers.qflmc.search import ErrorTable, Found, search
+from flmc.papers.request import StudyRequest
 from flmc.sampling.engines import ENGINES
+from flmc.settings.schema import Settings
 
 FIGURES = ("2", "3", "4", "beyond", "all")
 """Names of figures that may be asked for."""
@@ -32,9 +42,6 @@ BEYOND_EXPERIMENTS = 10
 BEYOND_CHAINS = 30
 SEARCH_EXPERIMENTS = 100
 SEARCH_POINTS = 16
-
-Stage = Callable[[str], Callable[[float], None]]
-"""Names a stage and returns what reports its progress."""
 
 
 @dataclass
@@ -59,11 +66,16 @@ class Study:
     """The comparison of schemes beyond the paper."""
     found: list[Found] = field(default_factory=list)
     """What the search found, best first."""
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the base case that were changed: then no claims are judged."""
+    own_curves: tuple[str, ...] = ()
+    """Names of a user's own curves."""
 
     def grid(self) -> Grid:
         """A table with the verdict on every claim under every reading."""
         if not self.verdicts:
-            return Grid(("claim",), (), "no claims were judged: they need the figures 2, 3 and 4")
+            why = "they are about the base case" if self.changes else "they need the figures 2 to 4"
+            return Grid(("claim",), (), f"no claims were judged: {why}")
         first = next(iter(self.verdicts.values()))
         rows = tuple(
             (verdict.claim, *(verdicts[key].word for verdicts in self.verdicts.values()))
@@ -124,34 +136,17 @@ class Study:
         }
 
 
-def conduct(
-    figure: str,
-    experiments: int,
-    seed: int,
-    stage: Stage,
-    *,
-    data: str = "sufficient",
-    engine: str = "auto",
-) -> Study:
+def conduct(request: StudyRequest) -> Study:
     """Measure what was asked for, and judge the claims.
 
     The comparison beyond the paper has more experiments and points in the full study; the search is
-    done with all figures and at least 100 experiments only.
+    done with all figures and at least 100 experiments only. With a changed base case the figures
+    are measured, and neither judged nor compared: the claims are about the paper's.
 
     Parameters
     ----------
-    figure
-        2, 3, 4, beyond or all.
-    experiments
-        Data sets per point, at least 2.
-    seed
-        Of all randomness.
-    stage
-        Names a stage and returns what reports its progress.
-    data
-        How data are drawn: `sufficient` statistics, or `examples`.
-    engine
-        What simulates.
+    request
+        What was asked; ``experiments`` are data sets per point, at least 2.
 
     Returns
     -------
@@ -163,6 +158,8 @@ def conduct(
     InvalidSetting
         If there is no such figure or engine, or there are too few experiments for standard errors.
     """
+    figure, seed, data, engine = request.figure, request.seed, request.data, request.engine
+    experiments = FULL if request.experiments is None else request.experiments
     if figure not in FIGURES:
         raise InvalidSetting(f"figure must be one of {', '.join(FIGURES)}; got {figure!r}")
     if experiments < 2:
@@ -172,38 +169,75 @@ def conduct(
     wanted = ("2", "3", "4") if figure == "all" else (figure,) if figure != "beyond" else ()
     checks.one_of("engine", engine, ENGINES)
 
+    if request.changes and not wanted:
+        raise InvalidSetting("--set is for the figures 2, 3 and 4; figure 'beyond' has its own")
+    base = BaseCase.changed(request.changes)
+    own = {
+        name: read_own_curve(name, path, _inherited(base)) for name, path in request.curves.items()
+    }
+
     def draw(count: int) -> LinearGaussian:
-        return LinearGaussian(draw_linear_statistics(seed, num_experiments=count, kind=data))
+        return base.draw(count, seed, data)
 
     model = draw(experiments)
     trace = float(np.trace(model.posterior.covariance, axis1=1, axis2=2).mean())
-    study = Study(wanted, experiments, seed, trace, distance_of_exact_draws(model.posterior, KEPT))
+    exact = distance_of_exact_draws(model.posterior, base.num_kept)
+    study = Study(
+        wanted,
+        experiments,
+        seed,
+        trace,
+        exact,
+        changes=request.changes,
+        own_curves=tuple(request.curves),
+    )
     if wanted:
-        points = [point for number in wanted for point in points_of(number)]
-        laboratory = Laboratory(model, seed, engine)
-        study.curves = measure(points, laboratory, stage("figures"))
-        for reading in readings.READINGS:
-            curves = _figures(study.curves, reading.name)
+        points = [point for number in wanted for point in points_of(number, base)]
+        _refuse_names(own, points)
+        points += [
+            p for n in wanted for name, each in own.items() for p in own_points_of(n, name, each)
+        ]
+        laboratory = Laboratory(model, seed, engine, base)
+        study.curves = measure(points, laboratory, request.stage("figures"))
+        for reading in () if request.changes else readings.READINGS:
+            curves = _figures(study.curves, reading.name, own)
             study.verdicts[reading.name] = judge(curves)
             study.landmarks[reading.name] = landmarks_of(reading, curves, laboratory)
+    if request.changes:
+        return study
     if figure in ("beyond", "all"):
         whole = experiments >= FULL
         few = draw(BEYOND_EXPERIMENTS if whole else 2)
         chains, every = (BEYOND_CHAINS, 1) if whole else (8, 2)
         study.beyond = compare_beyond(
-            few, seed, chains, engine=engine, every=every, progress=stage("beyond")
+            few, seed, chains, engine=engine, every=every, progress=request.stage("beyond")
         )
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
         table = ErrorTable(draw(SEARCH_EXPERIMENTS), seed, SEARCH_POINTS, engine)
-        table.fill(stage("errors for the search"))
-        study.found = search(table, stage("search"))
+        table.fill(request.stage("errors for the search"))
+        study.found = search(table, request.stage("search"))
     return study
 
 
-def _figures(curves: Curves, reading: str) -> Figures:
-    """The curves of all figures under one reading."""
+def _inherited(base: BaseCase) -> dict[str, Any]:
+    """Settings of the base case that a user's own curve has where its file says nothing, beside
+    flmc's defaults: the paper's budget is of a round."""
+    names = ("clip", "fading", "noise_power", "rounds", "burn_in", "start", "delta")
+    return {name: getattr(base.settings, name) for name in names}
+
+
+def _refuse_names(own: Mapping[str, Settings], points: list[Point]) -> None:
+    """Refuse a curve of a user's own that is called like one of the paper."""
+    taken = {point.curve for point in points}
+    for name in own:
+        if name in taken:
+            raise InvalidSetting(f"a curve {name!r} is there already; give yours another name")
+
+
+def _figures(curves: Curves, reading: str, own: Collection[str]) -> Figures:
+    """The paper's curves of all figures under one reading."""
     figures: dict[str, dict[str, Any]] = {}
     for figure, name, curve in curves.errors:
-        if name == reading:
+        if name == reading and curve not in own:
             figures.setdefault(figure, {})[curve] = curves.curve(figure, reading, curve)
     return figures

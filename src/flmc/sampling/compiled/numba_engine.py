@@ -35,7 +35,13 @@ from flmc.sampling.compiled import kernel
 from flmc.sampling.compiled.kernel import LANES
 from flmc.sampling.compiled.link_curve import Curve, fit
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
-from flmc.sampling.schedule import Schedule, draw_schedule, is_shared, shared_schedule
+from flmc.sampling.schedule import (
+    DrawSchedule,
+    Schedule,
+    draw_schedule,
+    is_shared,
+    shared_schedule,
+)
 from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
@@ -175,6 +181,7 @@ class NumbaEngine(Engine):
         seed: int,
         until: int,
         resources: Resources = DEFAULT_RESOURCES,
+        schedule: DrawSchedule = draw_schedule,
     ) -> None:
         """Advance all chains in place to round ``until``: group after group of data sets, the
         chains of each dealt to threads.
@@ -189,6 +196,8 @@ class NumbaEngine(Engine):
             The last round to run, counted from 1.
         resources
             Threads, data sets whose costs are in memory at once, and who is told of the progress.
+        schedule
+            Draws the rounds of a block.
 
         Raises
         ------
@@ -204,7 +213,9 @@ class NumbaEngine(Engine):
         threads = resources.threads or os.cpu_count() or 1
         with _announced(), ThreadPoolExecutor(threads) as pool:
             for index, (rounds, experiments) in enumerate(product(spans, groups)):
-                group = _Group.load(chains, plan, model, seed, experiments, rounds, threads)
+                group = _Group.load(
+                    chains, plan, model, seed, experiments, rounds, threads, schedule
+                )
                 report = report_part(resources.progress, index, len(spans) * len(groups))
                 chains.num_clipped += _deal(group, pool, threads, report)
         chains.round = until
@@ -310,6 +321,8 @@ class _Group:
     """Chains of one call, whole blocks of lanes."""
     shared: _Rounds | None
     """What the kernel needs of the rounds, where the channel is the same for all data sets."""
+    schedule: DrawSchedule
+    """Draws the rounds of a block, where it is not."""
 
     @classmethod
     def load(
@@ -321,6 +334,7 @@ class _Group:
         experiments: range,
         rounds: range,
         threads: int,
+        schedule: DrawSchedule,
     ) -> _Group:
         """A group with its costs, its centre and, where they are shared, its rounds."""
         rows = slice(experiments.start, experiments.stop)
@@ -346,9 +360,20 @@ class _Group:
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
         at_once = max(1, min(max(share, fewest), _MOST_CHAINS) // LANES) * LANES
         group = cls(
-            chains, plan, seed, experiments, rounds, costs, centre, unit, link, at_once, None
+            chains,
+            plan,
+            seed,
+            experiments,
+            rounds,
+            costs,
+            centre,
+            unit,
+            link,
+            at_once,
+            None,
+            schedule,
         )
-        if not is_shared(plan):
+        if schedule is not draw_schedule or not is_shared(plan):
             return group
         return replace(
             group,
@@ -475,7 +500,7 @@ class _Group:
             self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)
         )
         drawn = [
-            self._rounds_of(draw_schedule(self.plan, self.seed, experiments, block), rows - rows[0])
+            self._rounds_of(self.schedule(self.plan, self.seed, experiments, block), rows - rows[0])
             for block in blocks
         ]
         begin = self.rounds.start % ROUNDS_PER_BLOCK

@@ -1,0 +1,150 @@
+"""The base case of the study: sizes, channel, clip and budget, and the data."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting
+from flmc.data.linear import LinearData, LinearStatistics
+from flmc.data.splits import split_evenly
+from flmc.data.synthetic import draw_linear
+from flmc.models.linear import LinearGaussian
+from flmc.papers.own_curves import change_base_case
+from flmc.settings.schema import Settings
+
+NUM_RUNS = 100
+"""Runs of an experiment: the distance is that of the cloud of all their thetas in a round."""
+SNR_DB = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
+"""Where the published curves have points."""
+PUBLISHED = {
+    "scheme": "analog",
+    "devices": 30,
+    "clip": 30.0,
+    "clipping": "norm",
+    "fading": "rayleigh:0.1",
+    "scope": "run",
+    "epsilon": 15.0,
+    "run_delta": 0.01,
+    "rounds": 100,
+    "burn_in": 50,
+}
+"""The settings of the study, where they are not flmc's defaults."""
+CHANGEABLE = (
+    *("devices", "dim", "samples", "clip", "fading", "noise_power", "epsilon", "run_delta"),
+    *("rounds", "burn_in", "step_size", "link", "slope_parameter"),
+)
+"""Settings of the base case that may be changed; the last two are of the digital scheme."""
+STEP_SHARE = 0.2
+r"""The step as a share of :math:`2/(\mu + L)`."""
+
+
+@dataclass(frozen=True)
+class BaseCase:
+    """The problem that all curves of the study have in common.
+
+    Attributes
+    ----------
+    settings
+        Sizes, channel, clip and budget.
+    model
+        Linear regression on the one data set, repeated for each run.
+    source
+        Where the data come from, in words.
+    """
+
+    settings: Settings
+    model: LinearGaussian
+    source: str
+
+    @cached_property
+    def step_size(self) -> float:
+        r"""Step of the sampler: as it was given, or :math:`0.2 \cdot 2/(\mu + L)`."""
+        if self.settings.step_size != "auto":
+            return self.settings.step_size
+        return STEP_SHARE * 2.0 / (self.model.convexity + self.model.smoothness)
+
+    @property
+    def num_burn_in(self) -> int:
+        """Rounds that are not kept."""
+        if self.settings.burn_in == "auto":
+            raise InvalidSetting("burn_in of the study must be a number of rounds, got 'auto'")
+        return self.settings.burn_in
+
+    @property
+    def num_kept(self) -> int:
+        """Rounds over which the largest distance is taken."""
+        return self.settings.rounds - self.num_burn_in
+
+
+def make_base_case(
+    changes: Mapping[str, str], data_file: Path | None, seed: int, num_runs: int
+) -> BaseCase:
+    """The base case with the study's data, or data of the same law.
+
+    Parameters
+    ----------
+    changes
+        Settings that differ from the study's, by name.
+    data_file
+        A file ``npz`` with features X (sample, dim) and targets Y (sample); None: they are drawn.
+    seed
+        Of drawn data.
+    num_runs
+        Runs in all.
+
+    Raises
+    ------
+    InvalidSetting
+        If a setting cannot be changed, or the file is not such a file.
+    """
+    settings = change_base_case("wflmc", PUBLISHED, changes, CHANGEABLE)
+    if data_file is None:
+        data = draw_linear(
+            seed, num_samples=settings.samples, dim=settings.dim, num_devices=settings.devices
+        )
+        source = f"data drawn with seed {seed} from the law of the published set"
+    else:
+        for name in ("dim", "samples"):
+            if name in changes:
+                raise InvalidSetting(f"{name} comes from the data file; leave --set {name} out")
+        data = read_data(data_file, settings.devices)
+        sizes = {"dim": data.features.shape[1], "samples": len(data.targets)}
+        settings = settings.model_copy(update=sizes)
+        source = f"the data of {data_file.name}"
+    if settings.burn_in != "auto" and settings.burn_in >= settings.rounds:
+        raise InvalidSetting(
+            f"burn_in must be below rounds = {settings.rounds}, got {settings.burn_in}"
+        )
+    one = data.to_statistics()
+    repeated = LinearStatistics(
+        np.repeat(one.gram, num_runs, axis=0), np.repeat(one.moment, num_runs, axis=0)
+    )
+    return BaseCase(settings, LinearGaussian(repeated), source)
+
+
+def read_data(path: Path, num_devices: int) -> LinearData:
+    """Data of the study from a file, in contiguous blocks of the same size.
+
+    Parameters
+    ----------
+    path
+        A file ``npz`` with X and Y.
+    num_devices
+        Number of devices.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            features, targets = np.asarray(archive["X"]), np.asarray(archive["Y"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidSetting(
+            f"the data file must be an npz with arrays X and Y, got {str(path)!r}: {error}"
+        ) from error
+    if targets.ndim != 1:
+        raise InvalidSetting(f"Y must be (sample), got the shape {targets.shape}")
+    return LinearData(features, targets, split_evenly(len(targets), num_devices))

@@ -1,0 +1,255 @@
+"""The 100-run experiment: runs on channels of their own, and the largest distance over kept
+rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.base.randomness import Purpose, generator
+from flmc.evaluation.quality.against_posterior import Comparison
+from flmc.models.distributions import Gaussian
+from flmc.papers.wflmc.base_case import NUM_RUNS, BaseCase
+from flmc.planning.limits import Limits
+from flmc.planning.planner import plan
+from flmc.planning.plans import Plan
+from flmc.sampling.path_gains import draw_path_gains
+from flmc.sampling.schedule import Schedule, block_of
+from flmc.sampling.simulation import simulate
+from flmc.settings.uplinks import make_fading
+from flmc.uplink.schedulers import PredecessorDevices
+from flmc.uplink.schemes import Analog, Ideal
+from flmc.uplink.uplink import Uplink
+
+_FLOOR_EXPERIMENTS = 200
+"""Experiments over which the finite-run floor is averaged."""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Path gains of all runs, the same for all schemes and SNR, (run, round, device)."""
+
+    fading: Array
+
+    def active(self, snr_db: float, dim: int) -> Array:
+        """Who transmits by the study's rule, (run, round, device) with 1 or 0.
+
+        Parameters
+        ----------
+        snr_db
+            Energy of a block over that of its noise, in dB.
+        dim
+            Number of entries.
+        """
+        runs, rounds, devices = self.fading.shape
+        every = np.broadcast_to(self.fading.reshape(-1, devices, 1), (runs * rounds, devices, dim))
+        rule = PredecessorDevices(snr_db)
+        # The rule is not random.
+        chosen = rule.draw(np.random.default_rng(0), range(len(every)), every)
+        return chosen.reshape(self.fading.shape)
+
+
+class Laboratory:
+    """Runs gains on the study's data, and measures how far the cloud of runs is from the posterior.
+
+    Parameters
+    ----------
+    case
+        The base case; its model has as many data sets as there are runs.
+    seed
+        Of all randomness, the same for all schemes and SNR.
+    engine
+        What simulates.
+    """
+
+    def __init__(self, case: BaseCase, seed: int, engine: str = "auto") -> None:
+        self.case, self.seed, self.engine = case, seed, engine
+        posterior = case.model.posterior
+        self._compare = Comparison(Gaussian(posterior.mean[:1], posterior.covariance[:1]))
+
+    @property
+    def num_runs(self) -> int:
+        """Runs in all, of all experiments."""
+        return self.case.model.num_experiments
+
+    def _plan(self, uplink: Uplink) -> Plan:
+        """A plan with the study's rounds and step; gains and active devices come from a
+        schedule."""
+        settings = self.case.settings
+        return plan(
+            self.case.model,
+            uplink,
+            Limits(privacy="off", langevin="calibrated"),
+            num_rounds=settings.rounds,
+            num_burn_in=self.case.num_burn_in,
+            step_size=self.case.step_size,
+            burn_in_step_factor=1.0,
+            gain=None if uplink.noise_is_exact else 1.0,
+            forecast=False,
+        )
+
+    @cached_property
+    def analog(self) -> Plan:
+        """The study's uplink: norm clipping, fading."""
+        settings = self.case.settings
+        return self._plan(
+            Analog(
+                clip=settings.clip,
+                clipping=settings.clipping,
+                fading=make_fading(settings.fading),
+                noise_power=settings.noise_power,
+            )
+        )
+
+    @cached_property
+    def channels(self) -> Channels:
+        """The channel of every run."""
+        parts = []
+        for run in range(self.num_runs):
+            one = range(run, run + 1)
+            blocks = []
+            for block in range(-(-self.analog.num_rounds // len(block_of(self.analog, 0)))):
+                rounds = block_of(self.analog, block)
+                drawn = draw_path_gains(self.analog, self.seed, one, block, rounds)[0]
+                blocks.append(np.broadcast_to(drawn, (len(rounds), *drawn.shape[1:])))
+            whole = np.concatenate(blocks)
+            if (whole != whole[..., :1]).any():
+                raise InvalidSetting(
+                    "the study's rule needs a fading that all entries share, got"
+                    f" {self.case.settings.fading!r}"
+                )
+            parts.append(whole[..., 0])
+        return Channels(np.stack(parts))
+
+    def run(self, gain: Array, active: Array) -> Array:
+        """Thetas of kept rounds with given gains, (run, kept, dim).
+
+        Parameters
+        ----------
+        gain
+            Gains at the receiver, (1 or run, round).
+        active
+            Who transmits, (1 or run, round, device).
+        """
+        runs = (self.num_runs,)
+        gains = np.broadcast_to(gain, runs + gain.shape[1:])
+        talks = np.broadcast_to(active, runs + active.shape[1:])
+
+        def schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
+            rounds = block_of(plan, block)
+            place = (
+                slice(experiments.start, experiments.stop),
+                slice(rounds.start, rounds.stop),
+            )
+            transmits = talks[place]
+            shape = (*transmits.shape, plan.dim)
+            return Schedule(
+                plan.step_sizes[place[1]],
+                np.broadcast_to(gains[place][..., None], (*transmits.shape[:2], plan.dim)),
+                # What arrives has the gain whatever the channel was.
+                np.broadcast_to(1.0, shape),
+                transmits,
+                transmits.sum(axis=2),
+            )
+
+        chains = simulate(
+            self.analog,
+            self.case.model,
+            self.seed,
+            engine=self.engine,
+            keep_draws=True,
+            schedule=schedule,
+        )
+        return _kept(chains.draws)
+
+    def run_plan(self, planned: Plan) -> Array:
+        """Thetas of kept rounds of a plan of its own, (run, kept, dim).
+
+        Parameters
+        ----------
+        planned
+            The plan.
+        """
+        model, seed = self.case.model, self.seed
+        chains = simulate(planned, model, seed, engine=self.engine, keep_draws=True)
+        return _kept(chains.draws)
+
+    def run_ideal(self) -> Array:
+        """Thetas of kept rounds with exact gradients and exact noise, (run, kept, dim)."""
+        return self.run_plan(self._plan(Ideal()))
+
+    def worst_distances(self, thetas: Array) -> Array:
+        """Largest squared W2 distance over kept rounds of every experiment of 100 runs,
+        (experiment).
+
+        Parameters
+        ----------
+        thetas
+            Of all runs, (run, kept, dim).
+        """
+        experiments = thetas.reshape(-1, NUM_RUNS, *thetas.shape[1:])
+        return np.array([self.worst_distance(each) for each in experiments])
+
+    def worst_distance(self, thetas: Array) -> float:
+        """Largest squared W2 distance over kept rounds between the cloud of runs and the posterior.
+
+        Parameters
+        ----------
+        thetas
+            (run, kept, dim).
+        """
+        deviations = thetas - self.case.model.posterior.mean[0]
+        shift = deviations.mean(axis=0)
+        second = np.einsum("nki,nkj->kij", deviations, deviations) / len(deviations)
+        return float(self._compare.wasserstein2_squared(shift, second).max())
+
+    @cached_property
+    def floor(self) -> float:
+        """Mean of the largest distance for 100 runs of a chain that has exactly the posterior and
+        the memory of noiseless Langevin Monte Carlo."""
+        rng = generator(self.seed, Purpose.PLANNING, 1)
+        posterior = self.case.model.posterior
+        values, directions = np.linalg.eigh(posterior.covariance[0])
+        memory = 1.0 - self.case.step_size / values
+        shape = (_FLOOR_EXPERIMENTS * NUM_RUNS, len(values))
+        state, thetas = rng.standard_normal(shape), []
+        for _ in range(self.case.num_kept):
+            thetas.append((np.sqrt(values) * state) @ directions.T + posterior.mean[0])
+            fresh = rng.standard_normal(shape)
+            state = memory * state + np.sqrt(1.0 - np.square(memory)) * fresh
+        return float(self.worst_distances(np.stack(thetas, axis=1)).mean())
+
+    @property
+    def population(self) -> float:
+        """Largest distance of noiseless Langevin Monte Carlo with infinitely many runs, which is
+        normal in every round: mean and covariance follow exactly."""
+        posterior = self.case.model.posterior
+        values, directions = np.linalg.eigh(posterior.covariance[0])
+        memory = 1.0 - self.case.step_size / values
+        prior = self.case.model.prior
+        shift = directions.T @ (np.broadcast_to(prior.mean, values.shape) - posterior.mean[0])
+        spread = directions.T @ np.diag(np.broadcast_to(np.square(prior.sd), values.shape))
+        covariance, worst = spread @ directions, 0.0
+        for index in range(self.case.settings.rounds):
+            shift = memory * shift
+            covariance = memory[:, None] * covariance * memory + 2.0 * self.case.step_size * np.eye(
+                len(values)
+            )
+            if index >= self.case.num_burn_in:
+                turned = directions @ covariance @ directions.T
+                moved = directions @ shift
+                second = turned + np.outer(moved, moved)
+                distance = self._compare.wasserstein2_squared(moved[None], second[None])
+                worst = max(worst, float(distance[0]))
+        return worst
+
+
+def _kept(draws: Array | None) -> Array:
+    """Draws of runs of one chain each, without the axis of the chains."""
+    if draws is None:
+        raise RuntimeError("the draws were not kept")
+    return np.asarray(draws[:, 0])

@@ -1,0 +1,189 @@
+"""The report of the study: tables, pictures, and what they say, as Markdown and HTML."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from flmc.base.version import VERSION
+from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB
+from flmc.papers.wflmc.figures import draw_study
+from flmc.papers.wflmc.study import MOST_ADAPTIVE, Point, Study
+from flmc.runs.files.durable_files import write_table
+from flmc.views.reports import Block, write_html, write_markdown
+
+_SETTING = (
+    "Dongzhu Liu and Osvaldo Simeone let devices send clipped gradients as they are (analog) over"
+    " fading channels, each device inverting its own; the channel's noise drives a Langevin sampler"
+    " and hides the data. Devices with weak channels are silent, by a rule that weighs noise"
+    " against missing gradients. Three allocations of transmit power are compared: without privacy;"
+    " static, one cap for all rounds; adaptive, which minimises a bound of the sampling error under"
+    " the run's privacy budget."
+)
+_METRIC = (
+    f"The measure is theirs: {NUM_RUNS} runs, each with its own channel, start and noise, the same"
+    " for all curves and SNR; in every kept round the Gaussian fitted to the cloud of the runs, its"
+    " squared W2 distance to the posterior; the largest over the kept rounds."
+)
+
+
+def write(study: Study, out: Path, command: str) -> None:
+    """Write everything about a study into a directory: CSV, PNG and PDF, report.md and report.html.
+
+    Parameters
+    ----------
+    study
+        All results.
+    out
+        The directory; it is made if need be.
+    command
+        The command that made the study, for the report.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    write_table(out / "points.csv", [point.to_dict() for point in study.points])
+    blocks = report(study, command, draw_study(study, out))
+    write_markdown(out / "report.md", blocks)
+    write_html(out / "report.html", blocks)
+
+
+def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
+    """The whole report as blocks.
+
+    Parameters
+    ----------
+    study
+        All results.
+    command
+        The command that made the study.
+    pictures
+        File name and caption of every picture.
+    """
+    versions = f"flmc {VERSION}, NumPy {np.__version__}, Python {platform.python_version()}"
+    made = (
+        f"Made by `{command}` with seed {study.seed}: {study.experiments} experiments of"
+        f" {NUM_RUNS} runs (adaptive: {min(study.experiments, MOST_ADAPTIVE)}), on"
+        f" {study.case.source}, {versions}."
+    )
+    first, second = pictures
+    blocks: list[Block] = [
+        ("title", "Reproduction of the analog predecessor"),
+        ("text", _SETTING),
+        ("text", _METRIC),
+        ("text", made),
+        ("heading", "What came out"),
+        ("list", findings(study)),
+        ("heading", "The published figure"),
+        ("picture", first),
+        ("text", _about_the_flat_parts(study)),
+        ("table", _table(study)),
+        ("heading", "The digital scheme in the same setting"),
+        ("picture", second),
+        ("text", _what_is_learnt(study)),
+    ]
+    return blocks
+
+
+def findings(study: Study) -> list[str]:
+    """What came out, a sentence or two each.
+
+    Parameters
+    ----------
+    study
+        All results.
+    """
+    worst = study.largest_z
+    found = []
+    if worst is None:
+        found.append(f"Nothing is compared with print: {study.why_not_compared}.")
+    else:
+        found.append(
+            f"Every published point agrees with the experiments: the logarithm of the published"
+            f" value is at most {abs(worst.z):.2f} standard deviations of one experiment from their"
+            f" mean ({worst.curve} at {worst.snr_db:g} dB)."
+            if abs(worst.z) <= 3
+            else f"The published value of {worst.curve} at {worst.snr_db:g} dB is {worst.z:+.1f}"
+            " standard deviations from the mean of the experiments."
+        )
+    high = SNR_DB[-1]
+    found.append(
+        f"The privacy budget as published, R = {study.budgets[0]:.4g} for each device, is"
+        f" conservative: the exact Gaussian mechanism allows R = {study.budgets[1]:.4g},"
+        f" {study.budget_db:.2f} dB more transmit power. At {high:g} dB it brings the static"
+        f" allocation from {study.at('static', high).mean:.2g} to"
+        f" {study.at('static, exact budget', high).mean:.2g}."
+    )
+    found.append(
+        f"The flat parts of the best curves show the number of runs, not the sampler: {NUM_RUNS}"
+        f" runs of a sampler that is exactly right have {study.floor:.2g}, and infinitely many runs"
+        f" of noiseless Langevin Monte Carlo have {study.population:.3g}."
+    )
+    return found
+
+
+def _about_the_flat_parts(study: Study) -> str:
+    """What the dotted line, the bands and the last columns are."""
+    return (
+        "Bands: one standard deviation of one experiment. Dotted: what"
+        f" {NUM_RUNS} runs of an exact sampler with the same memory have on average,"
+        f" {study.floor:.2g}; it falls like one over the number of runs. `all runs` is the distance"
+        " for the runs of all experiments together, which comes near to that of infinitely many;"
+        " z is the logarithm of the published value against mean and standard deviation of the"
+        " experiments."
+    )
+
+
+def _table(study: Study) -> tuple[list[str], list[list[str]]]:
+    """Every point with what was published."""
+    header = ["curve", "SNR [dB]", "squared W2", "sd of log", "all runs", "published", "z"]
+    return header, [_cells(point) for point in study.points]
+
+
+def _cells(point: Point) -> list[str]:
+    """A point as cells of a table."""
+
+    def number(value: float, form: str) -> str:
+        return "-" if math.isnan(value) else format(value, form)
+
+    return [
+        point.curve,
+        f"{point.snr_db:g}",
+        number(point.mean, ".3g"),
+        number(point.log_sd, ".2g"),
+        number(point.pooled, ".3g"),
+        number(point.published, ".3g"),
+        number(point.z, "+.2f"),
+    ]
+
+
+def _what_is_learnt(study: Study) -> str:
+    """The paragraph about the digital scheme, with this study's numbers."""
+    low, high = SNR_DB[1], SNR_DB[-1]
+    digital = [curve for curve in study.curves if curve.startswith("digital")]
+    best = min(digital, key=lambda curve: study.at(curve, high).mean)
+    adaptive, step = "adaptive", "analog, own step"
+
+    def pair(curve: str) -> str:
+        return ", ".join(f"{study.at(curve, snr).mean:.2g} at {snr:g} dB" for snr in (low, high))
+
+    slow = ""
+    if len(digital) > 1:
+        worst = max(digital, key=lambda curve: study.at(curve, high).mean)
+        slow = (
+            f" With `{worst.removeprefix('digital, ')}` ({pair(worst)}) it has not arrived after"
+            f" {study.case.num_burn_in} rounds: the variance of the bits, which grows with the"
+            " number of devices, allows only a small step."
+        )
+    return (
+        "Rounds, burn-in, channel, rule and budget of the run are the study's; gain and step are"
+        " the planner's, with the exact accountant, and early steps are larger. One bit an entry"
+        f" is enough here: `{best}` has {pair(best)}, the study's adaptive analog scheme"
+        f" {pair(adaptive)}, at the same budget.{slow} The larger lesson is about the step, not the"
+        " bits. Under a budget of the run the gain is bounded, so that noise at the study's step is"
+        " more than the sampler asks for, and no allocation over rounds mends that. A smaller step"
+        f" does: analog with `own step` has {pair(step)}, where {NUM_RUNS} exact runs have"
+        f" {study.floor:.2g}. What the channel cannot give in gain, the sampler takes in time."
+    )

@@ -1,0 +1,305 @@
+"""The study behind `flmc reproduce --paper wflmc`: every curve at every SNR, replicated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.documents import ANSWER_VERSION
+from flmc.base.tables import Grid, Row
+from flmc.base.version import VERSION
+from flmc.papers.request import StudyRequest
+from flmc.papers.wflmc.allocation import Allocations, exact_budget, published_budget
+from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB, BaseCase, make_base_case
+from flmc.papers.wflmc.experiment import Laboratory
+from flmc.papers.wflmc.own_designs import Design, flmc_designs, read_design
+from flmc.papers.wflmc.published import Published, read_published
+from flmc.sampling.engines import ENGINES
+
+FULL = 20
+"""Experiments of 100 runs in the full study."""
+FEWEST_COMPARED = 5
+"""Experiments below which the published value is not compared: their scatter is not known."""
+MOST_ADAPTIVE = 10
+"""Experiments of the adaptive allocation at most: each is 100 convex programs at every SNR."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A curve at one SNR, over all experiments.
+
+    Attributes
+    ----------
+    curve, snr_db
+        Name of the curve, and where.
+    mean
+        Geometric mean over experiments of the largest squared W2 over kept rounds.
+    log_sd
+        Standard deviation of its logarithm over experiments; NaN for one.
+    pooled
+        The same distance for the runs of all experiments together: near what infinitely many runs
+        would give.
+    experiments
+        Experiments of 100 runs.
+    published, z
+        The published value and how many standard deviations its logarithm is above the mean; NaN
+        where nothing was published.
+    """
+
+    curve: str
+    snr_db: float
+    mean: float
+    log_sd: float
+    pooled: float
+    experiments: int
+    published: float = math.nan
+    z: float = math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """The point by the names of its columns, for a table."""
+        return asdict(self)
+
+
+@dataclass
+class Study:
+    """All results of the reproduction."""
+
+    case: BaseCase
+    seed: int
+    experiments: int
+    published: bool
+    """Whether the published curves were there to compare with."""
+    budgets: tuple[float, float]
+    """Budget R of a device as published, and of the exact Gaussian mechanism."""
+    floor: float
+    """Largest distance that 100 runs of an exact sampler have on average."""
+    population: float
+    """Largest distance of noiseless Langevin Monte Carlo with infinitely many runs."""
+    own_curves: tuple[str, ...] = ()
+    """Names of a user's own curves."""
+    points: list[Point] = field(default_factory=list)
+
+    @property
+    def budget_db(self) -> float:
+        """How much more the exact budget allows than the published one, in dB."""
+        return 10.0 * math.log10(self.budgets[1] / self.budgets[0])
+
+    @property
+    def curves(self) -> list[str]:
+        """Names of the curves in the order in which they were measured."""
+        return list(dict.fromkeys(point.curve for point in self.points))
+
+    def at(self, curve: str, snr_db: float) -> Point:
+        """The point of a curve at an SNR.
+
+        Parameters
+        ----------
+        curve, snr_db
+            Name of the curve, and where.
+        """
+        return next(p for p in self.points if p.curve == curve and p.snr_db == snr_db)
+
+    @property
+    def why_not_compared(self) -> str:
+        """Why there is no comparison with print, where there is none."""
+        if not self.published:
+            return "that needs the published data (--data-file) and an unchanged base case"
+        return f"that needs {FEWEST_COMPARED} experiments at least, for their scatter"
+
+    @property
+    def largest_z(self) -> Point | None:
+        """The compared point that is farthest from print; None if nothing was compared."""
+        compared = [point for point in self.points if not math.isnan(point.z)]
+        return max(compared, key=lambda point: abs(point.z), default=None)
+
+    def grid(self) -> Grid:
+        """A table with the distance of every curve at every SNR, and z of the published value."""
+        rows = []
+        for curve in self.curves:
+            points = [self.at(curve, snr) for snr in SNR_DB]
+            rows.append((curve, *(f"{1e4 * point.mean:.2g}" for point in points)))
+            if not math.isnan(points[0].z):
+                rows.append(("  z of print", *(f"{point.z:+.1f}" for point in points)))
+        title = (
+            f"squared W2 in 1e-4, largest over kept rounds, {self.experiments} experiments of"
+            f" {NUM_RUNS} runs"
+        )
+        header = ("curve", *(f"{snr:g} dB" for snr in SNR_DB))
+        return Grid(header, tuple(rows), title, tuple(self._summary()))
+
+    def _summary(self) -> list[Row]:
+        """What came out, in sentences."""
+        rows = [Row("", f"Data: {self.case.source}.")]
+        worst = self.largest_z
+        if worst is None:
+            rows.append(Row("", f"Nothing is compared with print: {self.why_not_compared}."))
+        else:
+            rows.append(
+                Row(
+                    "",
+                    "z of print: standard deviations from the mean of the experiments to the"
+                    f" published value, in logarithms. The largest is {worst.z:+.2f},"
+                    f" {worst.curve} at {worst.snr_db:g} dB.",
+                )
+            )
+        rows.append(
+            Row(
+                "",
+                f"{NUM_RUNS} runs of an exact sampler have {self.floor:.2g}; infinitely many runs"
+                f" of noiseless Langevin Monte Carlo have {self.population:.3g}. The exact privacy"
+                f" budget is {self.budget_db:.2f} dB above the published one.",
+            )
+        )
+        return rows
+
+    def to_document(self) -> dict[str, Any]:
+        """All results as plain values, for JSON; what is not known is null."""
+        return {
+            "schema_version": ANSWER_VERSION,
+            "experiments": self.experiments,
+            "seed": self.seed,
+            "version": VERSION,
+            "data": self.case.source,
+            "budget_published": self.budgets[0],
+            "budget_exact": self.budgets[1],
+            "budget_db": self.budget_db,
+            "floor": self.floor,
+            "population": self.population,
+            "points": [
+                {
+                    name: None if isinstance(value, float) and math.isnan(value) else value
+                    for name, value in point.to_dict().items()
+                }
+                for point in self.points
+            ],
+        }
+
+
+def conduct(request: StudyRequest) -> Study:
+    """Measure every curve, and compare it with print where that is there.
+
+    Parameters
+    ----------
+    request
+        What was asked; ``experiments`` are experiments of 100 runs.
+    """
+    experiments = FULL if request.experiments is None else request.experiments
+    checks.at_least("experiments", experiments, 1)
+    checks.one_of("engine", request.engine, ENGINES)
+    case = make_base_case(request.changes, request.data_file, request.seed, NUM_RUNS * experiments)
+    published = None
+    if request.data_file is not None and not request.changes:
+        published = read_published(request.data_file)
+    own = [read_design(name, path, case) for name, path in request.curves.items()]
+    laboratory = Laboratory(case, request.seed, request.engine)
+    settings = case.settings
+    budgets = tuple(
+        budget(settings.epsilon, settings.run_delta) for budget in (published_budget, exact_budget)
+    )
+    study = Study(
+        case,
+        request.seed,
+        experiments,
+        published is not None,
+        (budgets[0], budgets[1]),
+        laboratory.floor,
+        laboratory.population,
+        tuple(request.curves),
+    )
+    measured = _Measured(study, laboratory, published)
+    _measure_noiseless(measured, request)
+    _measure_allocations(measured, request)
+    _measure_designs(measured, [*flmc_designs(case, dict(request.changes)), *own], request)
+    return study
+
+
+@dataclass
+class _Measured:
+    """Adds points to a study."""
+
+    study: Study
+    laboratory: Laboratory
+    published: Published | None
+
+    def add(self, curve: str, snr_db: Sequence[float], thetas: Array) -> None:
+        """Add a curve at one SNR, or at several where it is the same, from the thetas of all
+        runs."""
+        distances = self.laboratory.worst_distances(thetas)
+        pooled = self.laboratory.worst_distance(thetas)
+        logs = np.log(distances)
+        sd = float(logs.std(ddof=1)) if len(logs) > 1 else math.nan
+        for snr in snr_db:
+            printed = (self.published or {}).get(curve, {}).get(snr, math.nan)
+            compared = sd > 0 and len(logs) >= FEWEST_COMPARED
+            z = (math.log(printed) - float(logs.mean())) / sd if compared else math.nan
+            self.study.points.append(
+                Point(
+                    curve,
+                    snr,
+                    float(np.exp(logs.mean())),
+                    sd,
+                    pooled,
+                    len(distances),
+                    printed,
+                    z,
+                )
+            )
+
+
+def _measure_noiseless(measured: _Measured, request: StudyRequest) -> None:
+    """The baselines without a channel, the same at every SNR."""
+    report = request.stage("without a channel")
+    laboratory, study = measured.laboratory, measured.study
+    measured.add("noiseless without DP", SNR_DB, laboratory.run_ideal())
+    report(0.5)
+    exact = Allocations.noiseless(study.case)
+    gain = np.sqrt(exact.adaptive(study.budgets[0]))
+    measured.add("noiseless with DP", SNR_DB, laboratory.run(gain, exact.active))
+    report(1.0)
+
+
+def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
+    """The study's three allocations over fading channels, and the static one with the exact
+    budget."""
+    report = request.stage("analog over fading channels")
+    laboratory, study = measured.laboratory, measured.study
+    published, exact = study.budgets
+    few = NUM_RUNS * min(study.experiments, MOST_ADAPTIVE)
+    rows: list[tuple[str, float, Array]] = []
+    for index, snr in enumerate(SNR_DB):
+        active = laboratory.channels.active(snr, study.case.settings.dim)
+        allowed = Allocations.of(study.case, snr, laboratory.channels.fading, active)
+        first = Allocations(study.case, allowed.largest[:few], active[:few])
+        # Runs beyond those of the adaptive allocation repeat its last ones, and are dropped.
+        adaptive = np.pad(
+            first.adaptive(published), ((0, laboratory.num_runs - few), (0, 0)), mode="edge"
+        )
+        for curve, squared, kept in (
+            ("without DP", allowed.largest, laboratory.num_runs),
+            ("static", allowed.static(published), laboratory.num_runs),
+            ("adaptive", adaptive, few),
+            ("static, exact budget", allowed.static(exact), laboratory.num_runs),
+        ):
+            rows.append((curve, snr, laboratory.run(np.sqrt(squared), active)[:kept]))
+        report((index + 1) / len(SNR_DB))
+    for curve in dict.fromkeys(row[0] for row in rows):
+        for name, snr, thetas in rows:
+            if name == curve:
+                measured.add(curve, (snr,), thetas)
+
+
+def _measure_designs(measured: _Measured, designs: Sequence[Design], request: StudyRequest) -> None:
+    """Plans of flmc's own, and a user's own curves."""
+    report = request.stage("digital, and plans of flmc's own")
+    laboratory = measured.laboratory
+    for index, design in enumerate(designs):
+        for place, snr in enumerate(SNR_DB):
+            planned = design.plan(measured.study.case, snr)
+            measured.add(design.name, (snr,), laboratory.run_plan(planned))
+            report((index + (place + 1) / len(SNR_DB)) / len(designs))

@@ -8,8 +8,10 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jsonschema
+import numpy as np
 import pytest
 
 from flmc.cli import main
@@ -104,6 +106,21 @@ def studies(call: Call) -> Iterator[Any]:
     yield call("reproduce", "--figure", "2", "--experiments", "2", "--engine", "numpy")
 
 
+def predecessors(call: Call) -> Iterator[Any]:
+    # Data and published values made up here, so that there is something to compare.
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((60, 2))
+    np.savez("data.npz", X=features, Y=features.sum(axis=1) + rng.standard_normal(60))
+    Path("wflmc_snr.csv").write_text("curve,x,y\nWithout DP,5.0,0.01\n")
+    small = ["--set", "devices=4", "--set", "rounds=20", "--set", "burn_in=10"]
+    study = ["reproduce", "--paper", "wflmc", "--engine", "numpy"]
+    # Less than is published: the adaptive allocations take a second each.
+    module = "flmc.papers.wflmc.study"
+    with patch(f"{module}.SNR_DB", (5.0, 10.0, 40.0)), patch(f"{module}.MOST_ADAPTIVE", 1):
+        yield call(*study, *small, "--experiments", "1", "--out", "changed")
+        yield call(*study, "--data-file", "data.npz", "--experiments", "5", "--out", "compared")
+
+
 PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "plan": plans,
     "plan-solve": solutions,
@@ -112,6 +129,7 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "sweep": sweeps,
     "audit": audits,
     "reproduce": studies,
+    "reproduce-wflmc": predecessors,
 }
 
 

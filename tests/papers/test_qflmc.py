@@ -16,6 +16,7 @@ from flmc.base.arrays import Array
 from flmc.base.numerics.clipping import clip_norm
 from flmc.cli import main
 from flmc.papers.qflmc import claims, combinations, readings, search
+from flmc.papers.qflmc.base_case import BaseCase
 from flmc.papers.qflmc.beyond import power_gained_db
 from flmc.papers.qflmc.points import Laboratory, Point, measure, points_of
 from flmc.runs.files.durable_files import read_table, write_table
@@ -284,3 +285,44 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--figure", "5", "--out", str(tmp_path / "x")]) == 2
     assert main(["reproduce", "--experiments", "1", "--out", str(tmp_path / "x")]) == 2
     assert not (tmp_path / "x").exists()
+
+
+def test_changed_base_case_and_own_curve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text('scheme = "digital"\nlink = "linear"\nfading = "rayleigh:0.04"\n')
+    out = tmp_path / "out"
+    few = ["reproduce", "--experiments", "2", "--figure"]
+    changes = ["--set", "devices=10", "--set", "link=probit", "--add-curve", f"mine={own}"]
+    assert main([*few, "4", *changes, "--out", str(out), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["claims"] == {}
+    rows = read_table(out / "points.csv")
+    assert {row["curve"] for row in rows} == {
+        "a = 0.01",
+        "a = 0.03",
+        "a = 0.05",
+        "a = 0.07",
+        "mine",
+    }
+    # Her own settings are planned as they are, whatever the reading.
+    mine = [row for row in rows if row["curve"] == "mine"]
+    for x in {row["x"] for row in mine}:
+        assert len({row["mse"] for row in mine if row["x"] == x}) == 1
+    # The changes reach plan and data: a probit link has another slope, and 10 devices another step.
+    point = next(p for p in points_of("4", BaseCase.changed({"link": "probit"})))
+    assert isinstance(point.uplink, flmc.Digital)
+    assert isinstance(point.uplink.link, flmc.Probit)
+    text = " ".join((out / "report.md").read_text().split())
+    assert "--set devices=10 --set link=probit --add-curve mine=mine.toml" in text
+    assert "base case was changed" in text
+
+    def refused(*arguments: str) -> str:
+        assert main([*few, *arguments, "--out", str(tmp_path / "no")]) == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    assert "--set of the study 'qflmc' takes devices" in refused("2", "--set", "epsilon=3")
+    assert "is not for the study 'qflmc'" in refused("2", "--data-file", "x.npz")
+    assert "is there already" in refused("2", "--add-curve", f"digital={own}")
+    assert "is for the figures 2, 3 and 4" in refused("beyond", "--set", "devices=5")

@@ -41,5 +41,8 @@ ANSWERS: Mapping[str, Answer] = {
     "sweep": Answer("what `flmc sweep --json` prints, with and without --plan-only", sweeps.SWEEP),
     "audit": Answer("what `flmc audit --json` prints", verdicts.AUDITED),
     "reproduce": Answer("what `flmc reproduce --json` prints", verdicts.REPRODUCED),
+    "reproduce-wflmc": Answer(
+        "what `flmc reproduce --paper wflmc --json` prints", verdicts.PREDECESSOR
+    ),
 }
 """Every answer by the name that ``flmc schema`` knows."""

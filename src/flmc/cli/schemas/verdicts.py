@@ -154,4 +154,46 @@ REPRODUCED = described(
         ),
     }
 )
-"""A published study, measured again."""
+"""The study of the quantised scheme, measured again."""
+
+_POINT = described(
+    {
+        "curve": (WORD, "name of the curve"),
+        "snr_db": (NUMBER, "SNR in decibels"),
+        "mean": (
+            NUMBER,
+            "geometric mean over experiments of the largest squared W2 over kept rounds",
+        ),
+        "log_sd": (
+            or_null(NUMBER),
+            "standard deviation of its logarithm over experiments; null: there is one experiment",
+        ),
+        "pooled": (NUMBER, "the same distance for the runs of all experiments together"),
+        "experiments": (COUNT, "experiments of 100 runs"),
+        "published": (or_null(NUMBER), "the published value; null: there is none"),
+        "z": (
+            or_null(NUMBER),
+            "logarithm of the published value over mean and standard deviation of the experiments;"
+            " null: not compared",
+        ),
+    }
+)
+PREDECESSOR = described(
+    {
+        "schema_version": _VERSION,
+        "experiments": (COUNT, "experiments of 100 runs"),
+        "seed": (COUNT, "seed of the study"),
+        "version": (WORD, "the flmc that measured"),
+        "data": (WORD, "where the data come from"),
+        "budget_published": (NUMBER, "privacy budget R of a device as published"),
+        "budget_exact": (NUMBER, "what the exact Gaussian mechanism allows"),
+        "budget_db": (NUMBER, "how much more that is, in decibels"),
+        "floor": (NUMBER, "distance that 100 runs of an exact sampler have on average"),
+        "population": (
+            NUMBER,
+            "distance of infinitely many runs of noiseless Langevin Monte Carlo",
+        ),
+        "points": (list_of(_POINT), "every curve at every SNR"),
+    }
+)
+"""The study of the analog predecessor, measured again."""

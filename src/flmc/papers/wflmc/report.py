@@ -159,6 +159,18 @@ def _cells(point: Point) -> list[str]:
     ]
 
 
+def _in_words(digital: Point, analog: Point) -> str:
+    """How the digital scheme compares with the study's own, in a sentence."""
+    ratio = digital.mean / analog.mean
+    if 0.5 < ratio < 2.0:
+        return "So a single bit costs nothing that this measure shows."
+    return (
+        f"So the single bit has {ratio:.2g} times the error."
+        if ratio >= 2.0
+        else f"So the digital design has {1 / ratio:.2g} times less error."
+    )
+
+
 def _what_is_learnt(study: Study) -> str:
     """The paragraph about the digital scheme, with this study's numbers."""
     low, high = SNR_DB[1], SNR_DB[-1]
@@ -169,6 +181,7 @@ def _what_is_learnt(study: Study) -> str:
     def pair(curve: str) -> str:
         return ", ".join(f"{study.at(curve, snr).mean:.2g} at {snr:g} dB" for snr in (low, high))
 
+    compared = _in_words(study.at(best, high), study.at(adaptive, high))
     slow = ""
     if len(digital) > 1:
         worst = max(digital, key=lambda curve: study.at(curve, high).mean)
@@ -179,11 +192,11 @@ def _what_is_learnt(study: Study) -> str:
         )
     return (
         "Rounds, burn-in, channel, rule and budget of the run are the study's; gain and step are"
-        " the planner's, with the exact accountant, and early steps are larger. One bit an entry"
-        f" is enough here: `{best}` has {pair(best)}, the study's adaptive analog scheme"
-        f" {pair(adaptive)}, at the same budget.{slow} The larger lesson is about the step, not the"
-        " bits. Under a budget of the run the gain is bounded, so that noise at the study's step is"
-        " more than the sampler asks for, and no allocation over rounds mends that. A smaller step"
-        f" does: analog with `own step` has {pair(step)}, where {NUM_RUNS} exact runs have"
-        f" {study.floor:.2g}. What the channel cannot give in gain, the sampler takes in time."
+        " the planner's, with the exact accountant, and early steps are larger. With one bit an"
+        f" entry, `{best}` has {pair(best)}; the study's adaptive analog scheme has"
+        f" {pair(adaptive)}, at the same budget. {compared}"
+        f"{slow} The larger difference is made by the step. Under a budget of the run the gain is"
+        " bounded: at the study's step the noise is then more than the sampler asks for, and no"
+        f" allocation over rounds mends that. With a step that suits the noise, `{step}` has"
+        f" {pair(step)}, where {NUM_RUNS} runs of an exact sampler have {study.floor:.2g}."
     )

@@ -123,7 +123,7 @@ class Study:
         rows = []
         for curve in self.curves:
             points = [self.at(curve, snr) for snr in SNR_DB]
-            rows.append((curve, *(f"{1e4 * point.mean:.2g}" for point in points)))
+            rows.append((curve, *(_two_digits(1e4 * point.mean) for point in points)))
             if not math.isnan(points[0].z):
                 rows.append(("  z of print", *(f"{point.z:+.1f}" for point in points)))
         title = (
@@ -179,6 +179,11 @@ class Study:
                 for point in self.points
             ],
         }
+
+
+def _two_digits(value: float) -> str:
+    """A number to two digits, without an exponent."""
+    return f"{value:.2g}" if value < 99.5 else f"{value:.0f}"
 
 
 def conduct(request: StudyRequest) -> Study:

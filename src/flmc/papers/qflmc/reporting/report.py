@@ -42,6 +42,7 @@ def write(study: Study, out: Path, command: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if study.curves.rows:
         write_table(out / "points.csv", [row.to_dict() for row in study.curves.rows])
+    if study.verdicts:
         write_table(out / "claims.csv", _claim_rows(study))
     if study.beyond:
         write_table(out / "beyond.csv", [row.to_dict() for row in study.beyond])
@@ -104,6 +105,15 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
         ("text", PAPER),
         ("text", made),
     ]
+    if study.changes:
+        changed = ", ".join(f"{name} = {value}" for name, value in study.changes.items())
+        blocks.append(
+            (
+                "text",
+                f"The base case was changed: {changed}. The claims are about the paper's base"
+                " case, so none is judged here.",
+            )
+        )
     if study.verdicts:
         blocks += summary(study)
         blocks += claims_section(study)

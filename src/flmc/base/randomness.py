@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     PLANNING = 5
     SCHEDULING = 6
     CHECK = 7
+    ESTIMATION = 8
 
 
 def generator(

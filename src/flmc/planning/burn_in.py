@@ -10,6 +10,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.numerics.special import ndtr
 from flmc.models.model import Model
+from flmc.uplink.csi import response
 from flmc.uplink.uplink import Uplink
 
 _NEGLIGIBLE_NOISE = 0.01
@@ -86,7 +87,9 @@ def auto_burn_in_factor(
     # exponentially.
     speed = step_size * num_devices * _largest_pull(uplink)
     wanted = 1.5 * distance / (num_fast * speed)
-    wanted = float(max(1.0, min(wanted, 0.5 / (step_size * uplink.slope * smoothness))))
+    wanted = float(
+        max(1.0, min(wanted, 0.5 / (step_size * response(uplink, num_devices) * smoothness)))
+    )
     if noise == 0.0 or wanted == 1.0:
         return wanted
     factors = np.geomspace(1.0, wanted, 200)
@@ -126,7 +129,7 @@ def injected_variance(
         :math:`\min(n q, \max(q/(2 f\eta\kappa L), q^2/(2c^2)))`, in the shape of ``steps``.
     """
     each = np.square(steps) * noise
-    relaxing = each / (2.0 * steps * uplink.slope * curvature)
+    relaxing = each / (2.0 * steps * response(uplink, num_devices) * curvature)
     pulled = np.square(each / (steps * num_devices * _largest_pull(uplink))) / 2.0
     return np.asarray(np.minimum(num_rounds * each, np.maximum(relaxing, pulled)))
 
@@ -179,7 +182,7 @@ def rounds_needed(
     left = min(distance, num_devices * uplink.clip / convexity)
     # Relaxation times until what is left is a tenth of the posterior's standard deviation.
     times = max(5.0, np.log(10.0 * left * np.sqrt(convexity)))
-    return int(np.ceil(travel + times / (step_size * uplink.slope * convexity)))
+    return int(np.ceil(travel + times / (step_size * response(uplink, num_devices) * convexity)))
 
 
 def _largest_pull(uplink: Uplink) -> float:

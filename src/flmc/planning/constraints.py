@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,12 +20,14 @@ from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import privacy_limited_gain
 from flmc.planning.step_size import auto_step_size
 from flmc.planning.temperature import langevin_gain
+from flmc.uplink.csi import bit_noise, response
 from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds
 from flmc.uplink.power import (
+    average_limited_gain,
+    planned_average_limit,
     planned_gain,
     planned_power_limit,
     power_limited_gain,
-    power_scale,
 )
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
@@ -77,7 +78,20 @@ class Constraints:
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
         sizes = (self.model.num_devices, self.model.dim)
-        return planned_power_limit(self.uplink, *sizes, self.active, num_rounds=self.num_rounds)
+        each = planned_power_limit(self.uplink, *sizes, self.active, num_rounds=self.num_rounds)
+        return min(each, self.average_limit)
+
+    @cached_property
+    def average_limit(self) -> float:
+        """Gain at which the device that spends most power does so within its long-term limit, over
+        the channels that plans draw; infinite without such a limit."""
+        uplink, sizes = self.uplink, (self.model.num_devices, self.model.dim)
+        if uplink.average_snr_db is None:
+            return math.inf
+        if self.rounds is not None:
+            drawn = [(self.rounds.fading, self.rounds.active)]
+            return average_limited_gain(uplink, drawn, self.rounds.num_drawn)
+        return planned_average_limit(uplink, *sizes, self.active, num_rounds=self.num_rounds)
 
     @cached_property
     def power_gains(self) -> Array:
@@ -85,7 +99,8 @@ class Constraints:
         drawn."""
         if self.rounds is None:
             return np.full((1, 1), self.power_limit)
-        return power_limited_gain(self.uplink, self.rounds.fading, self.rounds.active)[:, None]
+        each = power_limited_gain(self.uplink, self.rounds.fading, self.rounds.active)[:, None]
+        return np.asarray(np.minimum(each, self.average_limit))
 
     @cached_property
     def privacy_limit(self) -> float:
@@ -136,7 +151,7 @@ class Constraints:
         else:
             gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
         active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
-        noise = uplink.noise_power / np.square(gains) + uplink.bit_variance * active
+        noise = uplink.noise_power / np.square(gains) + bit_noise(uplink, num_devices) * active
         return float(np.mean(np.square(num_devices / active) * noise))
 
     def burn_in_factor(
@@ -193,15 +208,16 @@ class Constraints:
         ----------
         langevin, power, privacy
             Largest gain by each constraint; the first is (1 or round, 1). Where the channel is
-            random, power is left out of the cap: it limits every round anew.
+            random, power is left out of the cap, but for a long-term limit: it limits every round
+            anew.
         steps, num_burn_in
             Step of every round, (round), and number of rounds that are not kept.
         """
         if self.limits.allocation == "adaptive":
             cap = self.adaptive_gain(steps, num_burn_in, np.minimum(langevin, power), privacy)
         else:
-            constant = self.uplink.fading.constant
-            cap = np.minimum(langevin, min(privacy, power) if constant else privacy)
+            constant = self.uplink.channel.constant
+            cap = np.minimum(langevin, min(privacy, power if constant else self.average_limit))
         if not np.isfinite(np.minimum(cap, power)).all():
             raise InvalidSetting(
                 "nothing limits the gain, neither power nor Langevin noise nor privacy: give a gain"
@@ -227,7 +243,9 @@ class Constraints:
         if np.isinf(static_gain):
             return np.asarray(limit[:, None])
         curvature = self.curvature.convexity or self.curvature.smoothness
-        contraction = np.clip(1.0 - steps * self.uplink.slope * curvature, 0.0, 1.0)
+        contraction = np.clip(
+            1.0 - steps * response(self.uplink, self.model.num_devices) * curvature, 0.0, 1.0
+        )
         weights = noise_weights(steps, contraction, num_burn_in)
         budget = RunBudget(self.uplink, self.limits, self.model.dim)
         return allocate(weights, limit, static_gain, budget.allowed_scale)[:, None]
@@ -260,37 +278,3 @@ class Constraints:
                 if needed == last:
                     break
         return needed
-
-    def check_gain(self, given: float | Sequence[float] | Array) -> Array:
-        """Gain that was given in place of the planned one, (1 or round, 1 or dim), if power allows
-        it."""
-        cap = np.atleast_2d(checks.finite_array("gain", given))
-        dim, uplink = self.model.dim, self.uplink
-        if uplink.noise_is_exact:
-            raise InvalidSetting(
-                "the ideal uplink takes no gain: its noise follows from its step; use analog"
-            )
-        if (cap <= 0).any():
-            raise InvalidSetting(f"gain must be positive, got {cap.min():g}")
-        if (
-            cap.ndim != 2
-            or cap.shape[0] not in (1, self.num_rounds)
-            or cap.shape[1] not in (1, dim)
-        ):
-            raise InvalidSetting(
-                f"gain must broadcast to (round, dim) = {(self.num_rounds, dim)}, got {cap.shape}"
-            )
-        for value in (cap.min(), cap.max()):
-            checks.positive("gain", float(value))
-        if uplink.fading.constant and math.isfinite(uplink.power_limit):
-            fading = uplink.channel.draw_checked(
-                np.random.default_rng(0), range(1), self.model.num_devices, dim
-            )
-            full = np.broadcast_to(cap, (len(cap), dim))
-            room = float(power_scale(uplink, full, fading, self.active).min())
-            if room < 1 - 1e-12:
-                raise InvalidSetting(
-                    f"gain must not exceed the power limit {cap.max() * room:.6g} at"
-                    f" {uplink.snr_db:g} dB, got {cap.max():.6g}"
-                )
-        return cap

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from flmc.planning.curvature import Curvature
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import effective_draws
+from flmc.uplink.power import power_scale
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -130,7 +132,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
     rounds = _Rounds.checked(task.num_rounds, request)
     distance = distance_to_travel(model, request.start)
     power, privacy = task.power_limit, task.privacy_limit
-    given = None if request.gain is None else task.check_gain(request.gain)
+    given = None if request.gain is None else _check_gain(task, request.gain)
     # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
     most = min(power, privacy) if given is None else float(given.max())
     step, computed = task.step_size(request.step_size, most)
@@ -253,3 +255,39 @@ def _scheduler_of(request: Request, num_rounds: int, num_devices: int) -> Schedu
         )
     chosen.check(num_rounds, num_devices)
     return AllDevices() if isinstance(chosen, GivenDevices) and chosen.active.all() else chosen
+
+
+def _check_gain(task: Constraints, given: float | Sequence[float] | Array) -> Array:
+    """Gain that was given in place of the planned one, (1 or round, 1 or dim), if power allows
+    it."""
+    cap = np.atleast_2d(checks.finite_array("gain", given))
+    dim, uplink = task.model.dim, task.uplink
+    if uplink.noise_is_exact:
+        raise InvalidSetting(
+            "the ideal uplink takes no gain: its noise follows from its step; use analog"
+        )
+    if (cap <= 0).any():
+        raise InvalidSetting(f"gain must be positive, got {cap.min():g}")
+    if cap.ndim != 2 or cap.shape[0] not in (1, task.num_rounds) or cap.shape[1] not in (1, dim):
+        raise InvalidSetting(
+            f"gain must broadcast to (round, dim) = {(task.num_rounds, dim)}, got {cap.shape}"
+        )
+    for value in (cap.min(), cap.max()):
+        checks.positive("gain", float(value))
+    if uplink.channel.constant and math.isfinite(uplink.power_limit):
+        fading = uplink.channel.draw_checked(
+            np.random.default_rng(0), range(1), task.model.num_devices, dim
+        )
+        full = np.broadcast_to(cap, (len(cap), dim))
+        room = float(power_scale(uplink, full, fading, task.active).min())
+        if room < 1 - 1e-12:
+            raise InvalidSetting(
+                f"gain must not exceed the power limit {cap.max() * room:.6g} at"
+                f" {uplink.snr_db:g} dB, got {cap.max():.6g}"
+            )
+    if cap.max() > task.average_limit * (1 + 1e-12):
+        raise InvalidSetting(
+            f"gain must not exceed {task.average_limit:.6g}, what the long-term power limit of"
+            f" {uplink.average_snr_db:g} dB allows, got {cap.max():.6g}"
+        )
+    return cap

@@ -22,6 +22,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.numerics.special import ndtr
 from flmc.models.linear import LinearGaussian
+from flmc.uplink.csi import arrival_of
 from flmc.uplink.uplink import Uplink
 
 EXPERIMENTS_PREDICTED = 8
@@ -169,11 +170,23 @@ class _Stationary:
             # Gradient = centre + spread x node, so that means over the nodes are expectations; the
             # mean of symbol x node over the spread is the averaged slope, by Stein's identity, and
             # needs no derivative of the link.
-            drift += (symbol @ WEIGHTS).sum(axis=1)
-            slope = symbol @ (WEIGHTS * NODES) / spread[:, some]
+            mean_factor, square = self._arrival(some)
+            drift += (mean_factor * (symbol @ WEIGHTS)).sum(axis=1)
+            slope = mean_factor * (symbol @ (WEIGHTS * NODES)) / spread[:, some]
             jacobian += np.einsum("eki,ekij->eij", slope, self.hessian[:, some])
-            variance += (self.uplink.symbol_variance(gradient) @ WEIGHTS).sum(axis=1)
+            noise = self.uplink.symbol_variance(gradient) @ WEIGHTS
+            # A factor of arrival that scatters makes noise of the mean symbol as well.
+            scatter = (square - np.square(mean_factor)) * (np.square(symbol) @ WEIGHTS)
+            variance += (square * noise + scatter).sum(axis=1)
         return drift, jacobian, variance + self.noise_variance
+
+    def _arrival(self, devices: slice) -> tuple[Array, Array]:
+        """Mean and mean square of the factor with which the symbols of some devices arrive, to be
+        multiplied with (experiment, device, dim)."""
+        arrival = arrival_of(self.uplink, self.hessian.shape[1])
+        if arrival is None:
+            return np.ones((1, 1)), np.ones((1, 1))
+        return arrival.mean[devices, None], arrival.mean_square[devices, None]
 
     def solve(self, mean: Array, covariance: Array) -> tuple[Array, Array] | None:
         """Stationary mean and covariance by iteration from the posterior's; None where there is

@@ -8,6 +8,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.uplink.csi import bit_noise, response
 from flmc.uplink.uplink import Uplink
 
 STABLE_SHARE = 0.2
@@ -73,15 +74,16 @@ def auto_step_size(
     curvature = smoothness + (smoothness if convexity is None else convexity)
     active = np.asarray(num_devices if num_active is None else num_active, dtype=np.float64)
     share = np.square(active / num_devices)
-    variance = uplink.bit_variance * active
+    variance = bit_noise(uplink, num_devices) * active
+    slope = response(uplink, num_devices)
     # The Langevin equation sees the step times the slope, hence the division.
-    stable = STABLE_SHARE * 2.0 / curvature / uplink.slope
+    stable = STABLE_SHARE * 2.0 / curvature / slope
     # At a smaller step the sampler needs more noise, so a smaller gain; at a larger step it would
     # need a larger gain than is allowed.
     least_noise = variance + uplink.noise_power / largest_gain**2
     with np.errstate(divide="ignore"):
-        quantised = QUANTISATION_SHARE * 2.0 * uplink.slope * share / variance
-        reached = 2.0 * uplink.slope * share / least_noise
+        quantised = QUANTISATION_SHARE * 2.0 * slope * share / variance
+        reached = 2.0 * slope * share / least_noise
     return min(stable, _step_for_mean(quantised), _step_for_all(reached))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.uplink.csi import bit_noise, response
 from flmc.uplink.uplink import Uplink
 
 Number = float | Array
@@ -67,9 +68,9 @@ def temperature(
     # The noise itself is averaged, not the gain: the chain adds up variances, so a round with a
     # small gain counts for more than its share.
     variance = np.square(num_devices / active) * (
-        uplink.noise_power / np.square(gain) + uplink.bit_variance * active
+        uplink.noise_power / np.square(gain) + bit_noise(uplink, num_devices) * active
     )
-    return float(step_size * np.mean(variance) / (2.0 * uplink.slope))
+    return float(step_size * np.mean(variance) / (2.0 * response(uplink, num_devices)))
 
 
 def calibrated_gain(
@@ -98,8 +99,11 @@ def calibrated_gain(
     # Variance that the channel's noise may have at the server, N_0/A^2, beside that of
     # quantisation.
     room = (
-        2.0 * uplink.slope / np.asarray(step_size) * np.square(active / num_devices)
-        - uplink.bit_variance * active
+        2.0
+        * response(uplink, num_devices)
+        / np.asarray(step_size)
+        * np.square(active / num_devices)
+        - bit_noise(uplink, num_devices) * active
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = np.where(room > 0, np.sqrt(uplink.noise_power / room), np.inf)

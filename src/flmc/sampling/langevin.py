@@ -79,6 +79,9 @@ class Round(NamedTuple):
         Who transmits, (..., device) with 1 or 0; None: all.
     num_active
         How many transmit: a number, or (..., 1).
+    arriving
+        In-phase part of the path gain that each device's symbols meet, (..., device, dim); None:
+        the path gain itself.
     """
 
     step_size: float
@@ -86,6 +89,7 @@ class Round(NamedTuple):
     fading: Array
     active: Array | None
     num_active: Array | float
+    arriving: Array | None = None
 
 
 def init(theta: Array) -> State:
@@ -124,7 +128,8 @@ def step(
     """
     local = gradient(state.theta)
     sent = device(local, noise.uniform, uplink, this.gain, this.fading, this.active)
-    received = air(sent, this.fading, np.sqrt(uplink.noise_power) * noise.normal)
+    met = this.fading if this.arriving is None else this.arriving
+    received = air(sent, met, np.sqrt(uplink.noise_power) * noise.normal)
     theta, estimate = server(
         state.theta, received, this.step_size, this.gain, local.shape[-2], this.num_active
     )

@@ -11,12 +11,14 @@ import logging
 import threading
 import weakref
 from collections import OrderedDict
+from typing import NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array, without_copies
 from flmc.base.randomness import Purpose, generator
 from flmc.planning.plans import Plan
+from flmc.uplink.fading import Fading
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class _WholeRuns:
                 self._kept.move_to_end(key)
                 return gains
         # Without the lock: two threads that draw the same experiment get the same numbers.
-        drawn = plan.uplink.channel.draw_checked(
+        drawn = _law(plan).draw_checked(
             generator(seed, Purpose.FADING, experiment),
             range(plan.num_rounds),
             plan.num_devices,
@@ -76,13 +78,19 @@ class _WholeRuns:
             "all rounds of %s take %.3g MB for the data sets that run at once, and %.3g MB are"
             " kept: they are drawn again for every block of rounds, which is slow; set independent"
             " = True in the class if rounds are independent, or lower experiments_at_once",
-            type(plan.uplink.channel).__name__,
+            type(_law(plan)).__name__,
             num_bytes / 1e6,
             self.most_bytes / 1e6,
         )
 
 
 _whole_runs = _WholeRuns(_KEPT_BYTES)
+
+
+def _law(plan: Plan) -> Fading:
+    """Law of the path gains themselves, not of their estimates."""
+    uplink = plan.uplink
+    return uplink.channel if uplink.estimated is None else uplink.estimated.fading
 
 
 def constant_path_gains(plan: Plan, seed: int) -> Array:
@@ -95,7 +103,7 @@ def constant_path_gains(plan: Plan, seed: int) -> Array:
     seed
         Of the run.
     """
-    return plan.uplink.channel.draw_checked(
+    return _law(plan).draw_checked(
         generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
     )[None]
 
@@ -120,7 +128,7 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
         Path gains, (experiment, round, device, dim); a single experiment and round where the
         channel is constant.
     """
-    fading = plan.uplink.channel
+    fading = _law(plan)
     if fading.constant:
         return constant_path_gains(plan, seed)
     shape = (len(rounds), plan.num_devices, plan.dim)
@@ -136,3 +144,42 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
         parts.append(np.broadcast_to(part, shape))
     _whole_runs.warn_if_too_large(plan, num_bytes)
     return np.stack(parts)
+
+
+class KnownChannel(NamedTuple):
+    """Path gains of a block of rounds as devices know them, and as symbols meet them.
+
+    Attributes
+    ----------
+    fading
+        Path gains that devices invert, (experiment, round, device, dim).
+    arriving
+        In-phase part of the path gains that their symbols meet; None: the same.
+    """
+
+    fading: Array
+    arriving: Array | None
+
+
+def draw_known_channel(
+    plan: Plan, seed: int, experiments: range, block: int, rounds: range
+) -> KnownChannel:
+    """Path gains of a block of rounds as devices know them.
+
+    Parameters
+    ----------
+    plan, seed, experiments, block, rounds
+        As for :func:`draw_path_gains`. Errors of estimates have streams of their own.
+    """
+    true = draw_path_gains(plan, seed, experiments, block, rounds)
+    estimated = plan.uplink.estimated
+    if estimated is None:
+        return KnownChannel(true, None)
+    shape = (len(experiments), len(rounds), plan.num_devices, plan.dim)
+    drawn = [
+        estimated.estimate(generator(seed, Purpose.ESTIMATION, e, 0, block), gains)
+        for e, gains in zip(experiments, np.broadcast_to(true, shape), strict=True)
+    ]
+    known = np.stack([each.magnitude for each in drawn])
+    factor = np.stack([each.arrival for each in drawn])
+    return KnownChannel(np.broadcast_to(known, shape), np.broadcast_to(known * factor, shape))

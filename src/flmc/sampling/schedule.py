@@ -4,7 +4,7 @@ gain."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.planning.plans import Plan
 from flmc.planning.plans.expectation import calibrated_cap
 from flmc.sampling.langevin import Round
-from flmc.sampling.path_gains import constant_path_gains, draw_path_gains
+from flmc.sampling.path_gains import constant_path_gains, draw_known_channel
 from flmc.uplink.power import realised_gain
 
 
@@ -37,6 +37,9 @@ class Schedule:
         Who transmits, (experiment, round, device) with 1 or 0; None: all.
     num_active
         How many transmit, (experiment, round).
+    arriving
+        In-phase part of the path gains that symbols meet, in the shape of ``fading``, where devices
+        know only estimates; None: they are the path gains.
     """
 
     step_sizes: Array
@@ -44,6 +47,7 @@ class Schedule:
     fading: Array
     active: Array | None
     num_active: Array
+    arriving: Array | None = None
 
     def __len__(self) -> int:
         return len(self.step_sizes)
@@ -70,7 +74,9 @@ class Schedule:
         count: Array | float = self.num_active[:, None, index, None]
         if len(self.num_active) == 1:  # a number is cheaper than an array of one
             count = float(self.num_active[0, index])
-        return Round(float(self.step_sizes[index]), gain, fading, self.active_devices(index), count)
+        arriving = None if self.arriving is None else self.arriving[:, None, index]
+        step = float(self.step_sizes[index])
+        return Round(step, gain, fading, self.active_devices(index), count, arriving)
 
 
 def is_shared(plan: Plan) -> bool:
@@ -82,7 +88,7 @@ def is_shared(plan: Plan) -> bool:
     plan
         The plan of a run.
     """
-    return plan.uplink.fading.constant and _is_known(plan)
+    return plan.uplink.channel.constant and _is_known(plan)
 
 
 def _is_known(plan: Plan) -> bool:
@@ -128,8 +134,9 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
     # Fading first: who is active may depend on the channel.
-    fading = draw_path_gains(plan, seed, experiments, block, rounds)
-    return _schedule_of(plan, fading, _draw_active(plan, seed, experiments, block, fading), rounds)
+    fading, arriving = draw_known_channel(plan, seed, experiments, block, rounds)
+    active = _draw_active(plan, seed, experiments, block, fading)
+    return replace(_schedule_of(plan, fading, active, rounds), arriving=arriving)
 
 
 DrawSchedule = Callable[[Plan, int, range, int], Schedule]
@@ -230,8 +237,8 @@ def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -
     for experiment in range(num_experiments if plan.scheduler.random else 1):
         one, parts = range(experiment, experiment + 1), []
         for block in blocks:
-            fading = draw_path_gains(plan, seed, one, block, block_of(plan, block))
-            parts.append(_ask_policy(plan, seed, one, block, fading)[0])
+            known = draw_known_channel(plan, seed, one, block, block_of(plan, block))
+            parts.append(_ask_policy(plan, seed, one, block, known.fading)[0])
         yield np.concatenate(parts)
 
 

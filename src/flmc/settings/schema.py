@@ -100,6 +100,12 @@ class Settings(BaseModel):
     modulation: Literal["real", "complex"] = Field(
         "real", description="entries of a symbol: one (BPSK), or two (QPSK)"
     )
+    average_snr_db: Finite | None = Field(
+        None, description="long-term SNR limit in dB: a device's mean power over all rounds"
+    )
+    csi_error: Annotated[float, Field(ge=0, le=0.9)] = Field(
+        0.0, description="error of the channel estimates that devices invert, from 0 to 0.9"
+    )
     devices: Count = Field(20, description="number of devices")
     dim: Count = Field(5, description="number of entries")
     samples: Count = Field(1200, description="number of examples in all")

@@ -34,6 +34,8 @@ def make_uplink(settings: Settings) -> Uplink:
         "clip": settings.clip,
         "clipping": settings.clipping,
         "modulation": settings.modulation,
+        "csi_error": settings.csi_error,
+        "average_snr_db": settings.average_snr_db,
         "fading": make_fading(settings.fading),
         "snr_db": settings.snr_db,
         "noise_power": settings.noise_power,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.uplink.channel import power_from_snr
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
 
@@ -41,6 +44,9 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     # their norm is bounded, all of it may be in the entry that costs most.
     if uplink.shares_power:
         affordable = (power.max(axis=-1) / power.shape[-1]) ** -0.5
+    elif uplink.csi_error:
+        # Every entry by itself: the privacy of uncertain gains rests on a bound of each amplitude.
+        affordable = power.max(axis=-1) ** -0.5
     else:
         affordable = np.mean(power, axis=-1) ** -0.5
     if active is not None:
@@ -119,6 +125,89 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     return np.asarray(
         finite * np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None]
     )
+
+
+def mean_power(uplink: Uplink, fading: Array) -> Array:
+    r"""Mean power of a device's symbols in a round at gain 1, at most, (..., device).
+
+    It is :math:`\frac1m\sum_i (\text{peak}/h_{k,i})^2`; the largest summand in place of the sum
+    where the norm of analog symbols is clipped.
+
+    Parameters
+    ----------
+    uplink
+        Gives the peak of a symbol.
+    fading
+        Path gains, (..., device, dim).
+    """
+    power = np.square(uplink.peak / fading)
+    if uplink.shares_power:
+        return np.asarray(power.max(axis=-1) / power.shape[-1])
+    return np.asarray(power.mean(axis=-1))
+
+
+def average_limited_gain(
+    uplink: Uplink, channels: Iterable[tuple[Array, Array | None]], num_rounds: int
+) -> float:
+    """Largest cap of the gain at which no device's mean power over rounds exceeds the long-term
+    limit, where each round is within its own limit; infinite if every cap is.
+
+    Parameters
+    ----------
+    uplink
+        Gives both limits.
+    channels
+        Path gains (round, device, dim) of some rounds and who transmits in them, (round, device)
+        with 1 or 0 or None for all.
+    num_rounds
+        Rounds that the mean is over, with those in which nobody transmits.
+    """
+    parts = []
+    for fading, active in channels:
+        each = mean_power(uplink, fading)
+        largest = power_limited_gain(uplink, fading, active)
+        parts.append((largest, each if active is None else each * active))
+    allowed = power_from_snr(uplink.average_snr_db or 0.0, uplink.noise_power)
+
+    def spent(cap: float) -> float:
+        total = sum(np.square(np.minimum(cap, most)) @ each for most, each in parts)
+        return float(np.max(total) / num_rounds)
+
+    if spent(np.inf) <= allowed:
+        return float("inf")
+    # Bisection in logarithms, from below: what is returned is allowed.
+    high = max(float(most.max()) for most, _ in parts)
+    low = high * 1e-30
+    for _ in range(100):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if spent(middle) <= allowed else (low, middle)
+    return low
+
+
+def planned_average_limit(
+    uplink: Uplink, num_devices: int, dim: int, active: Array | None = None, *, num_rounds: int
+) -> float:
+    """Largest cap of the gain within the long-term power limit, over the channels that plans draw.
+
+    Parameters
+    ----------
+    uplink
+        Gives the fading and both limits.
+    num_devices, dim
+        Number of devices and of entries.
+    active
+        Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
+    num_rounds
+        Rounds of the run.
+    """
+    rounds = range(num_rounds)
+    asked = rounds if active is not None else standing_for(uplink.channel, rounds)
+    channels = draw_planned_channels(uplink.channel, asked, num_rounds, num_devices, dim)
+    parts = [
+        (fading, None if active is None else active[part % num_rounds])
+        for part, fading in channels.parts()
+    ]
+    return average_limited_gain(uplink, parts, sum(len(fading) for fading, _ in parts))
 
 
 def planned_power_limit(

@@ -24,7 +24,7 @@ from flmc.privacy.transmissions import Transmissions, count_gains
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.example_clipping import ExampleBounds
 from flmc.uplink.fading import Fading
-from flmc.uplink.fadings import ConstantFading, PairedFading
+from flmc.uplink.fadings import ConstantFading, EstimatedFading, PairedFading
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ class Uplink(ExampleBounds, ABC):
     """What the clip bounds: each ``entry`` of a local gradient, or its Euclidean ``norm``."""
     modulation: str = field(default="real", kw_only=True, metadata=LATER)
     """Entries of a symbol: one, ``real`` (BPSK), or two, ``complex`` (QPSK), of the same law."""
+    csi_error: float = field(default=0.0, kw_only=True, metadata=LATER)
+    """Error e of the channel estimates that devices invert, 0 for perfect ones."""
+    average_snr_db: float | None = field(default=None, kw_only=True, metadata=LATER)
+    """Largest SNR in dB of a device's mean power over all rounds; None: ``snr_db`` in each."""
 
     def __post_init__(self) -> None:
         checks.positive("clip", self.clip, extreme=1e15)
@@ -71,17 +75,32 @@ class Uplink(ExampleBounds, ABC):
         checks.one_of("modulation", self.modulation, ("real", "complex"))
         self.check_examples()
         checks.between("snr_db", self.snr_db, -300.0, 400.0)
+        if self.average_snr_db is not None:
+            checks.between("average_snr_db", self.average_snr_db, -300.0, 400.0)
         checks.positive("noise_power", self.noise_power)
         if not isinstance(self.fading, Fading):
             raise InvalidSetting(
                 "fading must be a flmc.Fading, for example ConstantFading(0.04); got"
                 f" {self.fading!r}"
             )
+        if self.estimated is not None and self.modulation == "complex":
+            raise InvalidSetting(
+                "csi_error needs real symbols: it would mix the two entries of a complex one"
+            )
 
     @property
     def channel(self) -> Fading:
-        """Law of the path gains of entries; those of a complex symbol share one."""
-        return PairedFading(self.fading) if self.modulation == "complex" else self.fading
+        """Law of the path gains that devices know; entries of a complex symbol share one."""
+        return (
+            PairedFading(self.fading)
+            if self.modulation == "complex"
+            else (self.estimated or self.fading)
+        )
+
+    @property
+    def estimated(self) -> EstimatedFading | None:
+        """Law of the estimated path gains; None: they are known exactly."""
+        return EstimatedFading(self.fading, self.csi_error) if self.csi_error else None
 
     def symbols_per_round(self, dim: int) -> int:
         """Symbols that a device sends in a round: one for each entry, or for two.
@@ -149,17 +168,13 @@ class Uplink(ExampleBounds, ABC):
         """
 
     def clipped(self, gradient: Array) -> Array:
-        """Clipped gradients, as they are quantised or scaled.
+        """Clipped gradients, as they are quantised or scaled: entries in [-clip, clip].
 
         Parameters
         ----------
         gradient
             Local gradients, (..., device, dim).
 
-        Returns
-        -------
-        Array
-            Gradients with entries in [-clip, clip], in the same shape.
         """
         return clip(clip_norm(gradient, self.clip) if self.clips_norm else gradient, self.clip)
 
@@ -174,11 +189,6 @@ class Uplink(ExampleBounds, ABC):
             Gains, each with the number of entries that were sent with it.
         neighbouring
             What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
-
-        Returns
-        -------
-        Event
-            The pair of distributions that the server must tell apart.
 
         Raises
         ------
@@ -277,11 +287,6 @@ class Uplink(ExampleBounds, ABC):
         ----------
         gradient
             Gradient entries, in any shape.
-
-        Returns
-        -------
-        Array
-            Expected symbols, in the same shape.
         """
 
     def symbol_variance(self, gradient: Array) -> Array:
@@ -291,10 +296,5 @@ class Uplink(ExampleBounds, ABC):
         ----------
         gradient
             Gradient entries, in any shape.
-
-        Returns
-        -------
-        Array
-            Variances, in the same shape.
         """
         return np.zeros_like(gradient)

@@ -16,8 +16,8 @@ from flmc.settings.uplinks import make_uplink
 from flmc.uplink.uplink import Uplink
 
 CHANGEABLE = (
-    *("devices", "dim", "samples", "clip", "clipping", "modulation", "fading", "noise_power"),
-    *("link", "slope_parameter", "scheduling", "rounds", "burn_in", "start"),
+    *("devices", "dim", "samples", "clip", "clipping", "modulation", "fading", "csi_error"),
+    *("noise_power", "link", "slope_parameter", "scheduling", "rounds", "burn_in", "start"),
 )
 """Settings that may be changed; the figures themselves vary scheme, SNR, budget and, in figure 4,
 the slope parameter."""

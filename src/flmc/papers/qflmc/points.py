@@ -272,7 +272,7 @@ class Laboratory:
             What to run; a plan that differs from an earlier one only in what does not change the
             chain is not run.
         """
-        constant = plan.uplink.fading.constant and plan.scheduler.everyone
+        constant = plan.uplink.channel.constant and plan.scheduler.everyone
         key = repr(
             (
                 plan.uplink.scheme,

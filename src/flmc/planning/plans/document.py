@@ -90,6 +90,7 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
         "margins_db": {name: to_document(each) for name, each in plan.margins_db.items()},
         "radio": plan.radio.to_document(),
         "airtime": None if plan.airtime is None else plan.airtime.to_document(),
+        "estimates": None if plan.estimates is None else plan.estimates.to_document(),
         "privacy": _privacy(plan, with_run),
         "release": release_of(plan, 1, with_cost=with_run).to_document(),
         "unknown_privacy": plan.unknown_privacy,

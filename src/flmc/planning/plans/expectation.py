@@ -11,6 +11,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.planning.temperature import langevin_gain
+from flmc.uplink.csi import response
 from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds
 from flmc.uplink.power import planned_gain, realised_gain
 from flmc.uplink.uplink import Uplink
@@ -66,16 +67,17 @@ def expect(plan: Plan) -> Expectation:
     return Expectation(gain, active[np.arange(len(gain)) % len(active)])
 
 
-def slope_of(uplink: Uplink) -> float | None:
-    """Slope of an uplink; None for a link without one.
+def slope_of(uplink: Uplink, num_devices: int) -> float | None:
+    """Factor by which the expected received symbol scales a small gradient; None for a link without
+    a slope.
 
     Parameters
     ----------
-    uplink
-        The uplink.
+    uplink, num_devices
+        The uplink and the number of devices.
     """
     try:
-        return uplink.slope
+        return response(uplink, num_devices)
     except InvalidSetting:
         return None
 

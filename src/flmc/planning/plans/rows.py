@@ -94,6 +94,8 @@ def _radio_rows(plan: Plan) -> list[Row]:
         most = "at most " if airtime.largest else ""
         uses = f"{airtime.channel_uses} channel uses; a device transmits {most}{airtime.energy:.3g}"
         rows.append(Row("airtime", f"{uses} times the noise's energy in one of them"))
+    if plan.estimates is not None:
+        rows.append(Row("channel estimates", str(plan.estimates)))
     return rows
 
 

@@ -89,14 +89,31 @@ _PREDICTION = described(
         ),
     }
 )
+_ESTIMATES = described(
+    {
+        "error": (NUMBER, "csi_error"),
+        "mean": (NUMBER, "mean factor with which symbols arrive, over devices"),
+        "mean_smallest": (NUMBER, "the same of the device with the smallest"),
+        "mean_largest": (NUMBER, "the same of the device with the largest"),
+        "spread": (NUMBER, "standard deviation of the factor, which heats"),
+        "stated_gain": (
+            or_null(NUMBER),
+            "gain that the privacy statement is made at; null without a statement",
+        ),
+        "exceeded": (
+            or_null(NUMBER),
+            "probability that it is exceeded in the run, a part of delta; null without a statement",
+        ),
+    }
+)
 _FIELDS: Fields = {
     "schema_version": ({"const": SCHEMA_VERSION}, "version of this schema"),
     "digest": (
         WORD,
         "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers as"
-        " they stand, without digest, rounds_needed, margins_db, radio, airtime, privacy, release,"
-        " unknown_privacy, prediction, warnings and findings; and without scheduler where its type"
-        " is AllDevices or GivenDevices",
+        " they stand, without digest, rounds_needed, margins_db, radio, airtime, estimates,"
+        " privacy, release, unknown_privacy, prediction, warnings and findings; and without"
+        " scheduler where its type is AllDevices or GivenDevices",
     ),
     "scheme": (WORD, "how devices transmit"),
     "gain": (
@@ -128,6 +145,10 @@ _FIELDS: Fields = {
     "airtime": (
         or_null(_AIRTIME),
         "channel uses and transmit energy of the run; null for an uplink without a channel",
+    ),
+    "estimates": (
+        or_null(_ESTIMATES),
+        "what channel estimates that are not exact do; null where csi_error is 0",
     ),
     "privacy": (
         or_null(_PRIVACY),

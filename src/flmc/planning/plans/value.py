@@ -16,6 +16,7 @@ from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
 from flmc.planning.plans.airtime import Airtime, airtime_of
+from flmc.planning.plans.estimates import EstimateEffect, estimate_effect
 from flmc.planning.plans.expectation import Expectation, expect, planned_active, slope_of
 from flmc.planning.plans.radio import Radio, margins_db, radio_of
 from flmc.planning.plans.release import Release, release_of
@@ -103,7 +104,7 @@ class Plan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences that speak against the plan: its findings without notes."""
+        """Findings without notes, as sentences."""
         return tuple(each.message for each in self.findings if each.severity != "note")
 
     @cached_property
@@ -146,13 +147,18 @@ class Plan:
 
     @cached_property
     def radio(self) -> Radio:
-        """SNR at the transmitter and at the receiver, and the path gain between them."""
+        """SNR at both ends, and the path gain between them."""
         return radio_of(self.uplink, *self._sizes)
 
     @cached_property
     def airtime(self) -> Airtime | None:
         """Channel uses and energy of the run; None without a channel."""
         return airtime_of(self)
+
+    @cached_property
+    def estimates(self) -> EstimateEffect | None:
+        """What channel estimates that are not exact do; None with exact ones."""
+        return estimate_effect(self)
 
     @property
     def margins_db(self) -> dict[str, float]:
@@ -162,7 +168,7 @@ class Plan:
     @cached_property
     def slope(self) -> float | None:
         """Slope of the uplink; None: it has none."""
-        return slope_of(self.uplink)
+        return slope_of(self.uplink, self.num_devices)
 
     @property
     def effective_step_size(self) -> float | None:
@@ -225,17 +231,13 @@ class Plan:
         return release_of(self, chains)
 
     def to_document(self, *, with_run: bool = True) -> dict[str, Any]:
-        """Plan in plain values, for JSON; what is unbounded is null.
+        """Plan in plain values, for JSON, as :mod:`flmc.planning.plans.schema` says.
 
         Parameters
         ----------
         with_run
             Whether to state the privacy of the whole run, which may take a second to compute.
 
-        Returns
-        -------
-        dict
-            As the schema in :mod:`flmc.planning.plans.schema` says; :meth:`from_document` reads it.
         """
         return {
             **document_of.decided(self),
@@ -259,11 +261,6 @@ class Plan:
             What ``to_document`` or ``flmc plan --json`` gave.
         uplink, scheduler
             Those that are a user's own, in whole or in part: a document's code is never imported.
-
-        Returns
-        -------
-        Plan
-            The plan; equal to the one that was written.
 
         Raises
         ------

@@ -105,6 +105,8 @@ class NumbaEngine(Engine):
             )
         if plan.uplink.clips_examples:
             return "it has no single examples to clip"
+        if plan.uplink.estimated is not None and not _shared_by_entries(plan):
+            return "with csi_error the entries of a round must share a path gain"
         if type(model.prior) is not Normal:
             return (
                 f"chains start from a flmc.Normal, and the prior is a {type(model.prior).__name__}"
@@ -236,6 +238,15 @@ class NumbaEngine(Engine):
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
         """A guess from about a thousand million symbols a second."""
         return num_symbols(plan, model, num_chains) / 1e9
+
+
+def _shared_by_entries(plan: Plan) -> bool:
+    """Whether all entries of a round have the same path gain."""
+    rng = np.random.default_rng(0)
+    # As many rounds as the run has: a law of a user's own may need them.
+    rounds = range(1 if plan.uplink.fading.independent else plan.num_rounds)
+    drawn = plan.uplink.fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
+    return plan.dim == 1 or drawn.strides[-1] == 0
 
 
 def _home(model: Model, name: str) -> type:
@@ -482,8 +493,10 @@ class _Group:
         active, talks = np.ones(shape), np.zeros((*shape, 0))
         if schedule.active is not None:
             active = schedule.active[0]
-        if len(count) > 1 and schedule.active is not None:
-            talks = np.moveaxis(unit * factor[:, :, None] * schedule.active[rows], 0, 2)
+        own = len(count) > 1 and schedule.active is not None
+        if own or schedule.arriving is not None:
+            factors = unit * factor[:, :, None] * _factors(schedule, rows, self.plan.num_devices)
+            talks = np.moveaxis(factors, 0, 2)
             factor, active = np.ones_like(factor) / unit, np.zeros(shape)
         return _Rounds(
             (factor[0] * unit).astype(np.float32),
@@ -512,10 +525,24 @@ class _Group:
         )
 
 
+def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:
+    """Factor of every device's symbols at the receiver, (chain, round, device): 0 for a silent one,
+    1 for another, or what its estimate of the channel makes of that."""
+    factors = np.ones((len(rows), len(schedule), num_devices))
+    if schedule.active is not None:
+        factors = schedule.active[np.minimum(rows, len(schedule.active) - 1)]
+    if schedule.arriving is not None:
+        # Entries share a path gain, or the engine would have refused.
+        met, known = schedule.arriving[..., 0], schedule.fading[..., 0]
+        factors = factors * (met / known)[np.minimum(rows, len(met) - 1)]
+    return np.asarray(factors)
+
+
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
     """The rounds to go, in parts that end where a block of the random streams does, and whose noise
     (round, dim, chain) and active devices take at most about ``_NOISE_AT_ONCE`` bytes."""
-    numbers = plan.dim + (plan.num_devices if plan.scheduler.random else 0)
+    own = plan.scheduler.random or plan.uplink.estimated is not None
+    numbers = plan.dim + (plan.num_devices if own else 0)
     most = (
         max(1, _NOISE_AT_ONCE // (4 * _MOST_CHAINS * numbers * ROUNDS_PER_BLOCK)) * ROUNDS_PER_BLOCK
     )

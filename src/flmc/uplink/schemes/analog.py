@@ -12,6 +12,7 @@ from flmc.base.numerics.clipping import clip
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.transmissions import Transmissions
+from flmc.uplink.csi import as_received
 from flmc.uplink.uplink import Uplink
 
 
@@ -87,7 +88,7 @@ class Analog(Uplink):
             return super().privacy_event(sent, neighbouring)
         # Replacing data can move an entry from one end of [-clip, clip] to the other.
         shift = 2.0 * (self.clip if whole_device else self.example_bound)
-        return GaussianEvent(shift, self.noise_power, sent)
+        return as_received(self, GaussianEvent(shift, self.noise_power, sent))
 
     @property
     def shares_power(self) -> bool:
@@ -134,7 +135,8 @@ class Analog(Uplink):
             bound = min(bound, self.example_norm)
         elif neighbouring == "example" and self.example_clip is not None:
             bound = min(bound, self.example_clip * root)
-        return GaussianEvent(2.0 * bound, self.noise_power, rounds)
+        event = GaussianEvent(2.0 * bound, self.noise_power, rounds)
+        return as_received(self, event, dim)
 
     def mean_symbol(self, gradient: Array) -> Array:
         """Clipped gradient: the symbol itself, because nothing is random.

@@ -16,6 +16,7 @@ from flmc.privacy.event import Event
 from flmc.privacy.shared_shift_event import SharedShiftEvent
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
 from flmc.privacy.transmissions import Transmissions
+from flmc.uplink.csi import as_received
 from flmc.uplink.link import Link, quantise
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.uplink import Uplink
@@ -126,10 +127,10 @@ class Digital(Uplink):
         # same.
         if whole_device or not self.link.proven or self._jumps:
             high, low = self.link.extremes(self.clip)
-            return BitEvent(high, low, self.noise_power, sent)
-        return ShiftedBitEvent(
-            self.link, self.clip, 2.0 * self.example_bound, self.noise_power, sent
-        )
+            return as_received(self, BitEvent(high, low, self.noise_power, sent))
+        shift = 2.0 * self.example_bound
+        event = ShiftedBitEvent(self.link, self.clip, shift, self.noise_power, sent)
+        return as_received(self, event)
 
     @property
     def _jumps(self) -> bool:
@@ -170,7 +171,8 @@ class Digital(Uplink):
         if not self.link.proven or self._jumps or self.clips_norm:
             return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
         shift = 2.0 * self.example_bound
-        return SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)
+        event = SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)
+        return as_received(self, event, dim)
 
     def mean_symbol(self, gradient: Array) -> Array:
         r"""Expected bit :math:`\psi = 2\Phi(g) - 1` of the clipped gradient, in [-1, 1].

@@ -37,6 +37,8 @@ class Ideal(Uplink):
     example_norm: None = field(default=None, init=False, metadata=LATER)
     clipping: str = field(default="entry", init=False, metadata=LATER)
     modulation: str = field(default="real", init=False, metadata=LATER)
+    csi_error: float = field(default=0.0, init=False, metadata=LATER)
+    average_snr_db: None = field(default=None, init=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Check nothing, because nothing can be set."""

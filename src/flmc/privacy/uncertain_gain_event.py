@@ -1,0 +1,132 @@
+r"""Privacy event of transmissions whose gain at the receiver is not certain.
+
+A device that inverts an estimate of its channel arrives with another gain than was planned. If the
+gain of a transmission exceeds :math:`\bar A` with probability p at most, whatever the data, then n
+transmissions are all within it with probability :math:`1 - np`, and what is proven at :math:`\bar
+A` for :math:`\delta - np` holds for :math:`\delta`: whether a gain was exceeded does not depend on
+the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from flmc.base.errors import InvalidSetting
+from flmc.privacy.event import Event
+from flmc.privacy.transmissions import Transmissions
+
+
+@dataclass(frozen=True)
+class UncertainGainEvent(Event):
+    r"""Event of transmissions that arrive with a gain of at most :math:`(A + a)/\rho`, but for a
+    stated probability.
+
+    Attributes
+    ----------
+    certain
+        The event at the planned gains A.
+    extra, correlation
+        a, in the unit of gains, and :math:`\rho` in (0, 1].
+    exceeded
+        Probability p with which one transmission exceeds that gain.
+    """
+
+    certain: Event
+    extra: float
+    correlation: float
+    exceeded: float
+
+    @property
+    def noise_power(self) -> float:  # type: ignore[override]
+        """Variance of the channel's noise in an entry."""
+        return self.certain.noise_power
+
+    @property
+    def transmissions(self) -> Transmissions:  # type: ignore[override]
+        """Planned gains, each with the number of entries that were sent with it."""
+        return self.certain.transmissions
+
+    @property
+    def loud(self) -> Event:
+        """The event at the gains that are rarely exceeded."""
+        sent = tuple(
+            ((gain + self.extra) / self.correlation if gain > 0 else 0.0, count)
+            for gain, count in self.transmissions
+        )
+        return dataclasses.replace(self.certain, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
+
+    @property
+    def probability(self) -> float:
+        """Probability that any of the transmissions exceeds its gain, at most."""
+        return self.exceeded * sum(count for gain, count in self.transmissions if gain > 0)
+
+    @property
+    def largest_loss(self) -> float:
+        """Upper bound of the loss at any gain, which no exceedance changes."""
+        return self.certain.largest_loss
+
+    @property
+    def mu(self) -> float:
+        """That of the loud event."""
+        return self.loud.mu
+
+    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
+        """Refuse what is not proven for the certain event."""
+        self.certain.check_criterion(criterion, num_devices)
+
+    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Delta of the loud event, and the probability that a gain is exceeded."""
+        loud = self.loud.delta(epsilon, criterion, num_devices)
+        return min(1.0, loud + self.probability)
+
+    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
+        """Epsilon of the loud event at what is left of delta; the largest loss where nothing is."""
+        left = delta - self.probability
+        if left <= 0.0:
+            return self.largest_loss, False
+        epsilon, coarse = self.loud.tight_epsilon(left)
+        return min(epsilon, self.largest_loss), coarse
+
+    def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
+        """Epsilon of the loud event at what is left of delta; the largest loss where nothing is."""
+        left = delta - self.probability
+        if left <= 0.0:
+            return self.largest_loss
+        return self.loud.epsilon(left, criterion, num_devices)
+
+    def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Delta at any gain: no gain exceeds an infinite one."""
+        return self.certain.delta_without_noise(epsilon, criterion, num_devices)
+
+    def solve_gain(
+        self, epsilon: float, delta: float, criterion: str, num_devices: int | None
+    ) -> float:
+        """Factor of all gains with which they arrive within what the certain event allows."""
+        if epsilon >= self.largest_loss:
+            return math.inf
+        left = delta - self.probability
+        if left <= 0.0:
+            raise InvalidSetting(
+                f"delta must exceed {self.probability:.2g}, the probability that a gain is exceeded"
+                f" because of csi_error in {self.num_transmissions} entries, got {delta:g}"
+            )
+        allowed = self.certain.allowed_gain(epsilon, left, criterion, num_devices)
+        factor = self.correlation * allowed - self.extra / self.softest
+        if factor <= 0.0:
+            raise InvalidSetting(
+                f"no gain keeps epsilon {epsilon:g}: a device in a deep fade that inverts a wrong"
+                f" estimate at full power may arrive with {self.extra / self.correlation:.3g}, and"
+                f" {allowed * self.softest:.3g} is allowed; use a lower snr_db or csi_error, or a"
+                " larger epsilon"
+            )
+        return factor
+
+    def scaled(self, gain: float) -> Self:
+        """Event with every planned gain multiplied by ``gain``."""
+        return dataclasses.replace(self, certain=self.certain.scaled(gain))
+
+    def repeated(self, times: int) -> Self:
+        """Event of the same transmissions, all made so many times."""
+        return dataclasses.replace(self, certain=self.certain.repeated(times))

@@ -1,0 +1,146 @@
+r"""What channel estimates that are not exact do: to the drift, to the noise, and to privacy.
+
+With :math:`\hat h = \rho h + e n`, :math:`\rho = \sqrt{1-e^2}`, a symbol arrives with the factor
+:math:`r = \operatorname{Re}(h/\hat h)`.
+
+* Drift: the mean symbol is scaled by :math:`E[r_k]`. It is :math:`\rho` for Rayleigh fading under
+  every policy that follows the estimates, because :math:`h = \rho\hat h + e w` with w independent
+  of :math:`\hat h`; and :math:`(1 - e^{-\rho^2/e^2})/\rho` for a constant channel. Where devices
+  have unlike path gains their means differ, and the posterior mean is missed.
+* Noise: a bit contributes :math:`E[r^2]` in place of 1, an analog symbol s adds
+  :math:`\operatorname{Var}(r) s^2`.
+* Privacy: :math:`h/\hat h = (1 - e n/\hat h)/\rho`, and a device's amplitude :math:`A/|\hat h|` is
+  within its power, :math:`c = \sqrt{P_0}/\text{peak}`. So it arrives with :math:`A|r| \le (A + c\,e
+  |n|)/\rho` whatever the law of h, and :math:`|n|^2/E[h^2] \le \ln(1/p)` but for the probability
+  p."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.base.randomness import Purpose, generator
+from flmc.privacy.event import Event
+from flmc.privacy.uncertain_gain_event import UncertainGainEvent
+from flmc.uplink.fadings import ConstantFading, EstimatedFading
+from flmc.uplink.fadings.scaled import ScaledFading
+from flmc.uplink.uplink import Uplink
+
+EXCEEDED = 1e-12
+"""Probability with which the gain that privacy is stated at is exceeded in one entry."""
+_NUMBERS, _ROUNDS = 2**20, 4096
+"""Numbers, and rounds, from which the moments of arrival are taken at most."""
+
+
+class Arrival(NamedTuple):
+    """Mean and mean square of the factor with which symbols arrive, (device) each."""
+
+    mean: Array
+    mean_square: Array
+
+
+def arrival_of(uplink: Uplink, num_devices: int) -> Arrival | None:
+    """Moments of the factor with which symbols arrive; None with exact estimates: it is 1.
+
+    They are taken from drawn channels with a fixed seed, of all devices: policies that silence weak
+    ones leave less noise. Without such a policy the mean square of Rayleigh fading grows with the
+    logarithm of the number of draws.
+
+    Parameters
+    ----------
+    uplink
+        Gives the law of the estimates.
+    num_devices
+        Number of devices.
+    """
+    if uplink.estimated is None:
+        return None
+    try:
+        return _moments(uplink.estimated, num_devices)
+    except TypeError:  # a law that holds an array cannot be a key
+        return _moments.__wrapped__(uplink.estimated, num_devices)
+
+
+@lru_cache(maxsize=64)
+def _moments(estimated: EstimatedFading, num_devices: int) -> Arrival:
+    """Moments of the factor of arrival from drawn channels."""
+    rounds = max(16, min(_ROUNDS, _NUMBERS // num_devices))
+    factor = _draw_arrival(estimated, rounds, num_devices)
+    mean, mean_square = factor.mean(axis=(0, 2)), np.square(factor).mean(axis=(0, 2))
+    if isinstance(estimated.fading, (ScaledFading, ConstantFading)):  # devices are alike
+        mean, mean_square = (np.full(num_devices, each.mean()) for each in (mean, mean_square))
+    return Arrival(mean, mean_square)
+
+
+def _draw_arrival(estimated: EstimatedFading, rounds: int, num_devices: int) -> Array:
+    """Factors of arrival of so many rounds, or of fewer where a trace is shorter."""
+    rng = generator(0, Purpose.PLANNING, 2)
+    try:
+        return estimated.draw_estimates(rng, range(rounds), num_devices, 1).arrival
+    except InvalidSetting:
+        if rounds == 1:
+            raise
+        return _draw_arrival(estimated, rounds // 2, num_devices)
+
+
+def response(uplink: Uplink, num_devices: int) -> float:
+    r"""Factor by which the expected received symbol scales a small gradient: :math:`\kappa E[r]`.
+
+    Parameters
+    ----------
+    uplink, num_devices
+        The uplink and the number of devices, over which the factor is averaged.
+
+    Raises
+    ------
+    InvalidSetting
+        If the link has no slope.
+    """
+    arrival = arrival_of(uplink, num_devices)
+    return uplink.slope if arrival is None else uplink.slope * float(arrival.mean.mean())
+
+
+def bit_noise(uplink: Uplink, num_devices: int) -> float:
+    """Largest variance that a device's random bit adds to a received entry, over the squared gain.
+
+    Parameters
+    ----------
+    uplink, num_devices
+        The uplink and the number of devices, over which it is averaged.
+    """
+    arrival = arrival_of(uplink, num_devices)
+    if arrival is None:
+        return uplink.bit_variance
+    return uplink.bit_variance * float(arrival.mean_square.mean())
+
+
+def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
+    """Privacy event at the gains with which symbols arrive.
+
+    Parameters
+    ----------
+    uplink
+        Gives the error of the estimates, the power and the peak of a symbol.
+    event
+        The event at the planned gains.
+    dim
+        Entries of one of its transmissions: 1, or those of a round where rounds are counted.
+
+    Returns
+    -------
+    Event
+        The event itself with exact estimates.
+    """
+    estimated = uplink.estimated
+    if estimated is None:
+        return event
+    # Where the norm is bounded, one entry may have the power of all.
+    together = dim if uplink.shares_power else 1
+    loudest = math.sqrt(together * uplink.power_limit) / uplink.peak
+    extra = loudest * estimated.error_scale * math.sqrt(-math.log(EXCEEDED))
+    return UncertainGainEvent(event, extra, estimated.correlation, dim * EXCEEDED)

@@ -1,0 +1,123 @@
+r"""Path gains as devices estimate them, and how what they invert arrives.
+
+A device that estimates :math:`\hat h = \sqrt{1-e^2}\,h + e\,n` and inverts it is received with the
+factor :math:`h/\hat h` in place of 1. The server takes the part in phase, :math:`r =
+\operatorname{Re}(h/\hat h)`: the error has a magnitude and a phase."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.uplink.fading import Fading
+
+
+class Estimates(NamedTuple):
+    r"""Estimated path gains, and the factor with which inverted symbols arrive.
+
+    Attributes
+    ----------
+    magnitude
+        :math:`|\hat h|`, (round, device, 1 or dim).
+    arrival
+        :math:`r = \operatorname{Re}(h/\hat h)`, in the same shape; it may be negative.
+    """
+
+    magnitude: Array
+    arrival: Array
+
+
+@dataclass(frozen=True)
+class EstimatedFading(Fading):
+    r"""Magnitudes of estimated path gains, :math:`|\sqrt{1-e^2}\,h + e\,n|`, where n is
+    :math:`CN(0, E[h^2])`.
+
+    Errors are drawn anew for every round and device, and for every entry where entries have path
+    gains of their own. Estimates of Rayleigh fading have the law of the path gains themselves.
+
+    Attributes
+    ----------
+    fading
+        Law of the path gains h; its mean square must be known.
+    csi_error
+        e, from 0 to 0.9.
+    """
+
+    fading: Fading
+    csi_error: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= checks.number("csi_error", self.csi_error) <= 0.9:
+            raise InvalidSetting(f"csi_error must be from 0 to 0.9, got {self.csi_error!r}")
+        if self.fading.mean_square is None:
+            raise InvalidSetting(
+                f"csi_error needs the mean square of the path gains, which"
+                f" {type(self.fading).__name__} does not tell: give it a property mean_square"
+            )
+
+    @property
+    def independent(self) -> bool:  # type: ignore[override]
+        """Whether rounds are independent draws, as those of the path gains."""
+        return self.fading.independent
+
+    @property
+    def mean_square(self) -> float:
+        r""":math:`E[|\hat h|^2] = E[h^2]`."""
+        return self.fading.mean_square or 0.0
+
+    @property
+    def correlation(self) -> float:
+        r""":math:`\rho = \sqrt{1-e^2}`."""
+        return math.sqrt(1.0 - self.csi_error**2)
+
+    @property
+    def error_scale(self) -> float:
+        r"""Root mean square of the error, :math:`e\sqrt{E[h^2]}`."""
+        return self.csi_error * math.sqrt(self.mean_square)
+
+    def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
+        """Magnitudes of the estimates of some rounds.
+
+        Parameters
+        ----------
+        rng, rounds, num_devices, dim
+            As for the law of the path gains.
+        """
+        return self.draw_estimates(rng, rounds, num_devices, dim).magnitude
+
+    def draw_estimates(
+        self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int
+    ) -> Estimates:
+        """Estimates of some rounds with the factor of arrival that goes with each.
+
+        Parameters
+        ----------
+        rng, rounds, num_devices, dim
+            As for the law of the path gains; the same stream gives what :meth:`draw` gives.
+        """
+        return self.estimate(rng, self.fading.draw_checked(rng, rounds, num_devices, dim))
+
+    def estimate(self, rng: np.random.Generator, true: Array) -> Estimates:
+        """Estimates of given path gains.
+
+        Parameters
+        ----------
+        rng
+            Source of the errors.
+        true
+            Path gains, (round, device, dim); a view where entries share one, which then have one
+            error.
+        """
+        if true.strides[-1] == 0:
+            true = true[..., :1]
+        error = self.error_scale / math.sqrt(2.0) * rng.standard_normal((2, *true.shape))
+        # Only the angle between path gain and error matters: the path gain is taken to be real.
+        in_phase = self.correlation * true + error[0]
+        square = np.square(in_phase) + np.square(error[1])
+        return Estimates(np.sqrt(square), true * in_phase / square)

@@ -70,6 +70,7 @@ def plans(call: Call) -> Iterator[Any]:
     yield call("plan", *SIZES, "--gain", "0.0001")
     yield call("plan", *SIZES, "--scheme", "ideal", "--no-run")
     yield call("plan", *SIZES, "--scheduling", "random:2", "--fading", "rayleigh:0.04")
+    yield call("plan", *SIZES, "--csi-error", "0.02")
 
 
 def solutions(call: Call) -> Iterator[Any]:

@@ -66,7 +66,6 @@ def reproduce_command(
 ) -> None:
     """A published study measured again: its figures, its claims or numbers judged, and what a
     better design gains."""
-    from flmc.papers.request import StudyRequest
     from flmc.views.progress import show_stages
     from flmc.views.terminal import show
 
@@ -76,7 +75,7 @@ def reproduce_command(
             f"out must be a new or empty directory, or use --force; got {str(out)!r}"
         )
     with show_stages() as stage, one_blas_thread():
-        request = StudyRequest(
+        study = PAPERS[paper].maker(
             out=out,
             figure=figure,
             experiments=experiments,
@@ -88,7 +87,6 @@ def reproduce_command(
             curves={name: Path(text) for name, text in _pairs("add-curve", curves).items()},
             stage=stage,
         )
-        study = PAPERS[paper].maker(request)
     if json_:
         print_json(study.to_document())
     else:

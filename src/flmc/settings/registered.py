@@ -224,7 +224,7 @@ PAPERS = Registry("paper", None)
 PAPERS.add(
     Entry(
         "qflmc",
-        "flmc.papers.qflmc.reproduction:reproduce",
+        "flmc.papers.qflmc.reporting.reproduction:reproduce",
         "Zhang, Liu and Simeone: Leveraging Channel Noise for Sampling and Privacy via Quantized"
         " Federated Langevin Monte Carlo",
     )

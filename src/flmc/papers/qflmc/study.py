@@ -20,9 +20,9 @@ from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.base_case import BaseCase
 from flmc.papers.qflmc.beyond import BeyondRow, compare_beyond, power_gained_db
 from flmc.papers.qflmc.claims import Figures, Verdict, judge
+from flmc.papers.qflmc.curves import Curves
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.points import (
-    Curves,
     Laboratory,
     Point,
     measure,

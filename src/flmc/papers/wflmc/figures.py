@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flmc.papers.wflmc.study import Study
+from flmc.papers.wflmc.results import Study
 from flmc.runs.files.durable_files import read_table
 from flmc.views.axes import make_y_logarithmic
 from flmc.views.figures import COLOURS, draw_curves, new_figure, write_png_and_pdf

@@ -12,7 +12,8 @@ import numpy as np
 from flmc.base.version import VERSION
 from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB
 from flmc.papers.wflmc.figures import draw_study
-from flmc.papers.wflmc.study import MOST_ADAPTIVE, Point, Study
+from flmc.papers.wflmc.results import Point, Study
+from flmc.papers.wflmc.study import MOST_ADAPTIVE
 from flmc.runs.files.durable_files import write_table
 from flmc.views.reports import Block, write_html, write_markdown
 

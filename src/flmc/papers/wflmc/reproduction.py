@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flmc.base.errors import InvalidSetting
 from flmc.papers.request import StudyRequest, refuse_given
 from flmc.papers.wflmc.report import write
-from flmc.papers.wflmc.study import Study, conduct
+from flmc.papers.wflmc.results import Study
+from flmc.papers.wflmc.study import conduct
 from flmc.views.figures import new_figure
 
 
-def reproduce(request: StudyRequest) -> Study:
+def reproduce(**asked: Any) -> Study:
     """Measure the curves, and write tables, pictures and report into a directory.
 
     Parameters
     ----------
-    request
-        What was asked.
+    **asked
+        What is asked, by the names of :class:`~flmc.papers.request.StudyRequest`.
     """
+    request = StudyRequest(**asked)
     refuse_given(
         request,
         "wflmc",

@@ -82,7 +82,7 @@ that is far, so that such a chain looks at every device."""
 _LARGEST = 1e15
 """Largest gradient at the centre, and largest norm of a matrix row, in clips: beyond, squares leave
 the range of single precision."""
-_BUILT_ON = "bc27b7531809576e"
+_BUILT_ON = "377299071c518b79"
 """Digest of what is compiled from other files, so that this file's text changes with them. The test
 ``test_what_the_kernel_was_built_on`` says what belongs here."""
 _FAR = np.float32(np.inf)

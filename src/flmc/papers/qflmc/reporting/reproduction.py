@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flmc.base.errors import InvalidSetting
 from flmc.papers.qflmc.reporting.report import write
 from flmc.papers.qflmc.study import Study, conduct
@@ -9,15 +11,16 @@ from flmc.papers.request import StudyRequest, refuse_given
 from flmc.views.figures import new_figure
 
 
-def reproduce(request: StudyRequest) -> Study:
+def reproduce(**asked: Any) -> Study:
     """Measure the figures, judge the claims, and write tables, pictures and report into a
     directory.
 
     Parameters
     ----------
-    request
-        What was asked; figures are 2, 3, 4, beyond or all.
+    **asked
+        What is asked, by the names of :class:`~flmc.papers.request.StudyRequest`.
     """
+    request = StudyRequest(**asked)
     refuse_given(request, "qflmc", data_file="its data sets are synthetic")
     # Raises now if Matplotlib is missing, before anything is computed.
     new_figure(columns=1)

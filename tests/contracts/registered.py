@@ -68,6 +68,14 @@ def plans() -> dict[str, dict[str, Any]]:
             "limits": flmc.Limits(epsilon=30, scope="run"),
             "scheduler": scheduler,
         }
+    rayleigh = flmc.RayleighFading()
+    for name, uplink in {
+        "csi_error": flmc.Digital(fading=rayleigh, csi_error=0.05),
+        "csi_error constant": flmc.Analog(csi_error=0.02),
+        "average_snr_db": flmc.Digital(fading=rayleigh, average_snr_db=15.0),
+    }.items():
+        limits = flmc.Limits(epsilon=50, scope="run")
+        found[f"uplink {name}"] = {"uplink": uplink, "limits": limits}
     for name, uplink in schemes().items():
         found[f"scheme {name}"] = {"uplink": uplink, "limits": flmc.Limits(privacy="off")}
     return found

@@ -166,6 +166,7 @@ def average_limited_gain(
     for fading, active in channels:
         each = mean_power(uplink, fading)
         largest = power_limited_gain(uplink, fading, active)
+        largest = np.where(np.isinf(largest), 0.0, largest)  # nobody transmits
         parts.append((largest, each if active is None else each * active))
     allowed = power_from_snr(uplink.average_snr_db or 0.0, uplink.noise_power)
 

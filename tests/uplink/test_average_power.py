@@ -1,0 +1,85 @@
+"""Long-term power limits beside those of a round."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import exp1
+
+import flmc
+from flmc.base.errors import InvalidSetting
+from flmc.sampling.schedule import draw_schedule
+from flmc.uplink.power import average_limited_gain, mean_power
+from support import full
+
+
+@pytest.fixture(scope="module")
+def model() -> flmc.LinearGaussian:
+    return flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+
+
+def test_truncated_rayleigh_has_a_closed_form() -> None:
+    """A device with |h| >= t transmits A/|h|, so its mean power is A^2 E1(t^2/s^2)/s^2. The mean of
+    n draws of 1/h^2 is within five standard errors, and the gain moves by half of that."""
+    scale, threshold, count = 0.04, 0.02, full(40_000, 8000)
+    rng = np.random.default_rng(1)
+    fading = flmc.RayleighFading(scale).draw_checked(rng, range(count), 1, 5)
+    active = flmc.ThresholdDevices(threshold).draw_checked(rng, range(count), fading)
+    uplink = flmc.Digital(snr_db=200.0, average_snr_db=20.0)
+    found = average_limited_gain(uplink, [(fading, active)], count)
+    expected = math.sqrt(100.0 * scale**2 / exp1((threshold / scale) ** 2))
+    inverse = active[:, 0] / fading[:, 0, 0] ** 2
+    error = inverse.std() / inverse.mean() / math.sqrt(count)
+    assert abs(found / expected - 1) < 5 * error / 2
+
+
+@pytest.mark.parametrize("scheme", [flmc.Digital, flmc.Analog])
+def test_the_run_keeps_the_limit(scheme: type[flmc.Digital], model: flmc.LinearGaussian) -> None:
+    """Mean power of every device over the rounds of runs, as they are transmitted: the mean over
+    devices and data sets is the limit, to five standard errors."""
+    uplink = scheme(fading=flmc.RayleighFading(0.04), snr_db=30.0, average_snr_db=14.0)
+    policy = flmc.ThresholdDevices(0.02)
+    plan = flmc.plan(
+        model, uplink, flmc.Limits(langevin="off"), step_size=1e-6, scheduler=policy, num_rounds=384
+    )
+    assert plan.binding == "power"
+    powers = []
+    for experiment in range(full(40, 10)):
+        for block in range(3):
+            drawn = draw_schedule(plan, 5, range(experiment, experiment + 1), block)
+            assert drawn.active is not None
+            used = mean_power(uplink, drawn.fading[0]) * drawn.active[0]
+            powers.append((used * np.square(drawn.gain[0, :, :1])).mean(axis=1))
+    rounds = np.concatenate(powers)
+    error = rounds.std() / math.sqrt(len(rounds))
+    # The cap is that of the busiest of 20 devices over 1024 drawn rounds, so a little less.
+    assert rounds.mean() < 10**1.4 + 5 * error
+    assert rounds.mean() > 0.75 * 10**1.4
+
+
+def test_a_constant_channel_has_the_smaller_of_both(model: flmc.LinearGaussian) -> None:
+    """With everybody in every round the mean power is that of a round."""
+    limits = flmc.Limits(langevin="off", privacy="off")
+    for long, least in ((10.0, 10.0), (40.0, 25.0)):
+        uplink = flmc.Digital(snr_db=25.0, average_snr_db=long)
+        plan = flmc.plan(model, uplink, limits, step_size=1e-5)
+        assert plan.typical_gain == pytest.approx(0.04 * 10 ** (least / 20), rel=1e-9)
+    # Devices that transmit in every fourth round have four times the power in it.
+    active = np.zeros((300, 20))
+    active[np.arange(300), :] = (np.arange(20) % 4 == np.arange(300)[:, None] % 4).astype(float)
+    uplink = flmc.Digital(snr_db=25.0, average_snr_db=10.0)
+    plan = flmc.plan(model, uplink, limits, step_size=1e-5, active=active)
+    assert plan.typical_gain == pytest.approx(0.04 * math.sqrt(4 * 10.0), rel=1e-9)
+
+
+def test_a_gain_that_was_given_is_held_to_it(model: flmc.LinearGaussian) -> None:
+    uplink = flmc.Digital(fading=flmc.RayleighFading(0.04), average_snr_db=10.0)
+    policy = flmc.ThresholdDevices(0.02)
+    plan = flmc.plan(model, uplink, scheduler=policy, forecast=False)
+    with pytest.raises(InvalidSetting, match="what the long-term power limit of 10 dB allows"):
+        flmc.plan(model, uplink, scheduler=policy, gain=4 * plan.gain_limits.power)
+    with pytest.raises(InvalidSetting, match="average_snr_db must"):
+        flmc.Digital(average_snr_db=1e6)
+    assert flmc.Plan.from_document(plan.to_document()) == plan

@@ -37,7 +37,7 @@ def engine_for(name: str, of: flmc.Plan, at: flmc.Model) -> Engine:
 @pytest.mark.parametrize("what", plans())
 @pytest.mark.parametrize("name", NAMES)
 def test_cutting_changes_no_bit(name: str, what: str) -> None:
-    problem = model(1 if "scheduler" in what else 2)
+    problem = model(2)
     planned = plan(what, problem)
     engine = engine_for(name, planned, problem)
     whole, cut = (engine.start(planned, problem, 9, 3, keep_draws=True) for _ in range(2))

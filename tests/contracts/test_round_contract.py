@@ -34,7 +34,8 @@ def by_hand(planned: flmc.Plan, problem: flmc.Model, seed: int) -> Array:
             local = problem.gradient(theta[None, None])[0, 0]
             sent = roles.device(local, random, uplink, gain, fading, active)
             noise = np.sqrt(uplink.noise_power) * normal.standard_normal(DIM)
-            received = roles.air(sent, fading, noise)
+            met = fading if schedule.arriving is None else schedule.arriving[0, index]
+            received = roles.air(sent, met, noise)
             step = float(schedule.step_sizes[index])
             count = float(schedule.num_active[0, index])
             theta = roles.server(theta, received, step, gain, DEVICES, count).theta

@@ -134,16 +134,23 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
     shape = (len(rounds), plan.num_devices, plan.dim)
     if fading.independent:
         streams = (generator(seed, Purpose.FADING, e, 0, block) for e in experiments)
-        return np.stack([fading.draw_checked(rng, rounds, *shape[1:]) for rng in streams])
+        return _stacked([fading.draw_checked(rng, rounds, *shape[1:]) for rng in streams], shape)
     parts, num_bytes = [], 0
     for experiment in experiments:
         whole = _whole_runs.draw(plan, seed, experiment)
         num_bytes += whole.nbytes
         # A single row stands for all rounds.
-        part = whole if len(whole) == 1 else whole[rounds.start : rounds.stop]
-        parts.append(np.broadcast_to(part, shape))
+        parts.append(whole if len(whole) == 1 else whole[rounds.start : rounds.stop])
     _whole_runs.warn_if_too_large(plan, num_bytes)
-    return np.stack(parts)
+    return _stacked(parts, shape)
+
+
+def _stacked(parts: list[Array], shape: tuple[int, ...]) -> Array:
+    """Path gains of several experiments, (experiment, round, device, dim): a view where rounds,
+    devices or entries share them."""
+    # A law draws the same shape for each experiment.
+    together = np.stack([without_copies(part) for part in parts])
+    return np.broadcast_to(together, (len(parts), *shape))
 
 
 class KnownChannel(NamedTuple):

@@ -493,8 +493,9 @@ class _Group:
         active, talks = np.ones(shape), np.zeros((*shape, 0))
         if schedule.active is not None:
             active = schedule.active[0]
-        own = len(count) > 1 and schedule.active is not None
-        if own or schedule.arriving is not None:
+        # By the experiments of the run, not of this call: the kernel rounds in another order.
+        several = len(self.chains.position) > 1 and self.plan.scheduler.random
+        if several or len(count) > 1 or schedule.arriving is not None:
             factors = unit * factor[:, :, None] * _factors(schedule, rows, self.plan.num_devices)
             talks = np.moveaxis(factors, 0, 2)
             factor, active = np.ones_like(factor) / unit, np.zeros(shape)

@@ -43,12 +43,16 @@ review: | $(BIN)/uv
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/engines.py --json $(OUT)/benchmark.json
 
-# The page about the reproduction is generated from a full run.
+# The pages about the reproductions are generated from full runs.
 reproduction: $(VENV)/.installed
 	$(BIN)/flmc reproduce --out $(OUT)/reproduction --force
 	mkdir -p docs/reproduction
 	cp $(OUT)/reproduction/figure_*.png docs/reproduction/
 	sed 's#](figure_#](reproduction/figure_#' $(OUT)/reproduction/report.md > docs/reproduction.md
+	$(BIN)/flmc reproduce --paper wflmc --out $(OUT)/predecessor --force
+	mkdir -p docs/predecessor
+	cp $(OUT)/predecessor/figure_*.png docs/predecessor/
+	sed 's#](figure_#](predecessor/figure_#' $(OUT)/predecessor/report.md > docs/predecessor.md
 
 # The documentation as HTML; every warning is an error, and the tutorials are executed.
 docs: $(VENV)/.docs-installed

@@ -61,3 +61,14 @@ def quiet_plan(model: flmc.Model, uplink: flmc.Uplink, **settings: object) -> fl
         num_burn_in=10,
         **settings,  # type: ignore[arg-type]
     )
+
+
+def engine_differences(plan: flmc.Plan, model: flmc.Model, seeds: int) -> Array:
+    """Mean and variance of theta in kept rounds by the numpy engine, less those by numba, (seed,
+    2, experiment, dim)."""
+    found = []
+    for engine in ("numpy", "numba"):
+        runs = [flmc.run(plan, model, seed=seed, chains=8, engine=engine) for seed in range(seeds)]
+        assert {run.engine for run in runs} == {engine}
+        found.append([[run.mean, np.diagonal(run.covariance, 0, 1, 2)] for run in runs])
+    return np.asarray(np.subtract(*map(np.array, found)))

@@ -14,6 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.runs.ledger import Ledger
 from flmc.sampling.schedule import draw_schedule
 from flmc.uplink.schedulers.by_channel import strength_of
+from sampling.problems import engine_differences
 from support import full
 
 DEVICES = 20
@@ -164,14 +165,7 @@ def test_both_engines_agree(policy: flmc.Scheduler, scheme: str) -> None:
     if scheme == "analog":
         uplink = flmc.Analog(fading=fading, snr_db=40)
     plan = flmc.plan(model, uplink, num_rounds=300, num_burn_in=100, scheduler=policy)
-    found = {}
-    for engine in ("numpy", "numba"):
-        runs = [
-            flmc.run(plan, model, seed=seed, chains=8, engine=engine) for seed in range(full(10, 4))
-        ]
-        found[engine] = np.array([[run.mean, np.diagonal(run.covariance, 0, 1, 2)] for run in runs])
-        assert {run.engine for run in runs} == {engine}
-    difference = found["numpy"] - found["numba"]
+    difference = engine_differences(plan, model, full(10, 4))
     error = difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
     assert (np.abs(difference.mean(axis=0)) < (4 if len(difference) >= 10 else 9) * error).all()
 

@@ -7,6 +7,7 @@ import pytest
 
 import flmc
 from contracts.registered import fadings
+from sampling.problems import engine_differences
 from support import full
 
 SELECTIVE = ("selective", "tdl")
@@ -24,13 +25,7 @@ def test_both_engines_agree(name: str, csi_error: float) -> None:
     # Deep fades are rare and heavy: without them means of few rounds are nearly normal.
     policy = flmc.ThresholdDevices(0.01)
     plan = flmc.plan(model, uplink, num_rounds=300, num_burn_in=100, scheduler=policy)
-    found = {}
-    for engine in ("numpy", "numba"):
-        runs = [
-            flmc.run(plan, model, seed=seed, chains=8, engine=engine) for seed in range(full(10, 4))
-        ]
-        found[engine] = np.array([[run.mean, np.diagonal(run.covariance, 0, 1, 2)] for run in runs])
-    difference = found["numpy"] - found["numba"]
+    difference = engine_differences(plan, model, full(10, 4))
     # Data sets and entries are alike: their variances are pooled, for few seeds know little of it.
     variance = difference.var(axis=0, ddof=1).mean(axis=(1, 2), keepdims=True)
     z = difference.mean(axis=0) / np.sqrt(variance / len(difference))

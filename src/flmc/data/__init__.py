@@ -1,8 +1,10 @@
-"""Data on devices: synthetic draws, sufficient statistics, and how examples are dealt to devices.
+"""Data on devices: files, synthetic draws, sufficient statistics, and how examples are dealt.
 
 What a model makes of the data (gradients, posteriors) lives in :mod:`flmc.models`."""
 
+from flmc.data.federated import FederatedData
 from flmc.data.linear import LinearData, LinearStatistics, StatisticsSource
+from flmc.data.reading import read
 from flmc.data.splits import split_evenly
 from flmc.data.synthetic import (
     KINDS,
@@ -16,10 +18,12 @@ __all__ = [
     "KINDS",
     "PAPER_THETA",
     "DrawnStatistics",
+    "FederatedData",
     "LinearData",
     "LinearStatistics",
     "StatisticsSource",
     "draw_linear",
     "draw_linear_statistics",
+    "read",
     "split_evenly",
 ]

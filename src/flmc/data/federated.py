@@ -1,0 +1,239 @@
+"""Data of examples with features and a target, dealt to devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array, IntArray
+from flmc.base.errors import InvalidSetting
+from flmc.base.tables import Grid, Row
+from flmc.data.dealing import deal
+from flmc.data.linear import LinearData
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """Examples with features and a target, in device order. Made by :func:`flmc.data.read`.
+
+    Attributes
+    ----------
+    features
+        Features x of every example, (sample, feature).
+    targets
+        Targets y, (sample): numbers; -1 and +1 for two classes; 0, 1, ... for more.
+    device_sizes
+        Number of examples of each device, in order.
+    feature_names, target_name
+        Names of the columns.
+    classes
+        Names of the classes in the order of their numbers; empty if the target is a number.
+    device_names
+        One for each device.
+    data_dependent
+        Whether the data themselves decided how they are represented (standardised by their own mean
+        and spread): then there is no privacy statement for a deployment.
+
+    Raises
+    ------
+    InvalidSetting
+        If the shapes do not fit, or a number is not finite.
+
+    Examples
+    --------
+    >>> data = flmc.data.FederatedData(np.eye(4), np.array([1.0, -1, 1, 1]), (3, 1))
+    >>> data.num_devices, data.num_samples, data.rows()["x"].shape
+    (2, 4, (4, 4))
+    """
+
+    features: Array
+    targets: Array
+    device_sizes: tuple[int, ...]
+    feature_names: tuple[str, ...] = ()
+    target_name: str = "y"
+    classes: tuple[str, ...] = ()
+    device_names: tuple[str, ...] = ()
+    data_dependent: bool = False
+
+    def __post_init__(self) -> None:
+        # Shapes, sizes and finite numbers are those of a regression's data.
+        checked = LinearData(self.features, self.targets, self.device_sizes)
+        if checked.features.ndim != 2:
+            raise InvalidSetting(
+                f"features must be (sample, feature), got the shape {checked.features.shape}"
+            )
+        names = self.feature_names or tuple(f"x{i}" for i in range(checked.features.shape[1]))
+        devices = self.device_names or tuple(str(k) for k in range(len(checked.device_sizes)))
+        for name, given, count in (
+            ("feature_names", names, checked.features.shape[1]),
+            ("device_names", devices, len(checked.device_sizes)),
+        ):
+            if len(given) != count:
+                raise InvalidSetting(f"{name} must be {count} names, got {len(given)}")
+        for name, value in (
+            ("features", checked.features),
+            ("targets", checked.targets),
+            ("device_sizes", checked.device_sizes),
+            ("feature_names", tuple(names)),
+            ("device_names", tuple(devices)),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return len(self.device_sizes)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of examples in all."""
+        return len(self.targets)
+
+    @property
+    def device_of(self) -> IntArray:
+        """Number of the device of every example, (sample)."""
+        return np.repeat(np.arange(self.num_devices), self.device_sizes)
+
+    def rows(self) -> dict[str, Array]:
+        """Arrays whose first axis is the example: ``x``, its features, and ``y``, its target.
+
+        A log likelihood of one example gets a row of each."""
+        return {"x": self.features, "y": self.targets}
+
+    def to_linear(self) -> LinearData:
+        """The same examples as data of a linear regression."""
+        return LinearData(self.features, self.targets, self.device_sizes)
+
+    def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:
+        """The same examples dealt to devices anew.
+
+        Parameters
+        ----------
+        num_devices
+            Number of devices.
+        how
+            ``iid``: at random, as evenly as possible; ``label``: sorted by target, then cut evenly;
+            ``dirichlet:ALPHA``: the share of each class on each device is drawn, small ALPHA makes
+            devices unlike; ``size:ALPHA``: at random, with drawn sizes.
+        seed
+            Of the shuffling.
+
+        Returns
+        -------
+        FederatedData
+            In device order; every device has at least one example.
+
+        Raises
+        ------
+        InvalidSetting
+            If there are more devices than examples, or no such split.
+
+        Examples
+        --------
+        >>> data = flmc.data.FederatedData(np.eye(6), np.arange(6.0), (6,))
+        >>> data.split(3, "label").targets.tolist()
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+        """
+        groups = deal(self.targets, num_devices, how, seed)
+        order = np.concatenate(groups)
+        return replace(
+            self,
+            features=self.features[order],
+            targets=self.targets[order],
+            device_sizes=tuple(len(group) for group in groups),
+            device_names=(),
+        )
+
+    def hold_out(self, share: float = 0.2, seed: int = 0) -> tuple[FederatedData, FederatedData]:
+        """The data without some examples of every device, and those examples, to be predicted.
+
+        Parameters
+        ----------
+        share
+            Share of every device's examples to hold out, between 0 and 1; at least one example of
+            every device stays.
+        seed
+            Of the choice.
+
+        Returns
+        -------
+        tuple of FederatedData
+            To learn from, and to predict. A device with one example has none to predict.
+        """
+        checks.between("share", share, 0.0, 1.0)
+        rng = np.random.default_rng(seed)
+        out = np.zeros(self.num_samples, dtype=bool)
+        for begin, size in zip(
+            np.cumsum((0, *self.device_sizes[:-1])), self.device_sizes, strict=True
+        ):
+            count = min(round(share * size), size - 1)
+            out[begin + rng.permutation(size)[: max(count, 0)]] = True
+        return self._part(~out), self._part(out)
+
+    def _part(self, chosen: Array) -> FederatedData:
+        """The examples that a mask chooses, with all devices."""
+        counts = np.bincount(self.device_of[chosen], minlength=self.num_devices)
+        return replace(
+            self,
+            features=self.features[chosen],
+            targets=self.targets[chosen],
+            device_sizes=tuple(int(count) for count in counts),
+        )
+
+    def standardised(self, constants: Mapping[str, tuple[float, float]] | None) -> FederatedData:
+        """The data with features (x - centre)/scale.
+
+        Parameters
+        ----------
+        constants
+            Centre and scale of each feature from public knowledge, by its name; features that are
+            not named stay. None: mean and standard deviation of the data themselves, which makes
+            the result ``data_dependent``.
+
+        Raises
+        ------
+        InvalidSetting
+            If a name is unknown, a scale is not positive, or a feature is constant.
+        """
+        if constants is None:
+            centre, scale = self.features.mean(axis=0), self.features.std(axis=0)
+            for name, spread in zip(self.feature_names, scale, strict=True):
+                if spread == 0:
+                    raise InvalidSetting(f"column {name!r} is constant: it has no scale")
+        else:
+            centre, scale = np.zeros(len(self.feature_names)), np.ones(len(self.feature_names))
+            for name, (middle, spread) in constants.items():
+                if name not in self.feature_names:
+                    raise InvalidSetting(
+                        f"there is no feature {name!r}: it must be one of"
+                        f" {', '.join(self.feature_names)}"
+                    )
+                index = self.feature_names.index(name)
+                centre[index] = checks.number(f"the centre of {name!r}", middle)
+                scale[index] = checks.positive(f"the scale of {name!r}", spread)
+        return replace(
+            self,
+            features=(self.features - centre) / scale,
+            data_dependent=self.data_dependent or constants is None,
+        )
+
+    def grid(self) -> Grid:
+        """A table with the examples of every device, by class where there are classes."""
+        values = np.unique(self.targets) if self.classes else np.zeros(0)
+        labels = self.classes if len(self.classes) == len(values) else tuple(map(str, values))
+        rows = []
+        for number, name in enumerate(self.device_names):
+            own = self.targets[self.device_of == number]
+            counts = (int((own == value).sum()) for value in values)
+            rows.append((name, str(len(own)), *map(str, counts)))
+        title = f"{self.num_samples} examples, {len(self.feature_names)} features"
+        notes = []
+        if self.data_dependent:
+            notes.append(Row("", "Standardised by their own mean and spread: for simulation only."))
+        return Grid(("device", "examples", *labels), tuple(rows), title, tuple(notes))
+
+    def __str__(self) -> str:
+        return str(self.grid())

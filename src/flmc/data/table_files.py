@@ -1,0 +1,237 @@
+"""Files as tables of columns: CSV, Parquet, npz, and scikit-learn's bundled sets."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, MissingExtra
+
+BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
+"""Sets that scikit-learn brings."""
+_MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
+"""What stands for a missing value, in any case."""
+Words = npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """Columns of one file, each as numbers or as words.
+
+    Attributes
+    ----------
+    name
+        Of the file, without its ending.
+    columns
+        Arrays of one length, (row), by name: floating point, or objects that are text.
+    target
+        Column that is to be predicted, if the source says so.
+    first_line
+        Line of the file that the first row stands on, for messages.
+    classes
+        Classes of the target in their order, if the source says so.
+    """
+
+    name: str
+    columns: Mapping[str, Array | Words]
+    target: str | None = None
+    first_line: int = 1
+    classes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def names_but(self, *left_out: str | None) -> tuple[str, ...]:
+        """Names of the columns without some of them."""
+        return tuple(name for name in self.columns if name not in left_out)
+
+    def check_columns(self, wanted: Sequence[str]) -> None:
+        """Refuse a file that lacks a column, or has no rows."""
+        for name in wanted:
+            if name not in self.columns:
+                raise InvalidSetting(
+                    f"{self.name} has no column {name!r}; it has {', '.join(self.columns)}"
+                )
+        if not len(self):
+            raise InvalidSetting(f"{self.name} has no examples: an empty device cannot take part")
+
+    def words(self, name: str) -> Words:
+        """A column as text, refused where a value is missing."""
+        column = self.columns[name]
+        if column.dtype != object:
+            self._refuse(name, ~np.isfinite(column), "a number", column)
+            return np.array([format(value, "g") for value in column], dtype=object)
+        missing = np.array([str(value).strip().lower() in _MISSING for value in column])
+        self._refuse(name, missing, "a word", column)
+        return np.array([str(value).strip() for value in column], dtype=object)
+
+    def numbers(self, name: str) -> Array:
+        """A column as numbers, refused where a value is missing or none."""
+        column = self.columns[name]
+        if column.dtype == object:
+            column = np.array([_number(str(value)) for value in column])
+        self._refuse(name, ~np.isfinite(column), "a number", self.columns[name])
+        return np.asarray(column, dtype=np.float64)
+
+    def is_number(self, name: str) -> bool:
+        """Whether every value of a column that is there is a number."""
+        column = self.columns[name]
+        if column.dtype != object:
+            return True
+        there = [str(value) for value in column if str(value).strip().lower() not in _MISSING]
+        return not np.isnan([_number(text) for text in there]).any()
+
+    def _refuse(
+        self, name: str, wrong: npt.NDArray[np.bool_], kind: str, column: Array | Words
+    ) -> None:
+        """Refuse a column where something is wrong, with the first place."""
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            value = str(column[row]).strip()
+            what = "is missing" if value.lower() in _MISSING else f"is {value!r}"
+            raise InvalidSetting(
+                f"column {name!r} of {self.name} must be {kind}, and {what} in line"
+                f" {row + self.first_line}"
+                + (f" and {int(wrong.sum()) - 1} more" if wrong.sum() > 1 else "")
+            )
+
+
+def _number(text: str) -> float:
+    """A text as a number; NaN if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def read_table_file(path: Path) -> FileTable:
+    """The columns of a file, by its ending.
+
+    Parameters
+    ----------
+    path
+        A file ``.csv``, ``.parquet`` or ``.npz``.
+    """
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InvalidSetting(f"a data file must be {', '.join(readers)}; got {str(path)!r}")
+    try:
+        return reader(path)
+    except InvalidSetting:
+        raise
+    except OSError as error:
+        raise InvalidSetting(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    except (ValueError, KeyError, csv.Error, zipfile.BadZipFile, EOFError) as error:
+        raise InvalidSetting(f"{str(path)!r} is not such a file: {error}") from error
+
+
+def _read_csv(path: Path) -> FileTable:
+    """A CSV file whose first line names the columns."""
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        lines = [line for line in csv.reader(stream) if line]
+    if not lines:
+        raise InvalidSetting(f"{str(path)!r} is empty: its first line must name the columns")
+    header = [name.strip() for name in lines[0]]
+    if len(set(header)) < len(header):
+        raise InvalidSetting(f"{str(path)!r} names a column twice: {', '.join(header)}")
+    for number, line in enumerate(lines[1:], start=2):
+        if len(line) != len(header):
+            raise InvalidSetting(
+                f"line {number} of {str(path)!r} has {len(line)} values, and there are"
+                f" {len(header)} columns"
+            )
+    columns = {
+        name: np.array([line[index] for line in lines[1:]], dtype=object)
+        for index, name in enumerate(header)
+    }
+    return FileTable(path.stem, columns, first_line=2)
+
+
+def _read_parquet(path: Path) -> FileTable:
+    """A Parquet file, with pyarrow."""
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError as error:
+        raise MissingExtra("Parquet files need pyarrow: pip install 'flmc[sweep]'") from error
+    try:
+        table = parquet.read_table(path)
+    except ArrowInvalid as error:
+        raise InvalidSetting(f"{str(path)!r} is not a Parquet file: {error}") from error
+    columns: dict[str, Any] = {}
+    for name in table.column_names:
+        values = table.column(name).to_pylist()
+        plain = all(isinstance(value, int | float) or value is None for value in values)
+        columns[name] = (
+            np.array([np.nan if value is None else float(value) for value in values])
+            if plain
+            else np.array(["" if value is None else str(value) for value in values], dtype=object)
+        )
+    return FileTable(path.stem, columns)
+
+
+def _read_npz(path: Path) -> FileTable:
+    """An npz file with X (sample, feature), Y (sample) and perhaps names of features."""
+    with np.load(path, allow_pickle=False) as archive:
+        names = {name.lower(): name for name in archive.files}
+        if "x" not in names or "y" not in names:
+            raise InvalidSetting(
+                f"{str(path)!r} must have arrays X and Y, got {', '.join(archive.files)}"
+            )
+        features, targets = np.asarray(archive[names["x"]]), np.asarray(archive[names["y"]])
+        said = [str(name) for name in archive["names"]] if "names" in names else []
+    return _from_arrays(path.stem, features, targets, said)
+
+
+def _from_arrays(
+    name: str, features: npt.NDArray[Any], targets: npt.NDArray[Any], said: Sequence[str]
+) -> FileTable:
+    """A table from features and targets."""
+    if features.ndim != 2 or targets.shape != features.shape[:1]:
+        raise InvalidSetting(
+            f"X (sample, feature) and Y (sample) of {name} must fit, got {features.shape} and"
+            f" {targets.shape}"
+        )
+    names = list(said) or [f"x{i}" for i in range(features.shape[1])]
+    columns: dict[str, Any] = {
+        each: np.asarray(features[:, i], dtype=np.float64) for i, each in enumerate(names)
+    }
+    numeric = np.issubdtype(targets.dtype, np.number)
+    columns["y"] = targets.astype(np.float64) if numeric else targets.astype(object)
+    return FileTable(name, columns, target="y")
+
+
+def read_bundled(name: str) -> FileTable:
+    """A set that scikit-learn brings.
+
+    Parameters
+    ----------
+    name
+        One of ``BUNDLED``.
+    """
+    if name not in BUNDLED:
+        raise InvalidSetting(f"sklearn:NAME must be one of {', '.join(BUNDLED)}; got {name!r}")
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise MissingExtra("sets by name need scikit-learn: pip install scikit-learn") from error
+    bunch = getattr(datasets, f"load_{name}")()
+    said = [str(each) for each in getattr(bunch, "feature_names", ())]
+    words = [str(each) for each in getattr(bunch, "target_names", ())]
+    targets = np.asarray(bunch.target)
+    if words:
+        targets = np.array([words[int(each)] for each in targets], dtype=object)
+    features = np.asarray(bunch.data, dtype=np.float64)
+    # A pixel of digits that is always dark tells nothing.
+    varies = features.std(axis=0) > 0
+    kept = [each for each, useful in zip(said, varies, strict=True) if useful] if said else []
+    table = _from_arrays(name, features[:, varies], targets, kept)
+    return replace(table, classes=tuple(words) if len(words) > 2 else ())

@@ -11,7 +11,7 @@ from scipy.special import exp1
 import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.sampling.schedule import draw_schedule
-from flmc.uplink.power import average_limited_gain, mean_power
+from flmc.uplink.power import DrawnRounds, average_limited_gain, largest_mean_power
 from support import full
 
 
@@ -28,7 +28,11 @@ def test_truncated_rayleigh_has_a_closed_form() -> None:
     fading = flmc.RayleighFading(scale).draw_checked(rng, range(count), 1, 5)
     active = flmc.ThresholdDevices(threshold).draw_checked(rng, range(count), fading)
     uplink = flmc.Digital(snr_db=200.0, average_snr_db=20.0)
-    found = average_limited_gain(uplink, [(fading, active)], count)
+    rounds = DrawnRounds(fading, active, np.arange(count), count)
+    found = average_limited_gain(uplink, rounds)
+    # What is returned is allowed, and a little more is not.
+    assert largest_mean_power(uplink, np.full((1, 1), found), rounds) <= 100.0
+    assert largest_mean_power(uplink, np.full((1, 1), 1.001 * found), rounds) > 100.0
     expected = math.sqrt(100.0 * scale**2 / exp1((threshold / scale) ** 2))
     inverse = active[:, 0] / fading[:, 0, 0] ** 2
     error = inverse.std() / inverse.mean() / math.sqrt(count)
@@ -50,8 +54,8 @@ def test_the_run_keeps_the_limit(scheme: type[flmc.Digital], model: flmc.LinearG
         for block in range(3):
             drawn = draw_schedule(plan, 5, range(experiment, experiment + 1), block)
             assert drawn.active is not None
-            used = mean_power(uplink, drawn.fading[0]) * drawn.active[0]
-            powers.append((used * np.square(drawn.gain[0, :, :1])).mean(axis=1))
+            used = np.square(uplink.peak * drawn.gain[0, :, None] / drawn.fading[0]).mean(axis=2)
+            powers.append((used * drawn.active[0]).mean(axis=1))
     rounds = np.concatenate(powers)
     error = rounds.std() / math.sqrt(len(rounds))
     # The cap is that of the busiest of 20 devices over 1024 drawn rounds, so a little less.
@@ -78,8 +82,46 @@ def test_a_gain_that_was_given_is_held_to_it(model: flmc.LinearGaussian) -> None
     uplink = flmc.Digital(fading=flmc.RayleighFading(0.04), average_snr_db=10.0)
     policy = flmc.ThresholdDevices(0.02)
     plan = flmc.plan(model, uplink, scheduler=policy, forecast=False)
-    with pytest.raises(InvalidSetting, match="what the long-term power limit of 10 dB allows"):
+    with pytest.raises(InvalidSetting, match="must keep the long-term power limit of 10 dB"):
         flmc.plan(model, uplink, scheduler=policy, gain=4 * plan.gain_limits.power)
     with pytest.raises(InvalidSetting, match="average_snr_db must"):
         flmc.Digital(average_snr_db=1e6)
     assert flmc.Plan.from_document(plan.to_document()) == plan
+
+
+def test_rounds_count_alike_whenever_a_device_transmits(model: flmc.LinearGaussian) -> None:
+    """A device that transmits late in the run is counted like one that does so early: the channel
+    is all but constant, and 300 rounds do not divide the 1024 that are drawn."""
+    gains = []
+    for begin in (0, 100):
+        active = np.zeros((300, 20))
+        active[begin : begin + 200, 0] = 1.0
+        active[np.arange(300), 1 + np.arange(300) % 19] = 1.0
+        uplink = flmc.Digital(fading=flmc.RicianFading(0.04, 1e6), snr_db=25.0, average_snr_db=10.0)
+        plan = flmc.plan(model, uplink, flmc.Limits(langevin="off"), step_size=1e-6, active=active)
+        gains.append(plan.typical_gain)
+    assert gains[0] == pytest.approx(gains[1], rel=1e-3)
+    assert gains[0] == pytest.approx(0.04 * math.sqrt(10.0 / (200 / 300)), rel=1e-2)
+
+
+def test_a_device_that_keeps_its_place_is_not_averaged_over_places(
+    model: flmc.LinearGaussian,
+) -> None:
+    """Path gains that stay for a run: the limit is that of the worst device of the worst drawn run,
+    not of a device that were at another place in every run."""
+    fading = flmc.DistanceFading(5.0)
+    uplink = flmc.Digital(fading=fading, snr_db=40.0, average_snr_db=10.0)
+    plan = flmc.plan(model, uplink, flmc.Limits(langevin="off"), step_size=1e-6)
+    # The farthest place has 0.2 5^-1.5: nobody spends more than there.
+    worst = 0.2 * 5.0**-1.5
+    assert worst * math.sqrt(10) <= plan.gain_limits.power < 1.1 * worst * math.sqrt(10)
+
+
+def test_entries_with_gains_of_their_own(model: flmc.LinearGaussian) -> None:
+    """The power of a given gain is that of its own entries."""
+    uplink = flmc.Digital(snr_db=25.0, average_snr_db=10.0)
+    largest = 0.04 * math.sqrt(10.0)
+    alone = np.array([[largest * math.sqrt(5) * 0.999, 1e-9, 1e-9, 1e-9, 1e-9]])
+    flmc.plan(model, uplink, step_size=1e-6, gain=alone)
+    with pytest.raises(InvalidSetting, match="with which a device spends 10"):
+        flmc.plan(model, uplink, step_size=1e-6, gain=1.01 * alone)

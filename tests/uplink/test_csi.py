@@ -3,6 +3,7 @@ to the sampler."""
 
 from __future__ import annotations
 
+import json
 import math
 from unittest.mock import patch
 
@@ -14,9 +15,12 @@ from scipy import stats
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting
+from flmc.base.errors import InvalidSetting, UnknownPrivacy
+from flmc.cli import main
+from flmc.evaluation.auditing.scene import Scene
 from flmc.privacy import gaussian
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
+from flmc.runs.ledger_cost import spent_curve
 from flmc.uplink.csi import EXCEEDED, arrival_of
 from flmc.uplink.fadings import EstimatedFading
 from flmc.uplink.power import realised_gain
@@ -253,3 +257,44 @@ def test_the_numba_engine_refuses_errors_of_single_entries() -> None:
     with pytest.raises(InvalidSetting, match="must share a path gain"):
         flmc.run(plan, model, engine="numba")
     assert flmc.run(plan, model, chains=2).engine == "numpy"
+
+
+def test_the_audit_says_that_it_does_not_attack_errors() -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, flmc.Digital(csi_error=0.02), num_rounds=60, num_burn_in=20)
+    with pytest.raises(InvalidSetting, match="audit the plan without it"):
+        Scene.of_plan(plan, 3)
+
+
+def test_single_entries_of_a_clipped_norm_are_not_accounted() -> None:
+    uplink = flmc.Analog(clipping="norm", csi_error=0.02)
+    with pytest.raises(UnknownPrivacy, match="ask event_of_rounds"):
+        uplink.privacy_event([(0.001, 1)])
+    assert uplink.event_of_rounds(np.full((1, 1), 0.001), 5).epsilon(1e-3) > 0
+
+
+def test_silent_rounds_count_in_the_ledger() -> None:
+    """A policy may silence a device because of its error: the probability of a large one is charged
+    in every round. With a probability that is seen, and a device that transmits in one of ten."""
+    entries = [
+        json.dumps({"round": k + 1, "gain": 0.001, "silent": [0] if k % 10 else []})
+        for k in range(100)
+    ]
+    uplink, limits = flmc.Analog(csi_error=0.02), flmc.Limits(run_delta=1e-3)
+    with patch("flmc.uplink.csi.EXCEEDED", 1e-6):
+        spent = spent_curve(entries, uplink, limits, 2, 5)
+        event = uplink.event_of_rounds(np.full((10, 1), 0.001), 5)
+        assert isinstance(event, UncertainGainEvent)
+        expected = event.loud.epsilon(1e-3 - 100 * 5 * 1e-6)
+    assert spent.devices[0] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("snr_db", [20.0, 30.0])
+def test_inverse_questions_know_of_the_errors(
+    snr_db: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["plan", "--solve", "epsilon", "--scheme", "analog", "--snr-db", str(snr_db)]
+    wrong = ["--csi-error", "0.01", "--scope", "run", "--rounds", "300", "--burn-in", "auto"]
+    assert main([*asked, *wrong, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["plan"]["privacy"]["run"]["epsilon"] <= answer["solved"]["value"] * (1 + 1e-6)

@@ -23,8 +23,9 @@ from flmc.planning.temperature import langevin_gain
 from flmc.uplink.csi import bit_noise, response
 from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds
 from flmc.uplink.power import (
+    DrawnRounds,
     average_limited_gain,
-    planned_average_limit,
+    draw_rounds_for_power,
     planned_gain,
     planned_power_limit,
     power_limited_gain,
@@ -85,13 +86,19 @@ class Constraints:
     def average_limit(self) -> float:
         """Gain at which the device that spends most power does so within its long-term limit, over
         the channels that plans draw; infinite without such a limit."""
-        uplink, sizes = self.uplink, (self.model.num_devices, self.model.dim)
-        if uplink.average_snr_db is None:
+        if self.uplink.average_snr_db is None:
             return math.inf
-        if self.rounds is not None:
-            drawn = [(self.rounds.fading, self.rounds.active)]
-            return average_limited_gain(uplink, drawn, self.rounds.num_drawn)
-        return planned_average_limit(uplink, *sizes, self.active, num_rounds=self.num_rounds)
+        return average_limited_gain(self.uplink, self.rounds_for_power)
+
+    @cached_property
+    def rounds_for_power(self) -> DrawnRounds:
+        """Rounds over which the long-term limit of power is taken."""
+        if self.rounds is None:
+            sizes = (self.model.num_devices, self.model.dim)
+            return draw_rounds_for_power(self.uplink, *sizes, self.active, self.num_rounds)
+        drawn, independent = self.rounds, self.uplink.channel.independent
+        length = drawn.num_drawn if independent else self.num_rounds
+        return DrawnRounds(drawn.fading, drawn.active, drawn.numbers, length)
 
     @cached_property
     def power_gains(self) -> Array:

@@ -20,7 +20,7 @@ from flmc.planning.curvature import Curvature
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import effective_draws
-from flmc.uplink.power import power_scale
+from flmc.uplink.power import largest_mean_power, power_scale
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
@@ -285,9 +285,11 @@ def _check_gain(task: Constraints, given: float | Sequence[float] | Array) -> Ar
                 f"gain must not exceed the power limit {cap.max() * room:.6g} at"
                 f" {uplink.snr_db:g} dB, got {cap.max():.6g}"
             )
-    if cap.max() > task.average_limit * (1 + 1e-12):
-        raise InvalidSetting(
-            f"gain must not exceed {task.average_limit:.6g}, what the long-term power limit of"
-            f" {uplink.average_snr_db:g} dB allows, got {cap.max():.6g}"
-        )
+    if uplink.average_snr_db is not None:
+        spent = largest_mean_power(uplink, cap, task.rounds_for_power) / uplink.noise_power
+        if spent > 10.0 ** (uplink.average_snr_db / 10.0) * (1 + 1e-9):
+            raise InvalidSetting(
+                f"gain must keep the long-term power limit of {uplink.average_snr_db:g} dB, got"
+                f" {cap.max():.6g}, with which a device spends {10 * math.log10(spent):.3g} dB"
+            )
     return cap

@@ -113,15 +113,34 @@ class UncertainGainEvent(Event):
                 f" because of csi_error in {self.num_transmissions} entries, got {delta:g}"
             )
         allowed = self.certain.allowed_gain(epsilon, left, criterion, num_devices)
-        factor = self.correlation * allowed - self.extra / self.softest
-        if factor <= 0.0:
-            raise InvalidSetting(
-                f"no gain keeps epsilon {epsilon:g}: a device in a deep fade that inverts a wrong"
-                f" estimate at full power may arrive with {self.extra / self.correlation:.3g}, and"
-                f" {allowed * self.softest:.3g} is allowed; use a lower snr_db or csi_error, or a"
-                " larger epsilon"
-            )
-        return factor
+        if self.planned(allowed) <= 0.0:
+            raise self.too_loud(epsilon, allowed)
+        return self.planned(allowed)
+
+    def planned(self, allowed: float) -> float:
+        """Factor of the planned gains that arrive with at most so many times the gains.
+
+        Parameters
+        ----------
+        allowed
+            Factor of the gains at the receiver; what is returned is negative if no gain is.
+        """
+        return self.correlation * allowed - self.extra / self.softest
+
+    def too_loud(self, epsilon: float, allowed: float) -> InvalidSetting:
+        """Error for a budget that no planned gain keeps.
+
+        Parameters
+        ----------
+        epsilon, allowed
+            The budget, and the factor of the gains that it allows at the receiver.
+        """
+        return InvalidSetting(
+            f"no gain keeps epsilon {epsilon:g}: a device in a deep fade that inverts a wrong"
+            f" estimate at full power may arrive with {self.extra / self.correlation:.3g}, and"
+            f" {allowed * self.softest:.3g} is allowed; use a lower snr_db or csi_error, or a"
+            " larger epsilon"
+        )
 
     def scaled(self, gain: float) -> Self:
         """Event with every planned gain multiplied by ``gain``."""

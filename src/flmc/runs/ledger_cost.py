@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from flmc.base import checks
-from flmc.base.arrays import Array
 from flmc.base.documents import ANSWER_VERSION, to_document
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Grid, Row, format_up
@@ -20,6 +20,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
 from flmc.planning.privacy_cost import NEIGHBOURING
 from flmc.runs.loading import Record
+from flmc.uplink.csi import exceeded_in_silence
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
@@ -241,8 +242,8 @@ def spent_curve(
     last_only: bool = False,
     num_chains: int = 1,
 ) -> SpentCurve:
-    """The curve of what was spent, from the entries of a ledger, at the caps of the gain that they
-    state.
+    """The curve of what was spent, at up to 12 rounds, for the device that spent most in all, from
+    the entries of a ledger, at the caps of the gain that they state.
 
     Parameters
     ----------
@@ -260,10 +261,6 @@ def spent_curve(
     num_chains
         Chains of the run, for what all of them would have spent together.
 
-    Returns
-    -------
-    SpentCurve
-        At up to 12 rounds, for the device that spent most in all.
     """
     rounds = [json.loads(entry) for entry in entries]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
@@ -274,26 +271,28 @@ def spent_curve(
     neighbouring, delta = limits.neighbouring, limits.run_delta
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
-    def cost(used: Array, chains: int = 1) -> float:
+    def cost(talks: npt.NDArray[np.bool_], chains: int = 1) -> float:
         if uplink.noise_is_exact:  # made for the sampler by definition: it is no privacy mechanism
             return math.inf
-        if not len(used):
+        if not talks.any():
             return 0.0
-        return uplink.event_of_rounds(used, dim, neighbouring, chains).epsilon(delta)
+        event = uplink.event_of_rounds(gains[: len(talks)][talks], dim, neighbouring, chains)
+        silent = chains * dim * int((~talks).sum())
+        return event.epsilon(max(delta - exceeded_in_silence(uplink, silent), 1e-300))
 
     # Devices that transmitted in the same rounds have spent the same, so each pattern is composed
     # once.
     patterns, group = np.unique(talks.T, axis=0, return_inverse=True)
-    each = [cost(gains[pattern]) for pattern in patterns]
+    each = [cost(pattern) for pattern in patterns]
     by_device = [each[index] for index in np.ravel(group)]
     device = int(np.argmax(by_device))
     # The curve is of one device, the one that spent most in all.
     first = len(rounds) if last_only else min(1, len(rounds))
     places = np.unique(np.linspace(first, len(rounds), _POINTS).astype(int))
-    points = [(int(last), cost(gains[:last][talks[:last, device]])) for last in places]
+    points = [(int(last), cost(talks[:last, device])) for last in places]
     transmitted = [int(count) for count in talks.sum(axis=0)]
     every = max(by_device)
     if num_chains > 1:  # which device spends most may change, so each pattern is composed again
-        every = max(cost(gains[pattern], num_chains) for pattern in patterns)
+        every = max(cost(pattern, num_chains) for pattern in patterns)
     curve = SpentCurve(points, transmitted, by_device, delta, NEIGHBOURING[neighbouring], budget)
     return replace(curve, num_chains=num_chains, epsilon_all_chains=every)

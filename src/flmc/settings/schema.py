@@ -101,7 +101,11 @@ class Settings(BaseModel):
         "real", description="entries of a symbol: one (BPSK), or two (QPSK)"
     )
     average_snr_db: Finite | None = Field(
-        None, description="long-term SNR limit in dB: a device's mean power over all rounds"
+        None,
+        description=(
+            "long-term SNR limit in dB: a device's mean power over all rounds, expected over the"
+            " channel"
+        ),
     )
     csi_error: Annotated[float, Field(ge=0, le=0.9)] = Field(
         0.0, description="error of the channel estimates that devices invert, from 0 to 0.9"

@@ -200,7 +200,7 @@ class _Trials:
         """The solution with the accountant's own limit, a little further where the estimate was
         too kind."""
         why: tuple[str, ...] = ()
-        for more in (0, 1, 2, 4, 8, 16):
+        for more in (0, 1, 2, 4, 8, 16, 32, 64):
             point = self.at(place + more * self.axis.resolution)
             settings, suggested = self.settings_at(point.value), None
             if self.suggest:
@@ -211,7 +211,11 @@ class _Trials:
                     continue
                 suggested = found
                 settings = merge({}, {**settings.model_dump(exclude_unset=True), **found.settings})
-            plan = assemble(settings).plan()
+            try:
+                plan = assemble(settings).plan()
+            except InvalidSetting as error:  # the accountant knows better than the estimate
+                why = (str(error),)
+                continue
             why = self.broken(plan, roughly=False)
             if not why:
                 return self._solution(point.value, settings, plan, suggested)

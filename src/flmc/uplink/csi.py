@@ -119,6 +119,20 @@ def bit_noise(uplink: Uplink, num_devices: int) -> float:
     return uplink.bit_variance * float(arrival.mean_square.mean())
 
 
+def exceeded_in_silence(uplink: Uplink, num_entries: int) -> float:
+    """Probability that is charged for entries which a device did not send.
+
+    Whether an error is large does not depend on the data, but whether a device transmits may depend
+    on the error: so an error counts in every round, also where the device was silent.
+
+    Parameters
+    ----------
+    uplink, num_entries
+        The uplink, and entries that were not sent.
+    """
+    return 0.0 if uplink.estimated is None else EXCEEDED * num_entries
+
+
 def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
     """Privacy event at the gains with which symbols arrive.
 

@@ -111,11 +111,14 @@ class PlannedRounds:
         Who transmits, (drawn, device) with 1 or 0.
     num_drawn
         Rounds that were drawn, those that are skipped included.
+    numbers
+        Numbers of the rounds that are not skipped among all that were drawn, (drawn).
     """
 
     fading: Array
     active: Array
     num_drawn: int
+    numbers: IntArray
 
     @property
     def num_active(self) -> Array:
@@ -162,7 +165,7 @@ def draw_planned_rounds(
             f"with {scheduler!r} nobody transmits in any of {len(drawn)} rounds of drawn channels:"
             " use a lower threshold"
         )
-    return PlannedRounds(drawn[heard], active[heard], len(drawn))
+    return PlannedRounds(drawn[heard], active[heard], len(drawn), np.flatnonzero(heard))
 
 
 def _is_value(fading: Fading) -> bool:

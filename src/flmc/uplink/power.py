@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
@@ -81,7 +81,7 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
 
 
 def finite_cap(uplink: Uplink, cap: Array) -> Array:
-    r"""Cap of the gain with a large finite number in place of infinity.
+    r"""Cap of the gain with :math:`10^9\sqrt{N_0}` in place of infinity.
 
     It is what is transmitted, accounted and recorded where nothing but power limits the gain.
 
@@ -92,10 +92,6 @@ def finite_cap(uplink: Uplink, cap: Array) -> Array:
     cap
         Cap of the gain, in any shape; infinite: no limit but power.
 
-    Returns
-    -------
-    Array
-        The cap, with :math:`10^9\sqrt{N_0}` for what is infinite, in the same shape.
     """
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
@@ -127,88 +123,100 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     )
 
 
-def mean_power(uplink: Uplink, fading: Array) -> Array:
-    r"""Mean power of a device's symbols in a round at gain 1, at most, (..., device).
+class DrawnRounds(NamedTuple):
+    """Rounds over which a long-term limit of power is taken.
 
-    It is :math:`\frac1m\sum_i (\text{peak}/h_{k,i})^2`; the largest summand in place of the sum
-    where the norm of analog symbols is clipped.
+    Attributes
+    ----------
+    fading, active
+        Path gains, (drawn, device, dim), and who transmits, (drawn, device) with 1 or 0.
+    numbers
+        Number of each round, (drawn), from 0; a run has ``length`` of them, and what follows are
+        rounds of further runs.
+    length
+        Rounds of a run, those included in which nobody transmits and which are not here.
+    """
+
+    fading: Array
+    active: Array
+    numbers: IntArray
+    length: int
+
+
+def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float:
+    """Mean power of the device that spends most over a run, the worst of the drawn runs.
 
     Parameters
     ----------
     uplink
-        Gives the peak of a symbol.
-    fading
-        Path gains, (..., device, dim).
+        Gives the power limit of a round, within which every gain is scaled.
+    cap
+        Cap of the gain, (1 or round of a run, 1 or dim).
+    rounds
+        Drawn rounds, of one run or several.
     """
-    power = np.square(uplink.peak / fading)
-    if uplink.shares_power:
-        return np.asarray(power.max(axis=-1) / power.shape[-1])
-    return np.asarray(power.mean(axis=-1))
+    part = cap if len(cap) == 1 else cap[rounds.numbers % rounds.length]
+    caps = np.broadcast_to(part, (len(rounds.fading), rounds.fading.shape[-1]))
+    gains = realised_gain(uplink, caps, rounds.fading, rounds.active)
+    power = np.square(uplink.peak * gains[:, None, :] / rounds.fading)
+    each = power.max(axis=-1) / power.shape[-1] if uplink.shares_power else power.mean(axis=-1)
+    runs = rounds.numbers // rounds.length
+    total = np.zeros((int(runs.max()) + 1, rounds.active.shape[1]))
+    np.add.at(total, runs, each * rounds.active)
+    return float(total.max() / rounds.length)
 
 
-def average_limited_gain(
-    uplink: Uplink, channels: Iterable[tuple[Array, Array | None]], num_rounds: int
-) -> float:
-    """Largest cap of the gain at which no device's mean power over rounds exceeds the long-term
-    limit, where each round is within its own limit; infinite if every cap is.
+def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
+    """Largest cap of all gains at which no device's mean power over a run exceeds its limit.
 
     Parameters
     ----------
     uplink
         Gives both limits.
-    channels
-        Path gains (round, device, dim) of some rounds and who transmits in them, (round, device)
-        with 1 or 0 or None for all.
-    num_rounds
-        Rounds that the mean is over, with those in which nobody transmits.
+    rounds
+        Drawn rounds.
     """
-    parts = []
-    for fading, active in channels:
-        each = mean_power(uplink, fading)
-        largest = power_limited_gain(uplink, fading, active)
-        largest = np.where(np.isinf(largest), 0.0, largest)  # nobody transmits
-        parts.append((largest, each if active is None else each * active))
     allowed = power_from_snr(uplink.average_snr_db or 0.0, uplink.noise_power)
 
     def spent(cap: float) -> float:
-        total = sum(np.square(np.minimum(cap, most)) @ each for most, each in parts)
-        return float(np.max(total) / num_rounds)
+        return largest_mean_power(uplink, np.full((1, 1), cap), rounds)
 
     if spent(np.inf) <= allowed:
         return float("inf")
     # Bisection in logarithms, from below: what is returned is allowed.
-    high = max(float(most.max()) for most, _ in parts)
+    each = power_limited_gain(uplink, rounds.fading, rounds.active)
+    high = float(each[np.isfinite(each)].max())
     low = high * 1e-30
-    for _ in range(100):
+    for _ in range(80):
         middle = float(np.sqrt(low * high))
         low, high = (middle, high) if spent(middle) <= allowed else (low, middle)
     return low
 
 
-def planned_average_limit(
-    uplink: Uplink, num_devices: int, dim: int, active: Array | None = None, *, num_rounds: int
-) -> float:
-    """Largest cap of the gain within the long-term power limit, over the channels that plans draw.
+def draw_rounds_for_power(
+    uplink: Uplink, num_devices: int, dim: int, active: Array | None, num_rounds: int
+) -> DrawnRounds:
+    """Rounds that plans draw for a long-term limit, unless who transmits follows from the channel.
+
+    Rounds of independent draws stand for one long run; else a device may keep its path gain, and
+    the worst run counts.
 
     Parameters
     ----------
-    uplink
-        Gives the fading and both limits.
-    num_devices, dim
-        Number of devices and of entries.
-    active
-        Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
-    num_rounds
-        Rounds of the run.
+    uplink, num_devices, dim, active, num_rounds
+        As for :func:`planned_power_limit`.
     """
-    rounds = range(num_rounds)
-    asked = rounds if active is not None else standing_for(uplink.channel, rounds)
-    channels = draw_planned_channels(uplink.channel, asked, num_rounds, num_devices, dim)
-    parts = [
-        (fading, None if active is None else active[part % num_rounds])
-        for part, fading in channels.parts()
-    ]
-    return average_limited_gain(uplink, parts, sum(len(fading) for fading, _ in parts))
+    channel, rounds = uplink.channel, range(num_rounds)
+    asked = rounds if active is not None else standing_for(channel, rounds)
+    parts = list(draw_planned_channels(channel, asked, num_rounds, num_devices, dim).parts())
+    fading = np.concatenate([each for _, each in parts])
+    numbers = np.concatenate([each for each, _ in parts])
+    if active is not None:  # whole runs only, so that every round counts as often
+        whole = max(1, len(numbers) // num_rounds) * num_rounds
+        fading, numbers = fading[:whole], numbers[:whole]
+    who = np.ones((len(numbers), num_devices)) if active is None else active[numbers % num_rounds]
+    length = len(numbers) if channel.independent else num_rounds
+    return DrawnRounds(fading, np.asarray(who), numbers, length)
 
 
 def planned_power_limit(

@@ -10,6 +10,7 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.planning.plans import Plan
 from flmc.privacy.event import Event
@@ -70,6 +71,13 @@ class Scene:
     """Number of the attacked device, from 0."""
     centre: float = 0.0
     """Gradient entry in the middle between the two worlds, where they differ in an example."""
+
+    def __post_init__(self) -> None:
+        if self.uplink.estimated is not None:
+            raise InvalidSetting(
+                "the audit attacks devices that know their channels: it would attack less than"
+                f" csi_error = {self.uplink.csi_error:g} reveals; audit the plan without it"
+            )
 
     @classmethod
     def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:

@@ -119,8 +119,9 @@ def findings(study: Study) -> list[str]:
     )
     found.append(
         f"The flat parts of the best curves show the number of runs, not the sampler: {NUM_RUNS}"
-        f" runs of a sampler that is exactly right have {study.floor:.2g}, and infinitely many runs"
-        f" of noiseless Langevin Monte Carlo have {study.population:.3g}."
+        f" runs of a sampler that is exactly right have {study.floor:.2g}, those of noiseless"
+        f" Langevin Monte Carlo {study.at('noiseless without DP', high).mean:.2g}, and infinitely"
+        f" many of them {study.population:.3g}."
     )
     return found
 

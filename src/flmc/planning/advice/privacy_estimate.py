@@ -17,6 +17,7 @@ from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.uncertain_gain_event import UncertainGainEvent
 from flmc.uplink.schedulers import AllDevices
 from flmc.uplink.uplink import Uplink
 
@@ -62,7 +63,7 @@ def estimate_gain(
         return privacy_limited_gain(uplink, limits, num_devices, dim, num_transmitting)
     of_run = limits.scope == "run"
     # The entries of a round share what an example moves, where its norm is bounded.
-    shared = limits.neighbouring == "example" and uplink.example_norm is not None
+    shared = uplink.shares_move(limits.neighbouring)
     count = (1 if shared else dim) * (num_transmitting if of_run else 1)
     event = GaussianEvent(
         sensitivity(uplink, limits.neighbouring), uplink.noise_power, ((1.0, count),)
@@ -71,7 +72,13 @@ def estimate_gain(
         limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta
     )
     by_bits = limits.neighbouring == "example" and uplink.bit_variance > 0
-    return _PLACE_MARGIN * allowed if by_bits else allowed
+    allowed = _PLACE_MARGIN * allowed if by_bits else allowed
+    unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
+    if not isinstance(unit, UncertainGainEvent):
+        return allowed
+    if unit.planned(allowed) <= 0:
+        raise unit.too_loud(limits.epsilon or 0.0, allowed)
+    return unit.planned(allowed)
 
 
 def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
@@ -101,5 +108,6 @@ def estimate_epsilon(plan: Plan) -> float:
     if plan.exposure is None:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)
-    sent = plan.exposure.run.transmissions
+    run = plan.exposure.run
+    sent = (run.loud if isinstance(run, UncertainGainEvent) else run).transmissions
     return GaussianEvent(apart, plan.uplink.noise_power, sent).epsilon(plan.limits.run_delta)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flmc.base.arrays import Array
+from flmc.base.errors import UnknownPrivacy
 from flmc.base.numerics.clipping import clip
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
@@ -86,6 +87,11 @@ class Analog(Uplink):
         whole_device = neighbouring == "device" or self.hides_like_a_device
         if not self.transmits_like(Analog):
             return super().privacy_event(sent, neighbouring)
+        if self.clips_norm and self.estimated is not None:
+            raise UnknownPrivacy(
+                "with csi_error and clipping 'norm' the power of a round may be in one entry: ask"
+                " event_of_rounds, which knows how many there are"
+            )
         # Replacing data can move an entry from one end of [-clip, clip] to the other.
         shift = 2.0 * (self.clip if whole_device else self.example_bound)
         return as_received(self, GaussianEvent(shift, self.noise_power, sent))

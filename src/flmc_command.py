@@ -1,4 +1,4 @@
-"""The script ``flmc``: a Ctrl-C while Python still imports the package is one line as well.
+"""The script ``flmc``: a Ctrl-C is one line, also while Python still imports a package.
 
 It is not part of the package, because importing any part of that imports the whole, which takes
 half a second."""
@@ -17,14 +17,16 @@ def main() -> int:
     int
         The exit code; 130 after an interruption.
     """
-    before = signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGINT, _leave)
     from flmc.cli import main as command
 
-    signal.signal(signal.SIGINT, before)
+    # It stays: engines and tables are imported later. Commands that have something to finish, a run
+    # or the points of a sweep, hear the signal themselves while they do.
     return command()
 
 
 def _leave(number: int, frame: object) -> None:
-    """End at once: nothing was begun, and an exception might be lost inside an extension module."""
+    """End at once: files are whole at any time, and an exception might be lost inside an extension
+    module."""
     os.write(2, b"flmc: interrupted\n")
     os._exit(128 + number)

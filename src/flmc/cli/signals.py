@@ -9,18 +9,19 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def interrupting_at_sigterm() -> Iterator[None]:
-    """While this lasts, SIGTERM interrupts as SIGINT does: the finished points of a sweep are
-    kept."""
+def interrupting_at_signals() -> Iterator[None]:
+    """While this lasts, SIGINT and SIGTERM are an exception: the finished points of a sweep are
+    kept, and its processes ended."""
 
     def ask(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, ask)
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from flmc.base import checks
 from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
-from flmc.cli.signals import interrupting_at_sigterm
+from flmc.cli.signals import interrupting_at_signals
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.sweeping import differs, run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
@@ -59,7 +59,7 @@ def sweep_command(
             err=True,
         )
     try:
-        with show_progress("sweeping") as progress, interrupting_at_sigterm():
+        with show_progress("sweeping") as progress, interrupting_at_signals():
             if scheduler is None:
                 work = on_this_machine(count, plan_only=plan_only)
                 done = run_grid(grid, out, work, progress, plan_only=plan_only)

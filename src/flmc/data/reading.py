@@ -68,9 +68,11 @@ def read(
 
     Examples
     --------
-    >>> path = Path(tempfile.mkdtemp()) / "north.csv"
-    >>> _ = path.write_text("dose,cured\\n1.5,no\\n2.5,yes\\n0.5,no\\n")
-    >>> data = flmc.data.read(path, target="cured")
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     path = pathlib.Path(place) / "north.csv"
+    ...     _ = path.write_text("dose,cured\\n1.5,no\\n2.5,yes\\n0.5,no\\n")
+    ...     data = flmc.data.read(path, target="cured")
     >>> data.classes, data.targets.tolist(), data.features.ravel().tolist()
     (('no', 'yes'), [-1.0, 1.0, -1.0], [1.5, 2.5, 0.5])
     """

@@ -73,6 +73,17 @@ def chain_statistics(draws: Array) -> ChainStatistics:
     return found
 
 
+def effective_size_of_mean(draws: Array) -> Array:
+    """Number of independent draws whose mean would vary as little, (quantity).
+
+    Parameters
+    ----------
+    draws
+        Draws of some quantities, (quantity, chain, draw), at least 4 a chain.
+    """
+    return _effective_size(_halves(draws))
+
+
 def _halves(draws: Array) -> Array:
     """Both halves of every chain as chains of their own; a middle draw is left out."""
     half = draws.shape[2] // 2

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.data.federated import FederatedData
 from flmc.models.distributions import Gaussian, Normal
 
 
@@ -55,6 +56,8 @@ class Model(ABC):
 
     posterior: Gaussian | None = None
     """The exact posterior, where it is known."""
+    layout: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    """Name and shape of every parameter in the order of theta; None: they have no names."""
 
     @abstractmethod
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
@@ -180,6 +183,43 @@ class Model(ABC):
         return None
 
     @staticmethod
+    def from_log_density(
+        log_prior: Callable[[Any], Any],
+        log_likelihood: Callable[[Any, Any], Any],
+        data: FederatedData,
+        start: Any,
+        *,
+        smoothness: float | None = None,
+        convexity: float | None = None,
+        start_sd: float | Array | None = None,
+    ) -> Model:
+        """Model from log densities, whose gradients JAX finds; needs the extra ``jax``.
+
+        Parameters
+        ----------
+        log_prior
+            ``log_prior(parameters)``: log density of the prior, up to a constant.
+        log_likelihood
+            ``log_likelihood(parameters, example)``: that of ONE example, a dictionary with its
+            features ``x`` and its target ``y``.
+        data
+            Examples of all devices, as :func:`flmc.data.read` gives them.
+        start
+            Parameters about which chains start, in any form that JAX knows as a pytree: an array, a
+            dictionary of arrays, and so on. Results have draws by the same names.
+        smoothness, convexity
+            Curvatures of the whole negative log posterior from public knowledge; None: measured
+            from the data, so that a plan is marked ``data_dependent``.
+        start_sd
+            Standard deviation of the starts; None: that of the prior at ``start``.
+        """
+        from flmc.models.log_density import LogDensityModel  # which is a Model itself
+
+        return LogDensityModel(
+            log_prior, log_likelihood, data, start, smoothness, convexity, start_sd
+        )
+
+    @staticmethod
     def from_gradient(
         gradient: Callable[[Array], Array],
         *,
@@ -223,17 +263,6 @@ class Model(ABC):
             As ``clipped_gradient``, for ``example_norm``: ``norm_clipped_gradient(theta, norm)``
             scales every example's gradient down to a Euclidean norm of at most ``norm`` before the
             examples are summed.
-
-        Returns
-        -------
-        Model
-            A model with one data set.
-
-        Raises
-        ------
-        InvalidSetting
-            If a number is out of its bounds, a shape does not fit ``dim``, or the convexity exceeds
-            the smoothness.
 
         Examples
         --------

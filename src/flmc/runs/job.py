@@ -168,6 +168,7 @@ class Job:
             model_findings=checked,
             predictions=self._predict(chains),
             one_chain=self._one_chain(chains),
+            layout=self.model.layout,
         )
         if recorder is not None:
             recorder.finish(result.to_document(), result.arrays)

@@ -11,8 +11,9 @@ from typing import Any
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
-from flmc.base.tables import Listing
+from flmc.base.tables import Grid, Listing
 from flmc.base.version import VERSION
+from flmc.evaluation import named_draws
 from flmc.evaluation.mixing import Mixing, judge_mixing
 from flmc.evaluation.quality.metrics import Metrics
 from flmc.evaluation.quality.one_chain import OneChain
@@ -58,6 +59,8 @@ class Result:
     where it predicts nothing or no draws were kept."""
     one_chain: OneChain | None = None
     """What one chain delivers by itself; None for a model whose posterior is not known."""
+    layout: named_draws.Layout | None = None
+    """Name and shape of every parameter in theta; None for a model without names."""
 
     @property
     def draws(self) -> Array:
@@ -87,6 +90,35 @@ class Result:
     def covariance(self) -> Array:
         """Pooled covariance of the draws, (experiment, dim, dim)."""
         return self.moments.covariance
+
+    @property
+    def _first_draws(self) -> Array:
+        """Kept draws of the first data set, (chain, draw, dim)."""
+        return self.draws[: self.num_chains]
+
+    def parameters(self) -> dict[str, Array]:
+        """Kept draws of the first data set by the names of parameters, (chain, draw, *shape)."""
+        return named_draws.by_parameter(self._first_draws, self.layout)
+
+    def summary(self, interval: float = 0.9) -> Grid:
+        """Mean, spread, interval, Monte Carlo error, effective draws and R-hat of every entry.
+
+        Parameters
+        ----------
+        interval
+            Probability of the central interval.
+        """
+        return named_draws.summarise(self._first_draws, self.layout, interval)
+
+    def to_dataframe(self) -> Any:
+        """Kept draws of the first data set as a pandas data frame: chain, draw, and every entry."""
+        return named_draws.to_dataframe(self._first_draws, self.layout)
+
+    def to_arviz(self) -> Any:
+        """Kept draws of the first data set as ArviZ takes them; needs the extra ``arviz``."""
+        same = self.predictions is not None and self.predictions.shape[1] == self.draws.shape[1]
+        predicted = self.predictions if same else None
+        return named_draws.to_arviz(self._first_draws, self.layout, predicted)
 
     def save(self, directory: str | Path) -> Path:
         """Keep plan, metrics, mean, covariance and draws (if kept) in a new directory.

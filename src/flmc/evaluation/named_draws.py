@@ -1,0 +1,134 @@
+"""Draws by the names of parameters: summary table, data frame, ArviZ."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.tables import Grid
+from flmc.evaluation.chain_statistics import chain_statistics, effective_size_of_mean
+
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of every parameter, in the order in which they lie in theta."""
+
+
+def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
+    """Draws of every parameter by its name, (chain, draw, *shape).
+
+    Parameters
+    ----------
+    draws
+        (chain, draw, dim).
+    layout
+        Names and shapes; None: one parameter, ``theta``.
+    """
+    found, first = {}, 0
+    for name, shape in layout or (("theta", draws.shape[2:]),):
+        size = math.prod(shape)
+        found[name] = draws[:, :, first : first + size].reshape(*draws.shape[:2], *shape)
+        first += size
+    if first != draws.shape[2]:
+        raise InvalidSetting(f"the names are of {first} entries, and theta has {draws.shape[2]}")
+    return found
+
+
+def entry_names(dim: int, layout: Layout | None) -> list[str]:
+    """Name of every entry of theta: that of a parameter, with an index if it has several.
+
+    Parameters
+    ----------
+    dim
+        Number of entries.
+    layout
+        Names and shapes; None: one parameter, ``theta``.
+    """
+    names = []
+    for name, shape in layout or (("theta", (dim,)),):
+        every = np.ndindex(*shape)
+        names += [name + (f"[{','.join(map(str, i))}]" if i else "") for i in every]
+    return names
+
+
+def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Grid:
+    """Mean, spread, interval, Monte Carlo error, effective draws and R-hat of every entry.
+
+    Parameters
+    ----------
+    draws
+        (chain, draw, dim), at least 4 draws.
+    layout
+        Names and shapes of parameters.
+    interval
+        Probability of the central interval.
+    """
+    if draws.shape[1] < 4:
+        raise InvalidSetting(f"a summary needs 4 draws of a chain at least, got {draws.shape[1]}")
+    quantities = np.moveaxis(draws, 2, 0)
+    statistics = chain_statistics(quantities)
+    flat = draws.reshape(-1, draws.shape[2])
+    low, high = np.quantile(flat, [(1 - interval) / 2, (1 + interval) / 2], axis=0)
+    mean, sd = flat.mean(axis=0), flat.std(axis=0, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # an entry that does not move
+        error = sd / np.sqrt(effective_size_of_mean(quantities))
+    rows = tuple(
+        (
+            name,
+            *(f"{column[i]:.4g}" for column in (mean, sd, low, high)),
+            f"{error[i]:.2g}",
+            f"{statistics.ess_bulk[i]:.0f}",
+            f"{statistics.ess_tail[i]:.0f}",
+            f"{statistics.r_hat[i]:.3f}",
+        )
+        for i, name in enumerate(entry_names(draws.shape[2], layout))
+    )
+    edges = (f"{50 * (1 - interval):.3g} %", f"{50 * (1 + interval):.3g} %")
+    header = ("entry", "mean", "sd", *edges, "mcse", "ess bulk", "ess tail", "r-hat")
+    return Grid(header, rows, f"{draws.shape[0]} chains of {draws.shape[1]} draws")
+
+
+def to_dataframe(draws: Array, layout: Layout | None) -> Any:
+    """Draws as a pandas data frame with columns chain, draw and one for every entry.
+
+    Parameters
+    ----------
+    draws
+        (chain, draw, dim).
+    layout
+        Names and shapes of parameters.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingExtra("a data frame needs pandas: pip install pandas") from error
+    chains, count, dim = draws.shape
+    frame = pandas.DataFrame(draws.reshape(-1, dim), columns=entry_names(dim, layout))
+    frame.insert(0, "chain", np.repeat(np.arange(chains), count))
+    frame.insert(1, "draw", np.tile(np.arange(count), chains))
+    return frame
+
+
+def to_arviz(draws: Array, layout: Layout | None, predictions: Array | None = None) -> Any:
+    """Draws as ArviZ takes them, a DataTree with the group ``posterior``.
+
+    Parameters
+    ----------
+    draws
+        (chain, draw, dim).
+    layout
+        Names and shapes of parameters.
+    predictions
+        What the model predicts at some draws, (chain, draw, prediction), for the group
+        ``posterior_predictive``; None: nothing.
+    """
+    try:
+        from arviz_base import from_dict
+    except ImportError as error:
+        raise MissingExtra("ArviZ needs arviz-base: pip install 'flmc[arviz]'") from error
+    groups: dict[str, Any] = {"posterior": by_parameter(draws, layout)}
+    if predictions is not None:
+        groups["posterior_predictive"] = {"prediction": predictions}
+    return from_dict(groups)

@@ -304,6 +304,11 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--data-file", "data.npz"], "columns curve, x, y"),
         (["--add-curve", "mine=nothing.toml"], "cannot read"),
         (["--add-curve", "mine=sized.toml"], "comes from the study"),
+        (["--add-curve", "mine=louder.toml"], "snr_db of the curve 'mine' comes from the study"),
+        (["--add-curve", "static=mine.toml"], "a curve 'static' is there already"),
+        (["--add-curve", "mine=wrong.toml"], "'wrong.toml': unknown setting 'eps'"),
+        (["--add-curve", "mine=strict.toml"], "curve 'mine' at 5 dB: no gain keeps epsilon"),
+        (["--set", "link=nothing"], "link must be one of sigmoid"),
     ],
 )
 def test_what_is_refused(
@@ -319,6 +324,10 @@ def test_what_is_refused(
     np.savez("data.npz", X=np.ones((60, 2)), Y=np.ones(60))
     Path("wflmc_snr.csv").write_text("no,such,columns\n1,2,3\n")
     Path("sized.toml").write_text("devices = 7\n")
+    Path("louder.toml").write_text("snr_db = 20.0\n")
+    Path("mine.toml").write_text('scheme = "analog"\n')
+    Path("wrong.toml").write_text("eps = 1.0\n")
+    Path("strict.toml").write_text('scheme = "analog"\ncsi_error = 0.5\nepsilon = 0.01\n')
     assert main(["reproduce", "--paper", "wflmc", *given, "--out", "out"]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not Path("out").exists()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import exp1
 
 import flmc
 from flmc.base.arrays import Array
@@ -298,3 +299,48 @@ def test_inverse_questions_know_of_the_errors(
     assert main([*asked, *wrong, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["plan"]["privacy"]["run"]["epsilon"] <= answer["solved"]["value"] * (1 + 1e-6)
+
+
+def test_a_policy_that_silences_weak_devices_leaves_less_noise() -> None:
+    """The scatter is that of devices which transmit: over Rayleigh fading with |h| >= t it is e^2
+    s^2/2 times the mean of 1/|h|^2 there, E1(t^2/s^2) exp(t^2/s^2)/s^2; drawn 4096 x 20 times."""
+    error, scale, threshold = 0.4, 0.04, 0.03
+    uplink = flmc.Digital(fading=flmc.RayleighFading(scale), csi_error=error)
+    found = arrival_of(uplink, 20, flmc.ThresholdDevices(threshold))
+    everybody = arrival_of(uplink, 20)
+    assert found is not None
+    assert everybody is not None
+    far = (threshold / scale) ** 2
+    expected = error**2 / 2 * exp1(far) * math.exp(far)
+    spread = float(found.mean_square[0] - found.mean[0] ** 2)
+    assert spread == pytest.approx(expected, rel=0.03)
+    assert spread < 0.5 * float(everybody.mean_square[0] - everybody.mean[0] ** 2)
+
+
+@pytest.mark.parametrize("error", [0.3, 0.6])
+def test_the_temperature_is_right_under_a_policy(error: float) -> None:
+    """With large errors and weak devices silent, the samples are as wide as with exact estimates:
+    to five standard errors, and the 2 % that a plan leaves."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=8))
+    policy, limits = flmc.ThresholdDevices(0.03), flmc.Limits(privacy="off")
+    ratios = []
+    for e in (0.0, error):
+        uplink = flmc.Digital(fading=flmc.RayleighFading(0.04), csi_error=e)
+        plan = flmc.plan(
+            model, uplink, limits, scheduler=policy, num_rounds=full(4000, 1500), num_burn_in=500
+        )
+        result = flmc.run(plan, model, seed=1, chains=25, keep_draws=False)
+        assert result.metrics is not None
+        ratios.append(result.metrics.variance_ratio)
+    exact, wrong = ratios
+    assert abs(wrong.mean - exact.mean) < 5 * math.hypot(exact.se, wrong.se) + 0.02
+
+
+def test_relaxing_what_becomes_impossible_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--scheme", "analog", "--fading", "rayleigh", "--scheduling", "threshold:0.02"]
+    assert main([*words, "--snr-db", "15", "--csi-error", "0.3", "--rounds", "400"]) == 0
+    said = capsys.readouterr().out
+    assert "+ 3 dB" not in said
+    assert "step / 2" in said
+    assert main([*words, "--csi-error", "0.95"]) == 2
+    assert "csi_error must be at most 0.9" in capsys.readouterr().err.replace("-", "_")

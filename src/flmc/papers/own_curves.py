@@ -42,7 +42,9 @@ def change_base_case(
     return merge(base, changes)
 
 
-def read_own_curve(name: str, path: Path, inherited: Mapping[str, Any]) -> Settings:
+def read_own_curve(
+    name: str, path: Path, inherited: Mapping[str, Any], own_axis: str | None = None
+) -> Settings:
     """Settings of a user's own curve from a TOML file.
 
     Parameters
@@ -53,6 +55,8 @@ def read_own_curve(name: str, path: Path, inherited: Mapping[str, Any]) -> Setti
         The file.
     inherited
         Settings of the study, which hold where the file says nothing.
+    own_axis
+        Setting that the study itself varies, if it is the same in all figures.
 
     Raises
     ------
@@ -60,9 +64,12 @@ def read_own_curve(name: str, path: Path, inherited: Mapping[str, Any]) -> Setti
         If the file sets what comes from the study, or cannot be read.
     """
     file = read_file(path)
-    for each in (*_FROM_THE_STUDY, "split"):
+    for each in (*_FROM_THE_STUDY, "split", *((own_axis,) if own_axis else ())):
         if each in file:
             raise InvalidSetting(
                 f"{each} of the curve {name!r} comes from the study; leave it out of {str(path)!r}"
             )
-    return merge({**inherited, **file}, {})
+    try:
+        return merge({**inherited, **file}, {})
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{str(path)!r}: {error}") from error

@@ -134,7 +134,7 @@ class Constraints:
         if self.rounds is not None:  # what each drawn round can attain
             gain = np.minimum(self.power_gains, self.privacy_limit)
         return auto_step_size(
-            self.uplink, num_devices, gain, smoothness, convexity, self.num_active
+            self.uplink, num_devices, gain, smoothness, convexity, self.num_active, self.scheduler
         ), True
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
@@ -152,13 +152,16 @@ class Constraints:
         rounds = range(self.num_rounds)
         if self.rounds is not None:
             calibrated = langevin_gain(
-                self.limits.langevin, uplink, step, num_devices, self.num_active
+                self.limits.langevin, uplink, step, num_devices, self.num_active, self.scheduler
             )
             gains = np.minimum(np.minimum(cap, calibrated), self.power_gains)
         else:
             gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
         active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
-        noise = uplink.noise_power / np.square(gains) + bit_noise(uplink, num_devices) * active
+        noise = (
+            uplink.noise_power / np.square(gains)
+            + bit_noise(uplink, num_devices, self.scheduler) * active
+        )
         return float(np.mean(np.square(num_devices / active) * noise))
 
     def burn_in_factor(
@@ -200,7 +203,7 @@ class Constraints:
         if not isinstance(self.scheduler, GivenDevices) and (num_active == num_active[0]).all():
             num_active = num_active[:1]  # as many in every round: one gain for all
         mode = "calibrated" if ideal and self.limits.langevin == "off" else self.limits.langevin
-        gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active)
+        gain = langevin_gain(mode, self.uplink, steps, num_devices, num_active, self.scheduler)
         if self.rounds is None:
             return gain
         # Each round is calibrated for the devices in it; the cap is the loudest of drawn rounds.
@@ -251,7 +254,9 @@ class Constraints:
             return np.asarray(limit[:, None])
         curvature = self.curvature.convexity or self.curvature.smoothness
         contraction = np.clip(
-            1.0 - steps * response(self.uplink, self.model.num_devices) * curvature, 0.0, 1.0
+            1.0 - steps * response(self.uplink, self.model.num_devices, self.scheduler) * curvature,
+            0.0,
+            1.0,
         )
         weights = noise_weights(steps, contraction, num_burn_in)
         budget = RunBudget(self.uplink, self.limits, self.model.dim)

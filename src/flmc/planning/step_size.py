@@ -9,6 +9,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.uplink.csi import bit_noise, response
+from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 STABLE_SHARE = 0.2
@@ -29,6 +30,7 @@ def auto_step_size(
     smoothness: float | None,
     convexity: float | None = None,
     num_active: Array | float | None = None,
+    policy: Scheduler | None = None,
 ) -> float:
     r"""Automatic step: the smallest of three, each of which keeps one error small.
 
@@ -55,6 +57,8 @@ def auto_step_size(
     num_active
         Number :math:`K_a` of devices that transmit, the same in all rounds or one for every round;
         None: all.
+    policy
+        Who transmits, which counts where channel estimates are wrong; None: all.
 
     Returns
     -------
@@ -74,8 +78,8 @@ def auto_step_size(
     curvature = smoothness + (smoothness if convexity is None else convexity)
     active = np.asarray(num_devices if num_active is None else num_active, dtype=np.float64)
     share = np.square(active / num_devices)
-    variance = bit_noise(uplink, num_devices) * active
-    slope = response(uplink, num_devices)
+    variance = bit_noise(uplink, num_devices, policy) * active
+    slope = response(uplink, num_devices, policy)
     # The Langevin equation sees the step times the slope, hence the division.
     stable = STABLE_SHARE * 2.0 / curvature / slope
     # At a smaller step the sampler needs more noise, so a smaller gain; at a larger step it would

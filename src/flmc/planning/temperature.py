@@ -14,6 +14,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.uplink.csi import bit_noise, response
+from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 Number = float | Array
@@ -26,6 +27,7 @@ def temperature(
     gain: Array | float,
     num_devices: int,
     num_active: Array | float | None = None,
+    policy: Scheduler | None = None,
 ) -> float:
     r"""Temperature T of the sampler, with the largest quantisation variance that is possible.
 
@@ -45,6 +47,8 @@ def temperature(
         Number K of devices.
     num_active
         Number :math:`K_a` of devices that transmit, which broadcasts with ``gain``; None: all.
+    policy
+        Who transmits, which counts where channel estimates are wrong; None: all.
 
     Returns
     -------
@@ -68,13 +72,17 @@ def temperature(
     # The noise itself is averaged, not the gain: the chain adds up variances, so a round with a
     # small gain counts for more than its share.
     variance = np.square(num_devices / active) * (
-        uplink.noise_power / np.square(gain) + bit_noise(uplink, num_devices) * active
+        uplink.noise_power / np.square(gain) + bit_noise(uplink, num_devices, policy) * active
     )
-    return float(step_size * np.mean(variance) / (2.0 * response(uplink, num_devices)))
+    return float(step_size * np.mean(variance) / (2.0 * response(uplink, num_devices, policy)))
 
 
 def calibrated_gain(
-    uplink: Uplink, step_size: Number, num_devices: int, num_active: Number | None = None
+    uplink: Uplink,
+    step_size: Number,
+    num_devices: int,
+    num_active: Number | None = None,
+    policy: Scheduler | None = None,
 ) -> Number:
     r"""Gain at which the temperature is 1, :math:`A = \sqrt{N_0/((2\kappa/\eta)(K_a/K)^2 - V_q)}`.
 
@@ -88,6 +96,8 @@ def calibrated_gain(
         Number K of devices.
     num_active
         Number :math:`K_a` of devices that transmit, which broadcasts with the step; None: all.
+    policy
+        Who transmits, which counts where channel estimates are wrong; None: all.
 
     Returns
     -------
@@ -100,10 +110,10 @@ def calibrated_gain(
     # quantisation.
     room = (
         2.0
-        * response(uplink, num_devices)
+        * response(uplink, num_devices, policy)
         / np.asarray(step_size)
         * np.square(active / num_devices)
-        - bit_noise(uplink, num_devices) * active
+        - bit_noise(uplink, num_devices, policy) * active
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = np.where(room > 0, np.sqrt(uplink.noise_power / room), np.inf)
@@ -138,7 +148,12 @@ def paper_gain(
 
 
 def langevin_gain(
-    mode: str, uplink: Uplink, step_size: Number, num_devices: int, num_active: Array
+    mode: str,
+    uplink: Uplink,
+    step_size: Number,
+    num_devices: int,
+    num_active: Array,
+    policy: Scheduler | None = None,
 ) -> Array:
     """Largest gain that leaves enough noise for the sampler, as the limits ask for it.
 
@@ -146,10 +161,11 @@ def langevin_gain(
     ----------
     mode
         ``calibrated``, ``paper`` or ``off`` (infinite).
-    uplink, step_size, num_devices, num_active
+    uplink, step_size, num_devices, num_active, policy
         As for :func:`calibrated_gain`.
     """
     if mode == "off":
         return np.full(np.shape(num_active), np.inf)
-    limit = paper_gain if mode == "paper" else calibrated_gain
-    return np.asarray(limit(uplink, step_size, num_devices, num_active))
+    if mode == "paper":
+        return np.asarray(paper_gain(uplink, step_size, num_devices, num_active))
+    return np.asarray(calibrated_gain(uplink, step_size, num_devices, num_active, policy))

@@ -81,4 +81,4 @@ def _active(plan: Plan, schedule: Schedule) -> Array:
 
 def _heat(plan: Plan, gain: Array, count: float) -> float:
     """Temperature of one round."""
-    return temperature(plan.uplink, plan.step_size, gain, plan.num_devices, count)
+    return temperature(plan.uplink, plan.step_size, gain, plan.num_devices, count, plan.scheduler)

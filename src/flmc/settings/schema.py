@@ -240,6 +240,8 @@ def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
     if kind == "value_error":
         choices = choices_of(name)
         return f"one of {', '.join(choices)}" if choices else "strictly between 0 and 1"
+    if kind == "less_than_equal":
+        return f"at most {context['le']:g}"
     if kind == "greater_than_equal":
         return f"at least {context['ge']:g}"
     words = {

@@ -28,7 +28,9 @@ from flmc.base.randomness import Purpose, generator
 from flmc.privacy.event import Event
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
 from flmc.uplink.fadings import ConstantFading, EstimatedFading
+from flmc.uplink.fadings.estimated import Estimates
 from flmc.uplink.fadings.scaled import ScaledFading
+from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 EXCEEDED = 1e-12
@@ -44,12 +46,12 @@ class Arrival(NamedTuple):
     mean_square: Array
 
 
-def arrival_of(uplink: Uplink, num_devices: int) -> Arrival | None:
+def arrival_of(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> Arrival | None:
     """Moments of the factor with which symbols arrive; None with exact estimates: it is 1.
 
-    They are taken from drawn channels with a fixed seed, of all devices: policies that silence weak
-    ones leave less noise. Without such a policy the mean square of Rayleigh fading grows with the
-    logarithm of the number of draws.
+    They are taken from drawn channels with a fixed seed. A policy that silences weak devices leaves
+    much less noise; without one the mean square of Rayleigh fading grows with the logarithm of the
+    number of draws.
 
     Parameters
     ----------
@@ -57,63 +59,74 @@ def arrival_of(uplink: Uplink, num_devices: int) -> Arrival | None:
         Gives the law of the estimates.
     num_devices
         Number of devices.
+    policy
+        Who transmits; it counts where it follows the channel. None: all devices.
     """
     if uplink.estimated is None:
         return None
+    chooses = policy if policy is not None and policy.by_channel else None
     try:
-        return _moments(uplink.estimated, num_devices)
+        return _moments(uplink.estimated, num_devices, chooses)
     except TypeError:  # a law that holds an array cannot be a key
-        return _moments.__wrapped__(uplink.estimated, num_devices)
+        return _moments.__wrapped__(uplink.estimated, num_devices, chooses)
 
 
 @lru_cache(maxsize=64)
-def _moments(estimated: EstimatedFading, num_devices: int) -> Arrival:
-    """Moments of the factor of arrival from drawn channels."""
+def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | None) -> Arrival:
+    """Moments of the factor of arrival from drawn channels, of devices that transmit."""
     rounds = max(16, min(_ROUNDS, _NUMBERS // num_devices))
-    factor = _draw_arrival(estimated, rounds, num_devices)
-    mean, mean_square = factor.mean(axis=(0, 2)), np.square(factor).mean(axis=(0, 2))
+    known, arrival = _draw_estimates(estimated, rounds, num_devices)
+    factor, weight = arrival[:, :, 0], np.ones(arrival.shape[:2])
+    if policy is not None:
+        rng = generator(0, Purpose.PLANNING, 3)
+        weight = policy.draw_checked(rng, range(len(known)), known)
+        if not weight.any(axis=0).all():  # somebody never transmits, as far as was drawn
+            weight = weight + 1e-9
+    total = weight.sum(axis=0)
+    mean = (weight * factor).sum(axis=0) / total
+    mean_square = (weight * np.square(factor)).sum(axis=0) / total
     if isinstance(estimated.fading, (ScaledFading, ConstantFading)):  # devices are alike
         mean, mean_square = (np.full(num_devices, each.mean()) for each in (mean, mean_square))
     return Arrival(mean, mean_square)
 
 
-def _draw_arrival(estimated: EstimatedFading, rounds: int, num_devices: int) -> Array:
-    """Factors of arrival of so many rounds, or of fewer where a trace is shorter."""
+def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -> Estimates:
+    """Estimates of so many rounds, or of fewer where a trace is shorter."""
     rng = generator(0, Purpose.PLANNING, 2)
     try:
-        return estimated.draw_estimates(rng, range(rounds), num_devices, 1).arrival
+        return estimated.draw_estimates(rng, range(rounds), num_devices, 1)
     except InvalidSetting:
         if rounds == 1:
             raise
-        return _draw_arrival(estimated, rounds // 2, num_devices)
+        return _draw_estimates(estimated, rounds // 2, num_devices)
 
 
-def response(uplink: Uplink, num_devices: int) -> float:
+def response(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> float:
     r"""Factor by which the expected received symbol scales a small gradient: :math:`\kappa E[r]`.
 
     Parameters
     ----------
-    uplink, num_devices
-        The uplink and the number of devices, over which the factor is averaged.
+    uplink, num_devices, policy
+        The uplink, the number of devices, over which the factor is averaged, and who transmits.
 
     Raises
     ------
     InvalidSetting
         If the link has no slope.
     """
-    arrival = arrival_of(uplink, num_devices)
+    arrival = arrival_of(uplink, num_devices, policy)
     return uplink.slope if arrival is None else uplink.slope * float(arrival.mean.mean())
 
 
-def bit_noise(uplink: Uplink, num_devices: int) -> float:
+def bit_noise(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> float:
     """Largest variance that a device's random bit adds to a received entry, over the squared gain.
 
     Parameters
     ----------
-    uplink, num_devices
-        The uplink and the number of devices, over which it is averaged.
+    uplink, num_devices, policy
+        The uplink, the number of devices, over which it is averaged, and who transmits.
     """
-    arrival = arrival_of(uplink, num_devices)
+    arrival = arrival_of(uplink, num_devices, policy)
     if arrival is None:
         return uplink.bit_variance
     return uplink.bit_variance * float(arrival.mean_square.mean())

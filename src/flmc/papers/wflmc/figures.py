@@ -27,6 +27,8 @@ _STYLES: dict[str, dict[str, Any]] = {
     "digital, a = 0.05": {"color": COLOURS[3], "marker": "v", "linestyle": ":"},
     "digital, a = 0.2": {"color": COLOURS[3], "marker": "D"},
 }
+_OWN_COLOURS = ("#8C510A", "#762A83", "#1B7837", "#B2182B")
+"""Colours of a user's own curves, which no other curve has."""
 _USUAL = {"markersize": 3.5, "linewidth": 1.3}
 _FIRST = ("static", "adaptive", "without DP", "noiseless with DP", "noiseless without DP")
 """Curves of the published figure, in the order of its legend."""
@@ -80,15 +82,19 @@ def _draw(
 ) -> str:
     """Draw some curves into a picture; returns the name of the PNG."""
     figure, (axes,) = new_figure(columns=1, width=6.4, height=4.2)
-    styles = {curve: {**_USUAL, **_STYLES.get(curve, {})} for curve in curves}
+    own = {
+        curve: {"color": _OWN_COLOURS[i % len(_OWN_COLOURS)], "marker": "P*Xh"[i % 4]}
+        for i, curve in enumerate(study.own_curves)
+    }
+    styles = {curve: {**_USUAL, **_STYLES.get(curve, {}), **own.get(curve, {})} for curve in curves}
     draw_curves(axes, rows, "distance", curves, styles)
     for line, curve in zip(axes.get_lines(), curves, strict=True):
-        own = [row for row in rows if row["curve"] == curve]
+        band = [row for row in rows if row["curve"] == curve]
         # One standard deviation of the logarithm, which a logarithmic axis shows as it is.
         axes.fill_between(
-            [row["x"] for row in own],
-            [row["distance"] / row["spread"] for row in own],
-            [row["distance"] * row["spread"] for row in own],
+            [row["x"] for row in band],
+            [row["distance"] / row["spread"] for row in band],
+            [row["distance"] * row["spread"] for row in band],
             color=line.get_color(),
             alpha=0.12,
             linewidth=0,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flmc.base.errors import InvalidSetting
 from flmc.papers.own_curves import read_own_curve
 from flmc.papers.wflmc.base_case import BaseCase
 from flmc.planning.plans import Plan
@@ -41,6 +42,14 @@ class Design:
     settings: Settings
     own_rule: bool = False
 
+    @property
+    def described(self) -> str:
+        """The settings in words, those of the study that it has included."""
+        given = self.settings.model_dump(exclude_unset=True, mode="json")
+        words = [f"{name} = {value}" for name, value in given.items()]
+        rule = "" if self.own_rule else "; who transmits: the study's rule"
+        return ", ".join(words) + rule
+
     def plan(self, case: BaseCase, snr_db: float) -> Plan:
         """The plan at an SNR.
 
@@ -55,7 +64,10 @@ class Design:
         if not self.own_rule:
             changed["scheduling"] = f"wflmc:{snr_db}"
         settings = self.settings.model_copy(update=changed)
-        return assemble(settings, case.model).plan(forecast=False)
+        try:
+            return assemble(settings, case.model).plan(forecast=False)
+        except InvalidSetting as error:
+            raise InvalidSetting(f"curve {self.name!r} at {snr_db:g} dB: {error}") from error
 
 
 def flmc_designs(case: BaseCase, changes: dict[str, str]) -> list[Design]:
@@ -92,11 +104,13 @@ def read_design(name: str, path: Path, case: BaseCase) -> Design:
     name
         Of the curve.
     path
-        TOML file with settings; the study's budget, channel and rounds hold where it says nothing.
-        Without ``scheduling`` the study's rule says who transmits.
+        TOML file with settings; the study's budget, channel and rounds hold where it says nothing,
+        its clipping by norm if the scheme is analog, and its rule of who transmits.
     case
         The base case.
     """
     base = {each: getattr(case.settings, each) for each in _INHERITED}
-    settings = read_own_curve(name, path, base)
+    settings = read_own_curve(name, path, base, own_axis="snr_db")
+    if settings.scheme == "analog" and "clipping" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"clipping": case.settings.clipping})
     return Design(name, settings, own_rule="scheduling" in settings.model_fields_set)

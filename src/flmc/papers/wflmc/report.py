@@ -85,6 +85,11 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
         ("picture", second),
         ("text", _what_is_learnt(study)),
     ]
+    if study.own_settings:
+        blocks.append(("heading", "Curves of your own"))
+        blocks.append(
+            ("list", [f"`{name}`: {words}" for name, words in study.own_settings.items()])
+        )
     return blocks
 
 
@@ -117,6 +122,8 @@ def findings(study: Study) -> list[str]:
         f" allocation from {study.at('static', high).mean:.2g} to"
         f" {study.at('static, exact budget', high).mean:.2g}."
     )
+    if study.changed:
+        return found
     found.append(
         f"The flat parts of the best curves show the number of runs, not the sampler: {NUM_RUNS}"
         f" runs of a sampler that is exactly right have {study.floor:.2g}, those of noiseless"
@@ -161,15 +168,18 @@ def _cells(point: Point) -> list[str]:
     ]
 
 
-def _in_words(digital: Point, analog: Point) -> str:
+def _in_words(study: Study, digital: str, analog: str) -> str:
     """How the digital scheme compares with the study's own, in a sentence."""
-    ratio = digital.mean / analog.mean
-    if 0.5 < ratio < 2.0:
+    ratios = {snr: study.at(digital, snr).mean / study.at(analog, snr).mean for snr in study.snr_db}
+    within = [snr for snr, ratio in ratios.items() if ratio < 1.5]
+    if len(within) == len(ratios):
         return "So a single bit costs nothing that this measure shows."
+    if not within:
+        return f"So the single bit has {min(ratios.values()):.2g} times the error at least."
+    places = ", ".join(f"{snr:g}" for snr in within)
     return (
-        f"So the single bit has {ratio:.2g} times the error."
-        if ratio >= 2.0
-        else f"So the digital design has {1 / ratio:.2g} times less error."
+        f"At {places} dB the single bit costs less than half as much error again; elsewhere it has"
+        f" up to {max(ratios.values()):.2g} times the error."
     )
 
 
@@ -183,9 +193,9 @@ def _what_is_learnt(study: Study) -> str:
     def pair(curve: str) -> str:
         return ", ".join(f"{study.at(curve, snr).mean:.2g} at {snr:g} dB" for snr in (low, high))
 
-    compared = _in_words(study.at(best, high), study.at(adaptive, high))
+    compared = _in_words(study, best, adaptive)
     slow = ""
-    if len(digital) > 1:
+    if len(digital) > 1 and not study.changed:
         worst = max(digital, key=lambda curve: study.at(curve, high).mean)
         slow = (
             f" With `{worst.removeprefix('digital, ')}` ({pair(worst)}) it has not arrived after"
@@ -197,8 +207,8 @@ def _what_is_learnt(study: Study) -> str:
         " the planner's, with the exact accountant, and early steps are larger. With one bit an"
         f" entry, `{best}` has {pair(best)}; the study's adaptive analog scheme has"
         f" {pair(adaptive)}, at the same budget. {compared}"
-        f"{slow} The larger difference is made by the step. Under a budget of the run the gain is"
-        " bounded: at the study's step the noise is then more than the sampler asks for, and no"
-        f" allocation over rounds mends that. With a step that suits the noise, `{step}` has"
-        f" {pair(step)}, where {NUM_RUNS} runs of an exact sampler have {study.floor:.2g}."
+        f"{slow} Under a budget of the run the gain is bounded: at the study's step the noise is"
+        " then more than the sampler asks for, and no allocation over rounds mends that. With a"
+        f" step that suits the noise, `{step}` has {pair(step)}, where {NUM_RUNS} runs of an exact"
+        f" sampler have {study.floor:.2g}."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -69,6 +70,10 @@ class Study:
     own_curves: tuple[str, ...] = ()
     """Names of a user's own curves."""
     points: list[Point] = field(default_factory=list)
+    changed: bool = False
+    """Whether settings of the base case were changed."""
+    own_settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of a user's own curves in words, by name."""
 
     @property
     def budget_db(self) -> float:
@@ -98,8 +103,10 @@ class Study:
     @property
     def why_not_compared(self) -> str:
         """Why there is no comparison with print, where there is none."""
+        if self.changed:
+            return "the base case was changed (--set)"
         if not self.published:
-            return "that needs the published data (--data-file) and an unchanged base case"
+            return "that needs the published data and curves (--data-file)"
         return f"that needs {FEWEST_COMPARED} experiments at least, for their scatter"
 
     @property

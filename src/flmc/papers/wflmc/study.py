@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 from flmc.papers.request import StudyRequest
 from flmc.papers.wflmc.allocation import Allocations, exact_budget, published_budget
-from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB, make_base_case
+from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB, BaseCase, make_base_case
 from flmc.papers.wflmc.experiment import Laboratory
 from flmc.papers.wflmc.own_designs import Design, flmc_designs, read_design
-from flmc.papers.wflmc.published import Published, read_published
+from flmc.papers.wflmc.published import CURVES, Published, read_published
 from flmc.papers.wflmc.results import FEWEST_COMPARED, Point, Study
+from flmc.planning.plans import Plan
 from flmc.sampling.engines import ENGINES
 
 FULL = 20
@@ -41,6 +43,7 @@ def conduct(request: StudyRequest) -> Study:
     if request.data_file is not None and not request.changes:
         published = read_published(request.data_file)
     own = [read_design(name, path, case) for name, path in request.curves.items()]
+    designs = _planned([*flmc_designs(case, dict(request.changes)), *own], case)
     laboratory = Laboratory(case, request.seed, request.engine)
     settings = case.settings
     budgets = tuple(
@@ -55,12 +58,26 @@ def conduct(request: StudyRequest) -> Study:
         laboratory.floor,
         laboratory.population,
         tuple(request.curves),
+        changed=bool(request.changes),
+        own_settings={each.name: each.described for each in own},
     )
     measured = _Measured(study, laboratory, published)
     _measure_noiseless(measured, request)
     _measure_allocations(measured, request)
-    _measure_designs(measured, [*flmc_designs(case, dict(request.changes)), *own], request)
+    _measure_designs(measured, designs, request)
     return study
+
+
+def _planned(designs: Sequence[Design], case: BaseCase) -> dict[str, list[Plan]]:
+    """Plans of all designs at all SNR, by the name of the curve, before anything is simulated."""
+    plans: dict[str, list[Plan]] = {}
+    for design in designs:
+        if design.name in (*CURVES, "static, exact budget", *plans):
+            raise InvalidSetting(
+                f"a curve {design.name!r} is there already; give yours another name"
+            )
+        plans[design.name] = [design.plan(case, snr) for snr in SNR_DB]
+    return plans
 
 
 @dataclass
@@ -138,12 +155,13 @@ def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
                 measured.add(curve, (snr,), thetas)
 
 
-def _measure_designs(measured: _Measured, designs: Sequence[Design], request: StudyRequest) -> None:
+def _measure_designs(
+    measured: _Measured, designs: Mapping[str, Sequence[Plan]], request: StudyRequest
+) -> None:
     """Plans of flmc's own, and a user's own curves."""
     report = request.stage("digital, and plans of flmc's own")
     laboratory = measured.laboratory
-    for index, design in enumerate(designs):
-        for place, snr in enumerate(SNR_DB):
-            planned = design.plan(measured.study.case, snr)
-            measured.add(design.name, (snr,), laboratory.run_plan(planned))
+    for index, (name, plans) in enumerate(designs.items()):
+        for place, (snr, planned) in enumerate(zip(SNR_DB, plans, strict=True)):
+            measured.add(name, (snr,), laboratory.run_plan(planned))
             report((index + (place + 1) / len(SNR_DB)) / len(designs))

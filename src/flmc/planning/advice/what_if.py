@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, format_short, format_up
 from flmc.models.model import Model
 from flmc.planning.planner import plan
@@ -98,7 +100,9 @@ def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
     found = {"as planned": planned}
 
     def relax(name: str, uplink: Any = uplink, limits: Any = limits, **changes: Any) -> None:
-        found[name] = plan(model, uplink, limits, **{**settings, **changes, "forecast": False})
+        # Relaxing one thing may make another impossible: such a row is left out.
+        with suppress(InvalidSetting):
+            found[name] = plan(model, uplink, limits, **{**settings, **changes, "forecast": False})
 
     if not uplink.noise_is_exact:
         relax("+ 3 dB", uplink=replace(uplink, snr_db=uplink.snr_db + 3))

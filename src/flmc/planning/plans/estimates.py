@@ -71,7 +71,7 @@ def estimate_effect(plan: Plan) -> EstimateEffect | None:
     plan
         The plan.
     """
-    arrival = arrival_of(plan.uplink, plan.num_devices)
+    arrival = arrival_of(plan.uplink, plan.num_devices, plan.scheduler)
     if arrival is None:
         return None
     mean = float(arrival.mean.mean())

@@ -14,6 +14,7 @@ from flmc.planning.temperature import langevin_gain
 from flmc.uplink.csi import response
 from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds
 from flmc.uplink.power import planned_gain, realised_gain
+from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
@@ -67,17 +68,17 @@ def expect(plan: Plan) -> Expectation:
     return Expectation(gain, active[np.arange(len(gain)) % len(active)])
 
 
-def slope_of(uplink: Uplink, num_devices: int) -> float | None:
+def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | None:
     """Factor by which the expected received symbol scales a small gradient; None for a link without
     a slope.
 
     Parameters
     ----------
-    uplink, num_devices
-        The uplink and the number of devices.
+    uplink, num_devices, policy
+        The uplink, the number of devices, and who transmits.
     """
     try:
-        return response(uplink, num_devices)
+        return response(uplink, num_devices, policy)
     except InvalidSetting:
         return None
 
@@ -114,7 +115,9 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
         return np.broadcast_to(cap, np.broadcast_shapes(cap.shape, num_active.shape))
     devices = np.maximum(num_active, 1.0)
     mode = plan.limits.langevin
-    limit = langevin_gain(mode, plan.uplink, plan.step_size, plan.num_devices, devices)
+    limit = langevin_gain(
+        mode, plan.uplink, plan.step_size, plan.num_devices, devices, plan.scheduler
+    )
     return np.asarray(np.minimum(cap, limit))
 
 

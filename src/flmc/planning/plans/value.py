@@ -168,7 +168,7 @@ class Plan:
     @cached_property
     def slope(self) -> float | None:
         """Slope of the uplink; None: it has none."""
-        return slope_of(self.uplink, self.num_devices)
+        return slope_of(self.uplink, self.num_devices, self.scheduler)
 
     @property
     def effective_step_size(self) -> float | None:
@@ -181,7 +181,8 @@ class Plan:
         if self.slope is None:
             return None
         gain, active = self.expected.gain, self.expected.num_active
-        return temperature(self.uplink, self.step_size, gain, self.num_devices, active)
+        sizes = (self.num_devices, active, self.scheduler)
+        return temperature(self.uplink, self.step_size, gain, *sizes)
 
     @cached_property
     def exposure(self) -> Exposure | None:

@@ -17,7 +17,7 @@ from flmc.data.linear import LinearData
 
 @dataclass(frozen=True)
 class FederatedData:
-    """Examples with features and a target, in device order. Made by :func:`flmc.data.read`.
+    """Examples with features and a target, in device order. Made by :func:`flmc.data.reading.read`.
 
     Attributes
     ----------

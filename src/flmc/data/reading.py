@@ -31,7 +31,7 @@ def read(
     """Data of devices from files.
 
     Several files are one device each. A single file is one device, or as many as its
-    ``device_column`` names; :meth:`~flmc.data.FederatedData.split` deals them anew.
+    ``device_column`` names; :meth:`~flmc.data.federated.FederatedData.split` deals them anew.
 
     Parameters
     ----------

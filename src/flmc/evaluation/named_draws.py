@@ -17,7 +17,7 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
-    """Draws of every parameter by its name, (chain, draw, *shape).
+    """Draws of every parameter by its name, (chain, draw, ...).
 
     Parameters
     ----------

@@ -203,7 +203,7 @@ class Model(ABC):
             ``log_likelihood(parameters, example)``: that of ONE example, a dictionary with its
             features ``x`` and its target ``y``.
         data
-            Examples of all devices, as :func:`flmc.data.read` gives them.
+            Examples of all devices, as :func:`flmc.data.reading.read` gives them.
         start
             Parameters about which chains start, in any form that JAX knows as a pytree: an array, a
             dictionary of arrays, and so on. Results have draws by the same names.

@@ -97,7 +97,7 @@ class Result:
         return self.draws[: self.num_chains]
 
     def parameters(self) -> dict[str, Array]:
-        """Kept draws of the first data set by the names of parameters, (chain, draw, *shape)."""
+        """Kept draws of the first data set by the names of parameters, (chain, draw, ...)."""
         return named_draws.by_parameter(self._first_draws, self.layout)
 
     def summary(self, interval: float = 0.9) -> Grid:

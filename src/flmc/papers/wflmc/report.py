@@ -171,15 +171,10 @@ def _cells(point: Point) -> list[str]:
 def _in_words(study: Study, digital: str, analog: str) -> str:
     """How the digital scheme compares with the study's own, in a sentence."""
     ratios = {snr: study.at(digital, snr).mean / study.at(analog, snr).mean for snr in study.snr_db}
-    within = [snr for snr, ratio in ratios.items() if ratio < 1.5]
-    if len(within) == len(ratios):
-        return "So a single bit costs nothing that this measure shows."
-    if not within:
-        return f"So the single bit has {min(ratios.values()):.2g} times the error at least."
-    places = ", ".join(f"{snr:g}" for snr in within)
+    best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return (
-        f"At {places} dB the single bit costs less than half as much error again; elsewhere it has"
-        f" up to {max(ratios.values()):.2g} times the error."
+        f"So its error is {ratios[best]:.2g} (at {best:g} dB) to {ratios[worst]:.2g} (at"
+        f" {worst:g} dB) times that of the adaptive analog scheme."
     )
 
 

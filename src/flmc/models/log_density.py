@@ -26,8 +26,14 @@ _DESCENT_STEPS = 300
 """Steps of gradient descent to where the curvature is measured a second time."""
 
 
-def _jax() -> Any:
-    """JAX, or a line that says how to get it."""
+def require_jax() -> Any:
+    """JAX, or a line that says how to get it.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
     try:
         import jax
     except ImportError as error:
@@ -62,7 +68,7 @@ class LogDensityModel(Model):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
     ) -> None:
-        jax = _jax()
+        jax = require_jax()
         from jax.flatten_util import ravel_pytree
 
         self._log_prior, self._log_likelihood = log_prior, log_likelihood
@@ -145,7 +151,7 @@ class LogDensityModel(Model):
         theta
             Draws or positions, (..., dim).
         """
-        jax = _jax()
+        jax = require_jax()
         with jax.enable_x64():
             flat = np.asarray(theta, dtype=np.float64).reshape(-1, self.dim)
             tree = jax.vmap(self._unravel)(flat)
@@ -156,9 +162,54 @@ class LogDensityModel(Model):
 
             return jax.tree.map(as_array, tree)
 
+    def class_probabilities(self, theta: Array, data: FederatedData) -> Array:
+        r"""Predictive probabilities of classes, :math:`\frac1n\sum_i p(y = c \mid x, \theta_i)`,
+        (sample, class).
+
+        The log likelihood must be that of a class given the features, so that it adds up to 1 over
+        the classes.
+
+        Parameters
+        ----------
+        theta
+            Draws of the posterior, (draw, dim).
+        data
+            Examples to be predicted; their targets do not matter, but classes must be named.
+
+        Raises
+        ------
+        InvalidSetting
+            If the target has no classes, or the probabilities do not add up to 1.
+        """
+        count = len(data.classes)
+        if count < 2:
+            raise InvalidSetting(f"{data.target_name!r} has no classes to predict: name them")
+        values = np.array([-1.0, 1.0]) if count == 2 else np.arange(float(count))
+        jax = require_jax()
+        with jax.enable_x64():
+
+            def one(flat: Any) -> Any:
+                parameters = self._unravel(flat)
+
+                def of_class(x: Any, y: Any) -> Any:
+                    return jax.numpy.exp(self._log_likelihood(parameters, {"x": x, "y": y}))
+
+                over_classes = jax.vmap(of_class, in_axes=(None, 0))
+                return jax.vmap(over_classes, in_axes=(0, None))(data.features, values)
+
+            draws = np.asarray(theta, dtype=np.float64).reshape(-1, self.dim)
+            total = jax.jit(lambda every: jax.lax.map(one, every).mean(axis=0))(draws)
+        found = np.array(total)
+        if not np.allclose(found.sum(axis=1), 1.0, atol=1e-6):
+            raise InvalidSetting(
+                "the likelihoods of all classes of an example must add up to 1, got"
+                f" {found.sum(axis=1).min():.3g}: log_likelihood must be that of the class alone"
+            )
+        return found
+
     def _evaluate(self, kind: str, theta: Array, bound: float) -> Array:
         """Local gradients of one kind, chains one after the other where they are many."""
-        jax = _jax()
+        jax = require_jax()
         with jax.enable_x64():
             local = self._functions.local[kind](theta.reshape(-1, self.dim), bound)
             return np.array(local).reshape(*theta.shape[:2], self.num_devices, self.dim)

@@ -1,0 +1,127 @@
+r"""How good predictive probabilities of classes are: accuracy, log loss, Brier score, calibration.
+
+With the probability :math:`p_{nc}` of class c for example n, and :math:`p_n` that of its own class,
+
+* accuracy: share of examples whose most probable class is the true one;
+* log loss: mean of :math:`-\ln p_n`;
+* Brier score: mean of :math:`\sum_c (p_{nc} - 1[c = y_n])^2`, from 0 to 2;
+* ECE: the confidence is the largest probability of an example. Examples are sorted into bins of
+  equal width of the confidence, and the differences between accuracy and mean confidence of a bin
+  are averaged, each weighted by its examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.base.arrays import Array, IntArray
+from flmc.base.errors import InvalidSetting
+from flmc.base.tables import Listing, Row
+from flmc.data.federated import FederatedData
+
+NUM_BINS = 20
+"""Bins of equal width from 0 to 1 of the calibration error."""
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """Scores of predictive probabilities.
+
+    Attributes
+    ----------
+    accuracy, log_loss, brier, ece
+        As in the head of this module.
+    confidence, correct, examples
+        Mean confidence, share of right predictions and number of examples of every bin, (bin); NaN
+        where a bin is empty.
+    """
+
+    accuracy: float
+    log_loss: float
+    brier: float
+    ece: float
+    confidence: Array
+    correct: Array
+    examples: IntArray
+
+    def listing(self) -> Listing:
+        """The scores in rows."""
+        count = int(self.examples.sum())
+        error = np.sqrt(self.accuracy * (1 - self.accuracy) / max(count, 1))
+        return Listing(
+            f"predictions of {count} examples",
+            (
+                Row("accuracy", f"{self.accuracy:.4g} ± {error:.2g}"),
+                Row("log loss", f"{self.log_loss:.4g}"),
+                Row("Brier score", f"{self.brier:.4g} (0 is best, 2 is worst)"),
+                Row("calibration error", f"{self.ece:.4g} (ECE, {NUM_BINS} bins of equal width)"),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
+
+def class_numbers(data: FederatedData) -> IntArray:
+    """Number of the class of every example, (sample): 0 and 1 for targets -1 and +1.
+
+    Parameters
+    ----------
+    data
+        With two classes or more.
+    """
+    if not data.classes:
+        raise InvalidSetting(f"{data.target_name!r} has no classes: it is a number")
+    numbers = (data.targets + 1) / 2 if len(data.classes) == 2 else data.targets
+    return np.rint(numbers).astype(np.intp)
+
+
+def score_probabilities(probabilities: Array, classes: IntArray) -> Predictive:
+    """Scores of predictive probabilities against the true classes.
+
+    Parameters
+    ----------
+    probabilities
+        (sample, class); rows add up to 1.
+    classes
+        Number of the true class of every example, (sample).
+
+    Raises
+    ------
+    InvalidSetting
+        If the shapes do not fit, or there are no examples.
+
+    Examples
+    --------
+    >>> from flmc.evaluation.predictive import score_probabilities
+    >>> scores = score_probabilities(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0]))
+    >>> scores.accuracy, round(scores.brier, 3)
+    (0.5, 0.65)
+    """
+    if probabilities.ndim != 2 or classes.shape != probabilities.shape[:1] or not len(classes):
+        raise InvalidSetting(
+            "probabilities (sample, class) and classes (sample) must fit and not be empty, got"
+            f" {probabilities.shape} and {classes.shape}"
+        )
+    true = np.eye(probabilities.shape[1])[classes]
+    right = probabilities.argmax(axis=1) == classes
+    confidence = probabilities.max(axis=1)
+    # A confidence of exactly 1 belongs to the last bin.
+    bins = np.minimum((confidence * NUM_BINS).astype(np.intp), NUM_BINS - 1)
+    examples = np.bincount(bins, minlength=NUM_BINS)
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(bins, confidence, NUM_BINS) / examples
+        correct = np.bincount(bins, right, NUM_BINS) / examples
+    weight = examples / len(classes)
+    with np.errstate(divide="ignore"):
+        surprise = -np.log((probabilities * true).sum(axis=1))
+    return Predictive(
+        float(right.mean()),
+        float(surprise.mean()),
+        float(np.square(probabilities - true).sum(axis=1).mean()),
+        float(np.nansum(weight * np.abs(mean - correct))),
+        mean,
+        correct,
+        examples,
+    )

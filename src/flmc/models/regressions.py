@@ -1,0 +1,204 @@
+r"""Regressions ready to be sampled, from data with features and a target; they need the extra
+``jax``.
+
+All have a normal prior with independent entries, and an intercept with a prior of its own. Where
+the curvature has a bound from public facts (the number of examples and a bound of their features),
+it is used if the bound is given; else it is measured from the data, and plans are marked
+``data_dependent``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting
+from flmc.data.federated import FederatedData
+from flmc.models.log_density import LogDensityModel, require_jax
+
+
+def logistic(
+    data: FederatedData,
+    *,
+    prior_sd: float = 1.0,
+    intercept_sd: float = 5.0,
+    feature_norm: float | None = None,
+) -> LogDensityModel:
+    r"""Logistic regression for two classes, :math:`\Pr(y = 1) = 1/(1 + e^{-(b + w^\top x)})`.
+
+    Its curvature is at most :math:`\tfrac14\sum_n (1 + \|x_n\|^2)` plus that of the prior, and at
+    least that of the prior.
+
+    Parameters
+    ----------
+    data
+        Targets are -1 and +1.
+    prior_sd, intercept_sd
+        Standard deviations of the prior of slopes and of the intercept.
+    feature_norm
+        Public bound of the Euclidean norm of an example's features; examples beyond it are refused.
+        None: the curvature is measured from the data.
+
+    Raises
+    ------
+    InvalidSetting
+        If the target has other values, or an example is beyond the bound.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> x, y = rng.standard_normal((40, 2)), np.where(rng.random(40) < 0.5, -1.0, 1.0)
+    >>> data = flmc.data.FederatedData(x, y, (25, 15))
+    >>> model = flmc.models.regressions.logistic(data, feature_norm=5.0)
+    >>> model.dim, model.smoothness, model.public
+    (3, 261.0, True)
+    """
+    _check_targets(data, {-1.0, 1.0}, "-1 and +1, one for each of two classes")
+    jnp = require_jax().numpy
+
+    def log_likelihood(w: Any, row: Any) -> Any:
+        return -jnp.logaddexp(0.0, -row["y"] * (row["x"] @ w["slope"] + w["intercept"]))
+
+    smoothness = _public_bound(data, feature_norm, 0.25, prior_sd, intercept_sd)
+    return LogDensityModel(
+        _normal_prior(prior_sd, intercept_sd),
+        log_likelihood,
+        data,
+        {"intercept": 0.0, "slope": np.zeros(data.features.shape[1])},
+        smoothness,
+        _least_curvature(prior_sd, intercept_sd),
+    )
+
+
+def softmax(
+    data: FederatedData,
+    *,
+    prior_sd: float = 1.0,
+    intercept_sd: float = 5.0,
+    feature_norm: float | None = None,
+) -> LogDensityModel:
+    r"""Softmax regression for several classes, :math:`\Pr(y = c) \propto e^{b_c + w_c^\top x}`.
+
+    Every class has parameters of its own, which the prior identifies. Its curvature is at most
+    :math:`\tfrac12\sum_n (1 + \|x_n\|^2)` plus that of the prior.
+
+    Parameters
+    ----------
+    data
+        Targets are 0, 1, ..., one for each class.
+    prior_sd, intercept_sd, feature_norm
+        As for :func:`logistic`.
+
+    Raises
+    ------
+    InvalidSetting
+        If a target is no class, or an example is beyond the bound.
+    """
+    count = len(data.classes) or int(data.targets.max()) + 1
+    _check_targets(data, set(range(count)), f"0 to {count - 1}, one for each class")
+    jax = require_jax()
+    jnp = jax.numpy
+
+    def log_likelihood(w: Any, row: Any) -> Any:
+        scores = jax.nn.log_softmax(row["x"] @ w["slope"] + w["intercept"])
+        return scores[jnp.asarray(row["y"], int)]
+
+    smoothness = _public_bound(data, feature_norm, 0.5, prior_sd, intercept_sd)
+    return LogDensityModel(
+        _normal_prior(prior_sd, intercept_sd),
+        log_likelihood,
+        data,
+        {"intercept": np.zeros(count), "slope": np.zeros((data.features.shape[1], count))},
+        smoothness,
+        _least_curvature(prior_sd, intercept_sd),
+    )
+
+
+def poisson(
+    data: FederatedData, *, prior_sd: float = 1.0, intercept_sd: float = 5.0
+) -> LogDensityModel:
+    r"""Poisson regression of counts, :math:`y \sim \text{Poisson}(e^{b + w^\top x})`.
+
+    Its curvature has no bound, so it is measured at the start and near the mode.
+
+    Parameters
+    ----------
+    data
+        Targets are counts.
+    prior_sd, intercept_sd
+        Standard deviations of the prior of slopes and of the intercept.
+
+    Raises
+    ------
+    InvalidSetting
+        If a target is not a count.
+    """
+    if (data.targets < 0).any() or (data.targets != np.rint(data.targets)).any():
+        raise InvalidSetting(
+            f"{data.target_name!r} must hold counts, 0, 1, ..., for a Poisson regression"
+        )
+    jnp = require_jax().numpy
+
+    def log_likelihood(w: Any, row: Any) -> Any:
+        score = row["x"] @ w["slope"] + w["intercept"]
+        return row["y"] * score - jnp.exp(score)
+
+    # At the logarithm of the mean count: far from it exp makes the curvature useless.
+    centre = float(np.log(max(data.targets.mean(), 0.5)))
+    return LogDensityModel(
+        _normal_prior(prior_sd, intercept_sd),
+        log_likelihood,
+        data,
+        {"intercept": centre, "slope": np.zeros(data.features.shape[1])},
+        None,
+        _least_curvature(prior_sd, intercept_sd),
+        start_sd=0.1,
+    )
+
+
+def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
+    """Log density of a normal prior of slopes and intercepts."""
+    slope_sd = checks.positive("prior_sd", prior_sd)
+    other_sd = checks.positive("intercept_sd", intercept_sd)
+    jnp = require_jax().numpy
+
+    def log_prior(w: Any) -> Any:
+        return -0.5 * (
+            jnp.sum(jnp.square(w["slope"] / slope_sd))
+            + jnp.sum(jnp.square(w["intercept"] / other_sd))
+        )
+
+    return log_prior
+
+
+def _least_curvature(prior_sd: float, intercept_sd: float) -> float:
+    """Curvature of the prior where it is least."""
+    return float(min(prior_sd**-2, intercept_sd**-2))
+
+
+def _public_bound(
+    data: FederatedData, norm: float | None, factor: float, prior_sd: float, intercept_sd: float
+) -> float | None:
+    """Largest curvature from a public bound of the features; None without one."""
+    if norm is None:
+        return None
+    checks.positive("feature_norm", norm)
+    largest = float(np.sqrt(np.square(data.features).sum(axis=1)).max())
+    if largest > norm:
+        raise InvalidSetting(
+            f"feature_norm must bound every example's features, got {norm:g}, and one has"
+            f" {largest:.6g}"
+        )
+    prior = max(prior_sd**-2, intercept_sd**-2)
+    return factor * data.num_samples * (1.0 + norm**2) + prior
+
+
+def _check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
+    """Refuse targets that the model does not know."""
+    others = set(np.unique(data.targets).tolist()) - allowed
+    if others:
+        raise InvalidSetting(
+            f"{data.target_name!r} must hold {words}; got {min(others):g}: name its classes when"
+            " the data are read"
+        )

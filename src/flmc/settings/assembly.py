@@ -145,6 +145,11 @@ def make_model(settings: Settings) -> Model:
         Checked settings; ``model`` is `linear` or ``package.module:object``. What describes
         synthetic data is refused beside a user's own model.
     """
+    if settings.data_file is not None:
+        return _model_of_file(settings, settings.data_file)
+    refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
+    if settings.model in MODELS.names and settings.model != "linear":
+        raise InvalidSetting(f"model {settings.model!r} needs data: give data_file")
     if settings.model != "linear":
         refuse(
             settings,
@@ -180,3 +185,26 @@ def make_model(settings: Settings) -> Model:
         kind=settings.data,
     )
     return LinearGaussian(statistics)
+
+
+def _model_of_file(settings: Settings, source: str) -> Model:
+    """A registered model on the data of a file, dealt anew if that is asked for."""
+    refuse(settings, ("dim", "samples", "experiments", "data", "split"), "come from data_file")
+    if settings.deal is None:
+        refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
+    if settings.model not in MODELS.names:
+        raise InvalidSetting(
+            f"data_file is for the models {', '.join(MODELS.names)}; got {settings.model!r}"
+        )
+    found = data.read(
+        source,
+        target=settings.target,
+        device_column=settings.device_column,
+        standardise=settings.standardise,
+    )
+    if settings.deal is not None:
+        found = found.split(settings.devices, settings.deal, settings.seed)
+    made: Model = MODELS[settings.model].maker(
+        found.to_linear() if settings.model == "linear" else found
+    )
+    return made

@@ -200,7 +200,13 @@ SCHEDULERS.add(
 )
 
 MODELS = Registry("model", Model)
-MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise, on synthetic data"))
+MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise"))
+for _name, _words in (
+    ("logistic", "two classes, of data_file"),
+    ("softmax", "several classes, of data_file"),
+    ("poisson", "counts, of data_file"),
+):
+    MODELS.add(Entry(_name, f"flmc.models.regressions:{_name}", _words))
 
 SPLITS = Registry("split", None)
 SPLITS.add(Entry("even", split_evenly, "as many examples for each device, to within one"))

@@ -133,6 +133,27 @@ class Settings(BaseModel):
     )
     model: str = Field("linear", description=f"what is sampled: {MODELS.described}")
     split: SplitName = Field("even", description="how synthetic examples are dealt to devices")
+    data_file: str | None = Field(
+        None,
+        description=(
+            "data in place of synthetic ones: a CSV, Parquet or npz file, a pattern of files, one a"
+            " device, or sklearn:NAME"
+        ),
+    )
+    target: str | None = Field(None, description="column of data_file to be predicted")
+    device_column: str | None = Field(
+        None, description="column of data_file that names the device of an example"
+    )
+    deal: str | None = Field(
+        None,
+        description=(
+            "deal the examples of data_file to so many devices anew: iid, label, dirichlet:ALPHA,"
+            " size:ALPHA"
+        ),
+    )
+    standardise: Literal["data"] | None = Field(
+        None, description="data: features of data_file by their own mean and spread, for simulation"
+    )
     experiments: Count = Field(1, description="number of data sets")
     chains: Count | None = Field(None, description="per data set; default 200 in all, at least 1")
     seed: int = Field(0, ge=0, description="of all randomness")

@@ -1,0 +1,89 @@
+"""Data from files on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flmc.cli import main
+
+pytest.importorskip("jax", reason="needs the extra jax")
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    for name, count in (("north", 40), ("south", 25)):
+        x = rng.standard_normal((count, 2))
+        cured = rng.random(count) < 1 / (1 + np.exp(-x.sum(axis=1)))
+        lines = [
+            f"{a:.4f},{b:.4f},{'yes' if c else 'no'}" for (a, b), c in zip(x, cured, strict=True)
+        ]
+        Path(f"{name}.csv").write_text("\n".join(["a,b,cured", *lines]))
+    return tmp_path
+
+
+RUN = ["--model", "logistic", "--target", "cured", "--scheme", "analog", "--privacy", "off"]
+SHORT = ["--rounds", "120", "--burn-in", "40", "--chains", "4"]
+
+
+def test_one_file_a_device(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "--data-file", "*.csv", *RUN, *SHORT]
+    assert main([*asked, "--out", "record", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["plan"]["num_devices"], document["plan"]["dim"]) == (2, 3)
+    assert document["plan"]["data_dependent"]
+    # A record goes on from the same files.
+    assert main(["resume", "record", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["plan"]["digest"] == document["plan"]["digest"]
+
+
+def test_dealt_anew(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", "--data-file", "north.csv", *RUN, "--deal", "label", "--devices", "5"]
+    assert main([*asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_devices"] == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "logistic"], "needs data: give data_file"),
+        (["--target", "cured"], "are for data_file"),
+        (["--data-file", "north.csv"], "target must name the column"),
+        (["--data-file", "none.csv", *RUN], "cannot read"),
+        (["--data-file", "north.csv", *RUN, "--devices", "3"], "unless deal says"),
+        (["--data-file", "north.csv", *RUN, "--dim", "3"], "come from data_file"),
+        (["--data-file", "north.csv", *RUN, "--deal", "odd"], "a split must be one of iid"),
+        (["--data-file", "north.csv", "--target", "a", "--model", "x.y:z"], "is for the models"),
+        (["--data-file", "north.csv", "--target", "a", "--model", "poisson"], "holds words"),
+    ],
+)
+def test_what_is_refused(
+    words: list[str], message: str, hospitals: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *words]) == 2
+    # Messages name options as they are written on the command line.
+    said = " ".join(capsys.readouterr().err.split()).replace("--", "").replace("-", "_")
+    assert message.replace("-", "_") in said
+
+
+def test_linear_regression_of_a_file(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("numbers.csv").write_text("x,z,y\n1,2,3\n2,1,4\n0,1,1\n3,3,7\n1,0,2\n")
+    asked = [
+        "run",
+        "--data-file",
+        "numbers.csv",
+        "--target",
+        "y",
+        "--deal",
+        "iid",
+        "--devices",
+        "2",
+    ]
+    assert main([*asked, *SHORT, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] is not None

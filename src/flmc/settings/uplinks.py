@@ -29,6 +29,7 @@ def make_uplink(settings: Settings) -> Uplink:
             f"are for the digital scheme, not {settings.scheme}",
         )
     if settings.scheme == "ideal":
+        refuse(settings, ("csi_error", "average_snr_db"), "are for a channel, and ideal has none")
         return Ideal()
     radio: dict[str, Any] = {
         "clip": settings.clip,

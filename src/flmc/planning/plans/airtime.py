@@ -32,11 +32,17 @@ class Airtime:
         Mean over devices of the energy of a run, over the noise power.
     largest
         Whether that is an upper bound, not a mean.
+    devices
+        Devices that transmit in a round, on average over rounds that are not skipped.
+    skipped
+        Share of rounds in which nobody transmits.
     """
 
     channel_uses: int
     energy: float
     largest: bool
+    devices: float
+    skipped: float
 
     def to_document(self) -> dict[str, float | int | bool]:
         """The numbers, for JSON."""
@@ -44,6 +50,8 @@ class Airtime:
             "channel_uses": self.channel_uses,
             "energy": self.energy,
             "energy_is_bound": self.largest,
+            "devices": self.devices,
+            "skipped": self.skipped,
         }
 
 
@@ -59,7 +67,14 @@ def airtime_of(plan: Plan) -> Airtime | None:
     if uplink.noise_is_exact:
         return None
     uses = plan.num_rounds * uplink.symbols_per_round(plan.dim)
-    return Airtime(uses, plan.num_rounds * _energy_of_a_round(plan), not uplink.random_bits)
+    drawn = plan.expected.rounds
+    return Airtime(
+        uses,
+        plan.num_rounds * _energy_of_a_round(plan),
+        not uplink.random_bits,
+        float(plan.num_active.mean()),
+        0.0 if drawn is None else drawn.skipped,
+    )
 
 
 def _energy_of_a_round(plan: Plan) -> float:

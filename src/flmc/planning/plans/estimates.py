@@ -59,7 +59,9 @@ class EstimateEffect:
             return text
         return (
             f"{text}. Privacy is stated at a gain of {self.stated_gain:.3g}, which is exceeded in"
-            f" the run with probability {self.exceeded:.1e} (within delta)"
+            f" the run with probability {self.exceeded:.1e} (within delta): a device in a deep fade"
+            " inverts a wrong estimate at full power, so that a lower SNR lowers it more than a"
+            " smaller gain"
         )
 
 

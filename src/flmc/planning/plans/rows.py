@@ -94,6 +94,9 @@ def _radio_rows(plan: Plan) -> list[Row]:
         most = "at most " if airtime.largest else ""
         uses = f"{airtime.channel_uses} channel uses; a device transmits {most}{airtime.energy:.3g}"
         rows.append(Row("airtime", f"{uses} times the noise's energy in one of them"))
+    if uplink.average_snr_db is not None:
+        most = f"at most {uplink.average_snr_db:g} dB on average over rounds"
+        rows.append(Row("long-term power", f"{most}, expected over the channel"))
     if plan.estimates is not None:
         rows.append(Row("channel estimates", str(plan.estimates)))
     return rows

@@ -66,6 +66,8 @@ _AIRTIME = described(
         "channel_uses": (COUNT, "symbols of one device in all rounds"),
         "energy": (NUMBER, "energy of a device in the run over the noise power, mean over devices"),
         "energy_is_bound": (FLAG, "whether that is what the clip allows at most, not a mean"),
+        "devices": (NUMBER, "devices that transmit in a round, on average"),
+        "skipped": (NUMBER, "share of rounds in which nobody transmits"),
     }
 )
 _PREDICTION = described(

@@ -12,7 +12,12 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data import FederatedData
-from flmc.evaluation.predictive import NUM_BINS, class_numbers, score_probabilities
+from flmc.evaluation.predictive import (
+    NUM_BINS,
+    class_numbers,
+    class_probabilities,
+    score_probabilities,
+)
 from flmc.models import regressions
 from support import full
 
@@ -102,7 +107,7 @@ def test_predictions_of_a_run() -> None:
     )
     result = flmc.run(plan, model, seed=2, chains=4)
     draws = result.draws[:, ::50].reshape(-1, model.dim)
-    found = model.class_probabilities(draws, predict)
+    found = class_probabilities(model, draws, predict)
     expected = np.zeros_like(found)
     for theta in draws:
         scores = theta[:3] + predict.features @ theta[3:].reshape(2, 3)
@@ -153,4 +158,6 @@ def test_scores_at_the_edges() -> None:
         class_numbers(FederatedData(np.eye(2), np.ones(2), (2,)))
     number = FederatedData(np.eye(2), np.array([-1.0, 1.0]), (2,))
     with pytest.raises(InvalidSetting, match="no classes to predict"):
-        regressions.logistic(number, feature_norm=2.0).class_probabilities(np.zeros((1, 3)), number)
+        class_probabilities(
+            regressions.logistic(number, feature_norm=2.0), np.zeros((1, 3)), number
+        )

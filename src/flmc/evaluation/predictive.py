@@ -12,6 +12,7 @@ With the probability :math:`p_{nc}` of class c for example n, and :math:`p_n` th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Listing, Row
 from flmc.data.federated import FederatedData
+from flmc.models.log_density import LogDensityModel, require_jax
 
 NUM_BINS = 20
 """Bins of equal width from 0 to 1 of the calibration error."""
@@ -75,6 +77,52 @@ def class_numbers(data: FederatedData) -> IntArray:
         raise InvalidSetting(f"{data.target_name!r} has no classes: it is a number")
     numbers = (data.targets + 1) / 2 if len(data.classes) == 2 else data.targets
     return np.rint(numbers).astype(np.intp)
+
+
+def class_probabilities(model: LogDensityModel, theta: Array, data: FederatedData) -> Array:
+    r"""Predictive probabilities of classes, :math:`\frac1n\sum_i p(y = c \mid x, \theta_i)`,
+    (sample, class).
+
+    Parameters
+    ----------
+    model
+        Its log likelihood must be that of a class given the features, so that it adds up to 1 over
+        the classes.
+    theta
+        Draws of the posterior as results have them, (..., dim).
+    data
+        Examples to be predicted; their targets do not matter, but classes must be named.
+
+    Raises
+    ------
+    InvalidSetting
+        If the target has no classes, or the probabilities do not add up to 1.
+    """
+    count = len(data.classes)
+    if count < 2:
+        raise InvalidSetting(f"{data.target_name!r} has no classes to predict: name them")
+    values = np.array([-1.0, 1.0]) if count == 2 else np.arange(float(count))
+    jax = require_jax()
+    with jax.enable_x64():
+
+        def one(flat: Any) -> Any:
+            parameters = model.to_parameters(flat)
+
+            def of_class(x: Any, y: Any) -> Any:
+                return jax.numpy.exp(model.log_likelihood(parameters, {"x": x, "y": y}))
+
+            over_classes = jax.vmap(of_class, in_axes=(None, 0))
+            return jax.vmap(over_classes, in_axes=(0, None))(data.features, values)
+
+        draws = np.asarray(theta, dtype=np.float64).reshape(-1, model.dim)
+        total = jax.jit(lambda every: jax.lax.map(one, every).mean(axis=0))(draws)
+    found = np.array(total)
+    if not np.allclose(found.sum(axis=1), 1.0, atol=1e-6):
+        raise InvalidSetting(
+            "the likelihoods of all classes of an example must add up to 1, got"
+            f" {found.sum(axis=1).min():.3g}: log_likelihood must be that of the class alone"
+        )
+    return found
 
 
 def score_probabilities(probabilities: Array, classes: IntArray) -> Predictive:

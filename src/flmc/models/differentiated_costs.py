@@ -15,6 +15,8 @@ from flmc.base.errors import InvalidSetting
 
 _AT_ONCE = 4_000_000
 """Numbers of single examples' gradients that are held at a time, 32 MB."""
+_NEWTON_STEPS = 100
+"""Newton steps to the mode at most."""
 _POWER_STEPS = 60
 """Steps of the power iteration that measures a curvature."""
 
@@ -138,6 +140,34 @@ class DifferentiatedCosts:
             )
         # The iteration approaches from below; the last steps change little.
         return 1.02 * max(value, 1e-12) if not shift else max(value, 0.0)
+
+    def laplace(self, theta: Array) -> tuple[Array, Array]:
+        """Mode of the posterior and the inverse of the curvature there, by damped Newton steps.
+
+        Parameters
+        ----------
+        theta
+            Where to begin, (dim).
+        """
+        jax = self._jax
+        with jax.enable_x64():
+            cost, slope = jax.jit(self._total), jax.jit(jax.grad(self._total))
+            curvature = jax.jit(jax.hessian(self._total))
+            for _ in range(_NEWTON_STEPS):
+                pull = np.array(slope(theta))
+                inverse = np.linalg.pinv(np.array(curvature(theta)), hermitian=True)
+                step, now, length = inverse @ pull, float(cost(theta)), 1.0
+                while not float(cost(theta - length * step)) <= now and length > 1e-6:
+                    length /= 2.0
+                theta = theta - length * step
+                if float(step @ pull) < 1e-12:
+                    break
+            try:
+                return theta, np.linalg.inv(np.array(curvature(theta)))
+            except np.linalg.LinAlgError:
+                raise InvalidSetting(
+                    "the posterior is flat in some direction: give scale"
+                ) from None
 
     def prior_curvature(self, theta: Array) -> Array:
         """Diagonal of the Hessian of the negative log prior, (dim); exact where it is diagonal."""

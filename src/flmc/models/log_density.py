@@ -16,12 +16,15 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.data.federated import FederatedData
+from flmc.models.coordinates import Coordinates
 from flmc.models.differentiated_costs import DifferentiatedCosts
 from flmc.models.distributions import Normal
 from flmc.models.model import Model
 
 LogPrior = Callable[[Any], Any]
 LogLikelihood = Callable[[Any, Any], Any]
+_WHITENED_START = 2.0
+"""Standard deviation of starts in coordinates in which the posterior's is about 1."""
 _DESCENT_STEPS = 300
 """Steps of gradient descent to where the curvature is measured a second time."""
 
@@ -56,6 +59,8 @@ class LogDensityModel(Model):
     ----------
     layout
         Name and shape of every parameter, in the order in which they lie in theta.
+    log_likelihood, to_parameters
+        The log likelihood of one example, and the map from one theta to parameters.
     """
 
     def __init__(
@@ -67,26 +72,31 @@ class LogDensityModel(Model):
         smoothness: float | None = None,
         convexity: float | None = None,
         start_sd: float | Array | None = None,
+        coordinates: Coordinates | None = None,
     ) -> None:
         jax = require_jax()
         from jax.flatten_util import ravel_pytree
 
-        self._log_prior, self._log_likelihood = log_prior, log_likelihood
+        self._log_prior, self.log_likelihood = log_prior, log_likelihood
         self.data = data
         self.num_devices = data.num_devices
         with jax.enable_x64():
             doubled = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), start)
             flat, unravel = ravel_pytree(doubled)
-            self._unravel: Callable[[Any], Any] = unravel
+            self.to_parameters: Callable[[Any], Any] = unravel
             self.layout = _layout(jax, doubled)
-            self.start_point = np.array(flat)
-            self.dim = checks.at_least("the number of parameters", len(self.start_point), 1)
-            checks.finite_array("start", self.start_point)
+            self._start = checks.finite_array("start", np.array(flat))
+            self.dim = checks.at_least("the number of parameters", len(self._start), 1)
+            self.coordinates = coordinates
+            # Where coordinates were chosen, their centre is nearer to the posterior than the start.
+            self.start_point = self._start if coordinates is None else np.zeros(self.dim)
             self._rows, counts = _padded(data)
             self._functions = DifferentiatedCosts(
-                jax, log_prior, log_likelihood, unravel, self._rows, counts, self.dim
+                jax, log_prior, log_likelihood, self._unravel, self._rows, counts, self.dim
             )
             self._check_densities()
+        if coordinates is not None and start_sd is None:
+            start_sd = _WHITENED_START
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         if smoothness is None:
@@ -98,6 +108,56 @@ class LogDensityModel(Model):
             raise InvalidSetting(
                 f"convexity must not exceed smoothness {self.smoothness:g}, got {self.convexity:g}"
             )
+
+    def _unravel(self, theta: Any) -> Any:
+        """Parameters from one theta in the sampler's coordinates."""
+        if self.coordinates is not None:
+            theta = self.coordinates.to_model(theta)
+        return self.to_parameters(theta)
+
+    def whitened(
+        self,
+        draws: Array | None = None,
+        *,
+        scale: Array | None = None,
+        centre: Array | None = None,
+        smoothness: float | None = None,
+        convexity: float | None = None,
+    ) -> LogDensityModel:
+        """The same model, sampled in coordinates in which its posterior is round.
+
+        Parameters
+        ----------
+        draws
+            Draws of a pilot, (..., dim), whose mean and covariance decide the coordinates; they
+            are for simulation, unless they are of public data: what a pilot reveals is not added.
+        scale, centre
+            R and c from public knowledge in place of draws: (dim) or (dim, dim), and (dim), which
+            is ``start`` if it is not given. Without any of them mode and curvature of the posterior
+            decide, which is for simulation too.
+        smoothness, convexity
+            Curvatures in the new coordinates from public knowledge; None: measured.
+        """
+        if draws is not None:
+            coordinates = Coordinates.of_draws(draws)
+        elif scale is not None:
+            coordinates = Coordinates(
+                self._start if centre is None else centre, np.asarray(scale, np.float64)
+            )
+        else:
+            mode, covariance = self._functions.laplace(self.start_point)
+            coordinates = Coordinates(mode, np.array(np.linalg.cholesky(covariance)))
+        whitened = LogDensityModel(
+            self._log_prior,
+            self.log_likelihood,
+            self.data,
+            self.to_parameters(self._start),
+            smoothness,
+            convexity,
+            coordinates=coordinates,
+        )
+        whitened.public = whitened.public and scale is not None
+        return whitened
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
         """Local gradients, (experiment, chain, device, dim).
@@ -149,63 +209,18 @@ class LogDensityModel(Model):
         Parameters
         ----------
         theta
-            Draws or positions, (..., dim).
+            Draws as results have them, in the model's own coordinates, (..., dim).
         """
         jax = require_jax()
         with jax.enable_x64():
             flat = np.asarray(theta, dtype=np.float64).reshape(-1, self.dim)
-            tree = jax.vmap(self._unravel)(flat)
+            tree = jax.vmap(self.to_parameters)(flat)
             lead = theta.shape[:-1]
 
             def as_array(leaf: Any) -> Array:
                 return np.array(leaf, dtype=np.float64).reshape(*lead, *leaf.shape[1:])
 
             return jax.tree.map(as_array, tree)
-
-    def class_probabilities(self, theta: Array, data: FederatedData) -> Array:
-        r"""Predictive probabilities of classes, :math:`\frac1n\sum_i p(y = c \mid x, \theta_i)`,
-        (sample, class).
-
-        The log likelihood must be that of a class given the features, so that it adds up to 1 over
-        the classes.
-
-        Parameters
-        ----------
-        theta
-            Draws of the posterior, (draw, dim).
-        data
-            Examples to be predicted; their targets do not matter, but classes must be named.
-
-        Raises
-        ------
-        InvalidSetting
-            If the target has no classes, or the probabilities do not add up to 1.
-        """
-        count = len(data.classes)
-        if count < 2:
-            raise InvalidSetting(f"{data.target_name!r} has no classes to predict: name them")
-        values = np.array([-1.0, 1.0]) if count == 2 else np.arange(float(count))
-        jax = require_jax()
-        with jax.enable_x64():
-
-            def one(flat: Any) -> Any:
-                parameters = self._unravel(flat)
-
-                def of_class(x: Any, y: Any) -> Any:
-                    return jax.numpy.exp(self._log_likelihood(parameters, {"x": x, "y": y}))
-
-                over_classes = jax.vmap(of_class, in_axes=(None, 0))
-                return jax.vmap(over_classes, in_axes=(0, None))(data.features, values)
-
-            draws = np.asarray(theta, dtype=np.float64).reshape(-1, self.dim)
-            total = jax.jit(lambda every: jax.lax.map(one, every).mean(axis=0))(draws)
-        found = np.array(total)
-        if not np.allclose(found.sum(axis=1), 1.0, atol=1e-6):
-            raise InvalidSetting(
-                "the likelihoods of all classes of an example must add up to 1, got"
-                f" {found.sum(axis=1).min():.3g}: log_likelihood must be that of the class alone"
-            )
-        return found
 
     def _evaluate(self, kind: str, theta: Array, bound: float) -> Array:
         """Local gradients of one kind, chains one after the other where they are many."""
@@ -220,7 +235,7 @@ class LogDensityModel(Model):
         one = {name: rows[0, 0] for name, rows in self._rows.items()}
         asked: dict[str, Callable[[], Any]] = {
             "log_prior": lambda: self._log_prior(parameters),
-            "log_likelihood": lambda: self._log_likelihood(parameters, one),
+            "log_likelihood": lambda: self.log_likelihood(parameters, one),
         }
         for name, call in asked.items():
             try:

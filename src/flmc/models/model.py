@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
+from flmc.models.coordinates import Coordinates
 from flmc.models.distributions import Gaussian, Normal
 
 
@@ -58,6 +59,8 @@ class Model(ABC):
     """The exact posterior, where it is known."""
     layout: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     """Name and shape of every parameter in the order of theta; None: they have no names."""
+    coordinates: Coordinates | None = None
+    """Coordinates in which the sampler works; results are in the model's own. None: the same."""
 
     @abstractmethod
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:

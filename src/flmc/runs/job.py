@@ -162,8 +162,8 @@ class Job:
             metrics=self.metrics(chains),
             clipped_fraction=chains.clipped_fraction(active[:, self.plan.num_burn_in :]),
             num_undefined=chains.num_undefined,
-            moments=chains.moments.in_batches(),
-            chains=chains.draws,
+            moments=chains.moments.in_batches().mapped(self.model.coordinates),
+            chains=self._in_coordinates_of_the_model(chains.draws),
             evidence=self._examine(chains),
             model_findings=checked,
             predictions=self._predict(chains),
@@ -173,6 +173,11 @@ class Job:
         if recorder is not None:
             recorder.finish(result.to_document(), result.arrays)
         return result
+
+    def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
+        """Draws as the model knows them, where the sampler has coordinates of its own."""
+        coordinates = self.model.coordinates
+        return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
     def _activity(self) -> Activity:
         """Who transmits how often. A policy that lets a device transmit more often than it declared

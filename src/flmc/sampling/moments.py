@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.models.coordinates import Coordinates
 
 MOST_BATCHES = 20
 """Chains of a data set are put together to at most this many batches, for standard errors."""
@@ -86,6 +87,25 @@ class Moments:
             np.add.reduceat(array, starts, axis=1) for array in (self.sums, self.products)
         )
         return Moments(self.centre, size, np.add.reduceat(self.counts, starts), sums, products)
+
+    def mapped(self, coordinates: Coordinates | None) -> Moments:
+        """These moments in the coordinates of the model; themselves where these are the sampler's.
+
+        Parameters
+        ----------
+        coordinates
+            The map from the sampler's coordinates to the model's.
+        """
+        if coordinates is None:
+            return self
+        scale = coordinates.scale
+        return Moments(
+            coordinates.to_model(self.centre),
+            self.batch_size,
+            self.counts,
+            self.sums @ scale.T,
+            scale @ self.products @ scale.T,
+        )
 
     @property
     def mean(self) -> Array:

@@ -1,0 +1,87 @@
+r"""Coordinates in which a model is sampled: :math:`\theta = c + R\phi`.
+
+A sampler is as slow as the posterior is narrow in one direction and wide in another. Where R is
+near a root of the posterior's covariance and c near its mean, :math:`\phi` is near standard normal,
+and few rounds suffice. R and c must be public, or the plan is for simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """An affine map from the sampler's coordinates to those of the model.
+
+    Attributes
+    ----------
+    centre
+        c, (dim).
+    scale
+        R, (dim, dim), invertible.
+    """
+
+    centre: Array
+    scale: Array
+
+    def __post_init__(self) -> None:
+        centre = checks.finite_array("centre", self.centre)
+        scale = checks.finite_array("scale", self.scale)
+        scale = np.diag(scale) if scale.ndim == 1 else scale
+        if centre.ndim != 1 or scale.shape != (len(centre), len(centre)):
+            raise InvalidSetting(
+                f"centre (dim) and scale (dim, dim) must fit, got {centre.shape} and {scale.shape}"
+            )
+        if np.linalg.matrix_rank(scale) < len(centre):
+            raise InvalidSetting("scale must be invertible: it has a direction without extent")
+        object.__setattr__(self, "centre", centre)
+        object.__setattr__(self, "scale", scale)
+
+    @classmethod
+    def of_draws(cls, draws: Array) -> Coordinates:
+        """Coordinates in which given draws have mean 0 and covariance I.
+
+        Parameters
+        ----------
+        draws
+            (..., dim), more than dim of them.
+        """
+        flat = np.asarray(draws, dtype=np.float64).reshape(-1, np.shape(draws)[-1])
+        if len(flat) <= flat.shape[1]:
+            raise InvalidSetting(
+                f"coordinates need more draws than entries, got {len(flat)} of {flat.shape[1]}"
+            )
+        try:
+            root = np.linalg.cholesky(np.atleast_2d(np.cov(flat.T)))
+        except np.linalg.LinAlgError:
+            raise InvalidSetting(
+                "the draws do not vary in some direction: more of them are needed"
+            ) from None
+        return cls(flat.mean(axis=0), root)
+
+    def to_model(self, phi: Any) -> Any:
+        """Theta of the model, (..., dim), from the sampler's coordinates.
+
+        Parameters
+        ----------
+        phi
+            (..., dim), an array of NumPy or JAX.
+        """
+        return self.centre + phi @ self.scale.T
+
+    def from_model(self, theta: Array) -> Array:
+        """The sampler's coordinates of theta, (..., dim).
+
+        Parameters
+        ----------
+        theta
+            (..., dim).
+        """
+        return np.asarray(np.linalg.solve(self.scale, (theta - self.centre)[..., None])[..., 0])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from flmc import data
 from flmc.base import errors
 from flmc.base.version import VERSION
@@ -110,3 +113,10 @@ __all__ = [
     "spent",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is named only when it is used: figures need half a second."""
+    if name == "plot":
+        return importlib.import_module("flmc.views.plot")
+    raise AttributeError(f"module 'flmc' has no attribute {name!r}")

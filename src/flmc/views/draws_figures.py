@@ -1,0 +1,186 @@
+"""Figures of draws: traces, ranks, autocorrelation, pairs, and how well predictions are calibrated.
+
+Each function draws the entries of the first data set of a result, by their names, and returns the
+figure; about 2000 draws of a chain are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.evaluation.named_draws import entry_names
+from flmc.evaluation.predictive import Predictive
+from flmc.runs.results import Result
+from flmc.views.figures import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_SHOWN = 2000
+"""Draws of a chain that are shown at most."""
+_MOST_ENTRIES = 6
+"""Entries that are drawn unless others are asked for."""
+_RANK_BINS = 20
+
+
+def draw_traces(result: Result, entries: Sequence[str] | None = None) -> Figure:
+    """Draw the draws of every chain in order, and their density beside them.
+
+    Parameters
+    ----------
+    result
+        A run that kept its draws.
+    entries
+        Names of entries as :meth:`flmc.Result.summary` has them; None: the first six.
+    """
+    names, draws = _chosen(result, entries)
+    figure, axes = new_figure(columns=2, rows=len(names), width=3.6, height=1.4)
+    every = max(1, draws.shape[1] // _MOST_SHOWN)
+    rounds = np.arange(draws.shape[1])[::every]
+    for index, name in enumerate(names):
+        line, density = axes[2 * index : 2 * index + 2]
+        edges = np.linspace(draws[:, :, index].min(), draws[:, :, index].max() + 1e-300, 41)
+        for chain, values in enumerate(draws[:, :, index]):
+            colour = COLOURS[chain % len(COLOURS)]
+            line.plot(rounds, values[::every], color=colour, linewidth=0.5, alpha=0.8)
+            density.hist(values, edges.tolist(), color=colour, histtype="step", density=True)
+        line.set_ylabel(name, fontsize=8)
+        line.margins(x=0)
+        density.set_yticks([])
+    axes[-2].set_xlabel("kept round")
+    axes[-1].set_xlabel("value")
+    return figure
+
+
+def draw_ranks(result: Result, entries: Sequence[str] | None = None) -> Figure:
+    """Draw how the ranks of every chain's draws among all draws are distributed.
+
+    Chains that agree have flat histograms, within the grey band of three standard deviations of as
+    many independent draws; draws that remember each other scatter more.
+
+    Parameters
+    ----------
+    result, entries
+        As for :func:`draw_traces`.
+    """
+    names, draws = _chosen(result, entries)
+    figure, axes = new_figure(columns=1, rows=len(names), width=5.0, height=1.4)
+    chains, count, _ = draws.shape
+    expected = count / _RANK_BINS
+    for index, (axis, name) in enumerate(zip(axes, names, strict=True)):
+        order = np.argsort(np.argsort(draws[:, :, index], axis=None)).reshape(chains, count)
+        axis.axhspan(
+            expected - 3 * np.sqrt(expected), expected + 3 * np.sqrt(expected), color="0.9"
+        )
+        for chain in range(chains):
+            counts, edges = np.histogram(order[chain], _RANK_BINS, (0, chains * count))
+            colour = COLOURS[chain % len(COLOURS)]
+            axis.stairs(counts, edges, color=colour, linewidth=1)
+        axis.set_ylabel(name, fontsize=8)
+        axis.set_ylim(bottom=0)
+    axes[-1].set_xlabel("rank among the draws of all chains")
+    return figure
+
+
+def draw_autocorrelation(
+    result: Result, entries: Sequence[str] | None = None, most_lags: int = 100
+) -> Figure:
+    """Draw the correlation of draws so many rounds apart, the mean over chains.
+
+    Parameters
+    ----------
+    result, entries
+        As for :func:`draw_traces`.
+    most_lags
+        Largest distance in rounds.
+    """
+    names, draws = _chosen(result, entries)
+    lags = np.arange(min(checks.at_least("most_lags", most_lags, 1), draws.shape[1] - 1) + 1)
+    figure, (axes,) = new_figure(columns=1, width=5.0, height=3.0)
+    for index, name in enumerate(names):
+        centred = draws[:, :, index] - draws[:, :, index].mean(axis=1, keepdims=True)
+        # Padded to twice the length: the transform would else wrap around.
+        spectrum = np.abs(np.fft.rfft(centred, 2 * draws.shape[1], axis=1)) ** 2
+        products = np.fft.irfft(spectrum, axis=1)[:, lags]
+        with np.errstate(invalid="ignore"):  # a chain that does not move
+            correlation = np.nanmean(products / products[:, :1], axis=0)
+        axes.plot(lags, correlation, color=COLOURS[index % len(COLOURS)], label=name)
+    axes.axhline(0.0, color="0.6", linewidth=0.8)
+    axes.set_xlabel("rounds apart")
+    axes.set_ylabel("autocorrelation")
+    axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def draw_pairs(result: Result, entries: Sequence[str] | None = None) -> Figure:
+    """Draw every pair of entries against each other, and each alone on the diagonal.
+
+    Parameters
+    ----------
+    result, entries
+        As for :func:`draw_traces`.
+    """
+    names, draws = _chosen(result, entries)
+    flat = draws.reshape(-1, len(names))
+    shown = flat[:: max(1, len(flat) // _MOST_SHOWN)]
+    figure, axes = new_figure(columns=len(names), rows=len(names), width=1.5, height=1.5)
+    for place, axis in enumerate(axes):
+        row, column = divmod(place, len(names))
+        if column > row:
+            axis.axis("off")
+            continue
+        if row == column:
+            axis.hist(flat[:, row], 30, color=COLOURS[5])
+            axis.set_yticks([])
+        else:
+            axis.plot(
+                shown[:, column], shown[:, row], ".", color=COLOURS[0], markersize=1, alpha=0.4
+            )
+        axis.tick_params(labelsize=6)
+        if row == len(names) - 1:
+            axis.set_xlabel(names[column], fontsize=7)
+        if column == 0 and row > 0:
+            axis.set_ylabel(names[row], fontsize=7)
+    return figure
+
+
+def draw_reliability(scores: Predictive) -> Figure:
+    """Draw how often predictions of a confidence are right: a calibrated model is on the diagonal.
+
+    Parameters
+    ----------
+    scores
+        What :func:`flmc.evaluation.predictive.score_probabilities` gave.
+    """
+    figure, (axes,) = new_figure(columns=1, width=4.2, height=3.6)
+    there = scores.examples > 0
+    size = 15 + 150 * scores.examples[there] / max(scores.examples.max(), 1)
+    axes.plot([0, 1], [0, 1], color="0.6", linestyle=":", linewidth=1)
+    axes.scatter(scores.confidence[there], scores.correct[there], size, color=COLOURS[0], alpha=0.8)
+    axes.plot(scores.confidence[there], scores.correct[there], color=COLOURS[0], linewidth=0.8)
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(0, 1.05)
+    axes.set_xlabel("confidence, mean of a bin")
+    axes.set_ylabel("share of right predictions")
+    axes.set_title(
+        f"accuracy {scores.accuracy:.3f}, calibration error {scores.ece:.3f}", fontsize=9
+    )
+    return figure
+
+
+def _chosen(result: Result, entries: Sequence[str] | None) -> tuple[list[str], Array]:
+    """Names and draws of the entries to draw, (chain, draw, entry)."""
+    draws = result.draws[: result.num_chains]
+    names = entry_names(draws.shape[2], result.layout)
+    wanted = names[:_MOST_ENTRIES] if entries is None else list(entries)
+    for name in wanted:
+        if name not in names:
+            raise InvalidSetting(f"there is no entry {name!r}: it is one of {', '.join(names)}")
+    if not wanted:
+        raise InvalidSetting("no entry was asked for")
+    return wanted, draws[:, :, [names.index(name) for name in wanted]]

@@ -3,7 +3,7 @@ single examples are hidden.
 
 Everything is public knowledge but the examples: pixels are from 0 to 16, so that features and their
 norm are bounded; step, clip and rounds are chosen by hand. One chain is given out. Usage: digits.py
-[FILE.png] for the reliability diagram."""
+[EPSILON ...] [FILE.png], the latter for the reliability diagram."""
 
 import sys
 from pathlib import Path
@@ -43,11 +43,13 @@ def predictions(learn, test, epsilon):
 def main() -> None:
     raw = flmc.data.read("sklearn:digits")
     data = raw.standardised(dict.fromkeys(raw.feature_names, (8.0, 8.0)))
+    pictures = [word for word in sys.argv[1:] if word.endswith(".png")]
+    epsilons = [float(word) for word in sys.argv[1:] if word not in pictures] or EPSILONS
     print("devices   epsilon  temperature  accuracy  log loss    ECE")
     last = None
-    for how in ("iid", "label"):
+    for how in ("iid", "label") if len(epsilons) > 1 else ("iid",):
         learn, test = data.split(20, how, seed=1).hold_out(0.2, seed=1)
-        for epsilon in EPSILONS:
+        for epsilon in epsilons:
             plan, last = predictions(learn, test, epsilon)
             print(
                 f"{how:7} {plan.run_cost.epsilon:9.3g} {plan.temperature:12.3g}"
@@ -58,8 +60,8 @@ def main() -> None:
         "\nthe sampler did not ask for: the samples are wider than the posterior. With 1437"
         "\nexamples to learn from, an epsilon of 1 leaves a rough classifier; about 8 costs little."
     )
-    if len(sys.argv) > 1:
-        flmc.plot.reliability(last).savefig(Path(sys.argv[1]), dpi=120)
+    for picture in pictures:
+        flmc.plot.reliability(last).savefig(Path(picture), dpi=120)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 label-skewed, one random bit an entry over a noisy channel at 25 dB.
 
 A simulation: features are standardised by their own mean and spread, and the coordinates are those
-of the posterior's own mode and curvature, so that no privacy is stated."""
+of the posterior's own mode and curvature, so that no privacy is stated. Usage: hospitals.py
+[ROUNDS]."""
 
 import csv
 import sys
@@ -49,8 +50,5 @@ def write_hospitals(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            main(Path(directory))
+    with tempfile.TemporaryDirectory() as directory:
+        main(Path(directory), *map(int, sys.argv[1:]))

@@ -114,7 +114,7 @@ def predecessors(call: Call) -> Iterator[Any]:
     np.savez("data.npz", X=features, Y=features.sum(axis=1) + rng.standard_normal(60))
     Path("wflmc_snr.csv").write_text("curve,x,y\nWithout DP,5.0,0.01\n")
     small = ["--set", "devices=4", "--set", "rounds=20", "--set", "burn_in=10"]
-    study = ["reproduce", "--paper", "wflmc", "--engine", "numpy"]
+    study = ["reproduce", "--paper", "wflmc"]
     # Less than is published: the adaptive allocations take a second each.
     module = "flmc.papers.wflmc.study"
     with patch(f"{module}.SNR_DB", (5.0, 10.0, 40.0)), patch(f"{module}.MOST_ADAPTIVE", 1):

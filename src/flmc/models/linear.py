@@ -11,7 +11,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.linear import LinearData, StatisticsSource
 from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
 from flmc.models.distributions import Gaussian, Normal
-from flmc.models.model import Model, Quadratic
+from flmc.models.local_costs import Quadratic
+from flmc.models.model import Model
 
 _MOST_HELD = 20_000_000
 """Numbers of local costs that a model keeps in memory: 160 MB in double precision."""
@@ -289,8 +290,7 @@ class LinearGaussian(Model):
         """
         held = self._stacked
         if held is None or held[0] != experiments:
-            # Laid out so that all devices of a data set are one matrix product; an engine asks many
-            # times for the same.
+            # Laid out so that all devices are one matrix product; an engine asks many times.
             hessian, offset = self.quadratic(experiments)
             side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
             held = self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -58,7 +59,15 @@ class NumpyEngine(Engine):
         return None
 
     def start(
-        self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
+        self,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        num_chains: int,
+        *,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
     ) -> Chains:
         """Every chain at a draw from the prior, or at zero, each from a random stream of its own.
 
@@ -70,15 +79,16 @@ class NumpyEngine(Engine):
             Of all randomness.
         num_chains
             Chains of every data set.
-        keep_draws
-            Whether theta of every kept round will be kept.
+        keep_draws, thin, directory
+            Whether draws will be kept, kept rounds for each of them, and where they are on disk
+            if they are many.
         """
         shape = (model.num_experiments, num_chains, model.dim)
         position = np.zeros(shape)
         if plan.start == "prior":
             for e, c in np.ndindex(shape[:2]):
                 position[e, c] = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
-        return Chains.at_start(plan, model, position, keep_draws)
+        return Chains.at_start(plan, model, position, keep_draws, thin, directory)
 
     def advance(
         self,
@@ -195,8 +205,7 @@ def _advance_tile(
                     schedule.active_devices(index),
                     by_norm=plan.uplink.clips_norm,
                 )
-                if chains.draws is not None:
-                    chains.draws[tile.place][:, :, kept - 1] = state.theta
+                chains.keep(tile.place, state.round - 1, state.theta[:, :, None])
         report((state.round - chains.round) / (until - chains.round))
     chains.position[tile.place] = state.theta
 

@@ -9,6 +9,7 @@ from flmc import data
 from flmc.base.errors import InvalidSetting
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.models.wide_linear import WIDE, WideLinear
 from flmc.planning.advice.forecast import with_forecast
 from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.advice.privacy_estimate import estimate_limit
@@ -165,16 +166,10 @@ def make_model(settings: Settings) -> Model:
             raise InvalidSetting(
                 f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
             )
-        return LinearGaussian(
-            data.draw_linear(
-                settings.seed,
-                num_experiments=settings.experiments,
-                num_samples=settings.samples,
-                dim=settings.dim,
-                num_devices=settings.devices,
-                device_sizes=sizes,
-            )
-        )
+        return LinearGaussian(_draw_examples(settings, sizes))
+    if settings.dim > WIDE:
+        # Statistics would take dim^2 numbers of every device.
+        return WideLinear(_draw_examples(settings, sizes))
     statistics = data.draw_linear_statistics(
         settings.seed,
         num_experiments=settings.experiments,
@@ -185,6 +180,18 @@ def make_model(settings: Settings) -> Model:
         kind=settings.data,
     )
     return LinearGaussian(statistics)
+
+
+def _draw_examples(settings: Settings, sizes: tuple[int, ...]) -> data.LinearData:
+    """Examples of the synthetic linear regression that settings describe."""
+    return data.draw_linear(
+        settings.seed,
+        num_experiments=settings.experiments,
+        num_samples=settings.samples,
+        dim=settings.dim,
+        num_devices=settings.devices,
+        device_sizes=sizes,
+    )
 
 
 def _model_of_file(settings: Settings, source: str) -> Model:

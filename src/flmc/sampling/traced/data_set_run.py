@@ -1,5 +1,5 @@
-"""The chains of one data set: what the compiled loop takes of a plan, block after block, and what it
-gives back."""
+"""The chains of one data set: what the compiled loop takes of a plan, block after block, and what
+it gives back."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_links_of_pages_exist() -> None:
 def test_examples_run(script: Path, tmp_path: Path) -> None:
     few = {"private_posterior.py": ["1", "2"]}  # in full it is a test of its own
     if QUICK:
-        few |= {"digits.py": ["8"], "hospitals.py": ["600"]}
+        few |= {"digits.py": ["8"], "hospitals.py": ["600"], "baselines.py": ["60", "3"]}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script), *few.get(script.name, [])],
         cwd=tmp_path,

@@ -23,6 +23,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling import langevin
 from flmc.sampling.chains import Chains, fail
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
+from flmc.sampling.roles import Server, server
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _log = logging.getLogger(__name__)
@@ -50,9 +51,19 @@ class _Tile:
 
 
 class NumpyEngine(Engine):
-    """The engine for any model and uplink, on one thread; a chain's position is theta."""
+    """The engine for any model and uplink, on one thread; a chain's position is theta.
+
+    Parameters
+    ----------
+    serve
+        What the server does with the received signal; another one than the sampler's for a
+        baseline.
+    """
 
     name: ClassVar[str] = "numpy"
+
+    def __init__(self, serve: Server = server) -> None:
+        self._serve = serve
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Why this engine cannot run a plan: None, because it is the definition of a run."""
@@ -124,7 +135,7 @@ class NumpyEngine(Engine):
         tiles = _tiles(model, chains.position.shape[1], resources.experiments_at_once)
         for index, tile in enumerate(tiles):
             report = report_part(resources.progress, index, len(tiles))
-            _advance_tile(chains, plan, model, seed, tile, until, report, schedule)
+            _advance_tile(chains, plan, model, seed, tile, until, report, schedule, self._serve)
         chains.round = until
         if chains.num_undefined > undefined == 0:
             _log.warning(
@@ -165,6 +176,7 @@ def _advance_tile(
     until: int,
     report: Progress,
     draw: DrawSchedule,
+    serve: Server,
 ) -> None:
     """Advance the chains of one tile to round ``until``, and write what they did into
     ``chains``."""
@@ -188,7 +200,7 @@ def _advance_tile(
             # A chain that diverges overflows; it is caught and named below, without a warning.
             with np.errstate(over="ignore", invalid="ignore"):
                 state, info = langevin.step(
-                    state, noise, schedule.round(index), gradient, plan.uplink
+                    state, noise, schedule.round(index), gradient, plan.uplink, serve
                 )
             if not np.isfinite(state.theta).all():
                 row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]

@@ -14,11 +14,16 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
-from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
-from flmc.models.coordinates import Coordinates
-from flmc.models.differentiation.costs import DifferentiatedCosts, padded_rows
+from flmc.models.coordinates.affine import START_SD, Coordinates
+from flmc.models.differentiation.costs import (
+    DifferentiatedCosts,
+    check_densities,
+    padded_rows,
+)
 from flmc.models.differentiation.curvature import Curvature, diagonal_curvature
+from flmc.models.differentiation.jax_module import require_jax
 from flmc.models.differentiation.parameter_tree import ParameterTree
 from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
@@ -26,23 +31,6 @@ from flmc.models.model import Model
 
 LogPrior = Callable[[Any], Any]
 LogLikelihood = Callable[[Any, Any], Any]
-_WHITENED_START = 2.0
-"""Standard deviation of starts in coordinates in which the posterior's is about 1."""
-
-
-def require_jax() -> Any:
-    """JAX, or a line that says how to get it.
-
-    Raises
-    ------
-    MissingExtra
-        If it is not installed.
-    """
-    try:
-        import jax
-    except ImportError as error:
-        raise MissingExtra("log densities need JAX: pip install 'flmc[jax]'") from error
-    return jax
 
 
 class LogDensityModel(Model):
@@ -89,11 +77,12 @@ class LogDensityModel(Model):
         self._costs = DifferentiatedCosts(
             jax, log_prior, log_likelihood, self._parameters_of, self.num_devices
         )
-        self._check_densities()
+        one = jax.tree.map(lambda values: values[0, 0], self._data["rows"])
+        check_densities(log_prior, log_likelihood, self._parameters_of(self.start_point), one)
         self._curvature = Curvature(jax, lambda theta: self._costs.total(theta, self._data))
         self._compiled: dict[ExampleBound | None, Callable[[Any, Any], Any]] = {}
         if coordinates is not None and start_sd is None:
-            start_sd = _WHITENED_START
+            start_sd = START_SD * coordinates.unit
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         if smoothness is None:
@@ -142,8 +131,44 @@ class LogDensityModel(Model):
                 self._start if centre is None else centre, np.asarray(scale, np.float64)
             )
         else:
-            mode, covariance = self._curvature.laplace(self.start_point)
+            mode, covariance = self.laplace()
             coordinates = Coordinates(mode, np.array(np.linalg.cholesky(covariance)))
+        return self.in_coordinates(coordinates, smoothness, convexity, public=scale is not None)
+
+    def laplace(self) -> tuple[Array, Array]:
+        """Mode of the posterior and the inverse of its curvature there, from the data."""
+        return self._curvature.laplace(self.start_point)
+
+    def on(self, data: FederatedData) -> LogDensityModel:
+        """The same model of other data.
+
+        Parameters
+        ----------
+        data
+            Examples of the same form.
+        """
+        start = self.to_parameters(self._start)
+        return LogDensityModel(self._log_prior, self.log_likelihood, data, start, 1.0)
+
+    def in_coordinates(
+        self,
+        coordinates: Coordinates,
+        smoothness: float | None,
+        convexity: float | None,
+        *,
+        public: bool,
+    ) -> LogDensityModel:
+        """The same model, sampled in given coordinates.
+
+        Parameters
+        ----------
+        coordinates
+            The map from the sampler's coordinates to the model's.
+        smoothness, convexity
+            Curvatures in the new coordinates; None: measured.
+        public
+            Whether the coordinates are public knowledge.
+        """
         whitened = LogDensityModel(
             self._log_prior,
             self.log_likelihood,
@@ -153,7 +178,7 @@ class LogDensityModel(Model):
             convexity,
             coordinates=coordinates,
         )
-        whitened.public = whitened.public and scale is not None
+        whitened.public = whitened.public and public
         return whitened
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
@@ -240,27 +265,6 @@ class LogDensityModel(Model):
                 )
             local = self._compiled[example_bound](theta.reshape(-1, self.dim), self._data)
             return np.array(local).reshape(*theta.shape[:2], self.num_devices, self.dim)
-
-    def _check_densities(self) -> None:
-        """Refuse densities that are no finite number at the start, or not a single one."""
-        parameters = self._parameters_of(self.start_point)
-        one = {name: rows[0, 0] for name, rows in self._data["rows"].items()}
-        asked: dict[str, Callable[[], Any]] = {
-            "log_prior": lambda: self._log_prior(parameters),
-            "log_likelihood": lambda: self.log_likelihood(parameters, one),
-        }
-        for name, call in asked.items():
-            try:
-                value = np.asarray(call())
-            except Exception as error:  # a user's own function
-                raise InvalidSetting(
-                    f"{name} failed at the start: {type(error).__name__}: {error}"
-                ) from error
-            if value.shape != () or not np.isfinite(value):
-                raise InvalidSetting(
-                    f"{name} must be one finite number at the start, got {value!r}; it is a log"
-                    " density of one example, not of all"
-                )
 
     def _spread(self, given: float | Array | None) -> Array:
         """Standard deviation of the starts, (dim): as given, or that of the prior at the start."""

@@ -15,7 +15,8 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
-from flmc.models.log_density import LogDensityModel, require_jax
+from flmc.models.differentiation.jax_module import require_jax
+from flmc.models.log_density import LogDensityModel
 
 
 def logistic(

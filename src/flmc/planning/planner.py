@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flmc.base.arrays import Array, one_blas_thread
+from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
 from flmc.planning.advice.forecast import with_forecast
+from flmc.planning.choices.automatic import Automatic, choose
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
+from flmc.uplink.link import Link
 from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 
@@ -20,9 +25,12 @@ def plan(
     uplink: Uplink,
     limits: Limits | None = None,
     *,
-    num_rounds: int = 300,
+    num_rounds: int | str = 300,
     num_burn_in: int | str = 200,
     step_size: float | str = "auto",
+    clip: float | str | None = None,
+    link: Link | str | None = None,
+    slope: str | None = None,
     gain: float | Sequence[float] | Array | None = None,
     start: str = "prior",
     burn_in_step_factor: float | str = "auto",
@@ -45,11 +53,16 @@ def plan(
     limits
         Privacy budget and Langevin limit; None: no budget, calibrated noise.
     num_rounds, num_burn_in
-        Rounds in all, and the rounds among them that are not kept; ``"auto"``: as many as the
-        sampler needs, but at most nine tenths of all.
+        Rounds in all, and the rounds among them that are not kept. ``"auto"`` for both: burn-in as
+        long as the sampler needs, and 400 independent draws of a chain; for the burn-in alone: as
+        long as the sampler needs, but at most nine tenths of all.
     step_size
         Step of the sampler. ``"auto"`` takes :func:`~flmc.planning.step_size.auto_step_size`,
         with ``langevin="paper"`` the paper's.
+    clip, link, slope
+        In place of the uplink's own, ``"auto"``: a clip that leaves gradients near the posterior as
+        they are, a link that suits the devices, a slope of the uplink's link that fits the clip.
+        Each choice is explained in a note among the plan's findings.
     gain
         Gain at the receiver, which broadcasts to (round, dim). It overrides the limits of Langevin
         noise and privacy, never the power limit. None: the largest that all limits allow.
@@ -94,9 +107,22 @@ def plan(
     ... )
     >>> plan.binding, plan.data_dependent, plan.run_cost.epsilon <= 10
     ('privacy', False, True)
+
+    Clip, link and rounds by rule, each with its reason:
+
+    >>> plan = flmc.plan(model, flmc.Digital(), clip="auto", link="auto", num_rounds="auto")
+    >>> plan.uplink.clip, [each.code for each in plan.findings if each.code.startswith("chosen")]
+    (33.8, ['chosen-clip', 'chosen-link', 'chosen-rounds'])
     """
+    asked = Automatic(
+        clip=_is_auto("clip", clip),
+        link=_is_auto("link", link),
+        slope=_is_auto("slope", slope),
+        rounds=_is_auto("num_rounds", num_rounds),
+    )
+    uplink = _with_given(uplink, clip, link)
     request = Request(
-        num_rounds=num_rounds,
+        num_rounds=300 if isinstance(num_rounds, str) else num_rounds,
         num_burn_in=num_burn_in,
         step_size=step_size,
         gain=gain,
@@ -108,5 +134,31 @@ def plan(
         public_smoothness=public_smoothness,
         public_convexity=public_convexity,
     )
-    decided = decide(model, uplink, limits or Limits(), request)
-    return with_forecast(decided, model, request) if forecast else decided
+    limits = limits or Limits()
+    if asked.nothing:
+        decided = decide(model, uplink, limits, request)
+        return with_forecast(decided, model, request) if forecast else decided
+    chosen = choose(model, uplink, limits, request, asked)
+    decided = decide(model, chosen.uplink, limits, chosen.request)
+    if chosen.from_data:
+        decided = replace(decided, data_dependent=True)
+    found = with_forecast(decided, model, chosen.request) if forecast else decided
+    return replace(found, findings=(*found.findings, *chosen.notes))
+
+
+def _is_auto(name: str, value: object) -> bool:
+    """Whether a setting is to be chosen; other words are refused."""
+    if isinstance(value, str) and value != "auto":
+        raise InvalidSetting(f"{name} must be a value or 'auto', got {value!r}")
+    return value == "auto" if isinstance(value, str) else False
+
+
+def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | None) -> Uplink:
+    """The uplink with a clip and a link that were given in place of its own."""
+    if clip is not None and not isinstance(clip, str):
+        uplink = replace(uplink, clip=clip)
+    if link is not None and not isinstance(link, str):
+        if not isinstance(uplink, Digital):
+            raise InvalidSetting(f"a link is for the digital scheme, got {uplink.scheme!r}")
+        uplink = replace(uplink, link=link)
+    return uplink

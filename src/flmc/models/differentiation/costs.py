@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 
 _AT_ONCE = 4_000_000
@@ -134,3 +135,41 @@ def padded_rows(data: FederatedData) -> dict[str, Any]:
         "rows": {name: values[index] for name, values in data.rows().items()},
         "counts": counts,
     }
+
+
+def check_densities(
+    log_prior: Callable[[Any], Any],
+    log_likelihood: Callable[[Any, Any], Any],
+    parameters: Any,
+    example: Any,
+) -> None:
+    """Refuse densities that are no finite number at the start, or not a single one.
+
+    Parameters
+    ----------
+    log_prior, log_likelihood
+        The densities.
+    parameters, example
+        Where they are tried.
+
+    Raises
+    ------
+    InvalidSetting
+        If one fails, or gives something else.
+    """
+    asked: dict[str, Callable[[], Any]] = {
+        "log_prior": lambda: log_prior(parameters),
+        "log_likelihood": lambda: log_likelihood(parameters, example),
+    }
+    for name, call in asked.items():
+        try:
+            value = np.asarray(call())
+        except Exception as error:  # a user's own function
+            raise InvalidSetting(
+                f"{name} failed at the start: {type(error).__name__}: {error}"
+            ) from error
+        if value.shape != () or not np.isfinite(value):
+            raise InvalidSetting(
+                f"{name} must be one finite number at the start, got {value!r}; it is a log"
+                " density of one example, not of all"
+            )

@@ -18,8 +18,8 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.progress import report_part
 from flmc.base.randomness import Purpose, generator
+from flmc.models.differentiation.jax_module import require_jax
 from flmc.models.local_costs import ExampleBound, TracedCosts
-from flmc.models.log_density import require_jax
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of

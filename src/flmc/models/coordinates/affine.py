@@ -15,6 +15,9 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
+START_SD = 2.0
+"""Standard deviation of starts, over that of the posterior in the sampler's coordinates."""
+
 
 @dataclass(frozen=True)
 class Coordinates:
@@ -26,10 +29,13 @@ class Coordinates:
         c, (dim).
     scale
         R, (dim, dim), invertible.
+    unit
+        About the standard deviation that the posterior has in the sampler's coordinates.
     """
 
     centre: Array
     scale: Array
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
         centre = checks.finite_array("centre", self.centre)
@@ -65,6 +71,17 @@ class Coordinates:
                 "the draws do not vary in some direction: more of them are needed"
             ) from None
         return cls(flat.mean(axis=0), root)
+
+    def stretched(self, factor: float) -> Coordinates:
+        """The same coordinates in which everything is smaller, and gradients are larger, by a
+        factor.
+
+        Parameters
+        ----------
+        factor
+            Positive.
+        """
+        return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:
         """Theta of the model, (..., dim), from the sampler's coordinates.

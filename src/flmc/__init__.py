@@ -11,10 +11,12 @@ from flmc.base.version import VERSION
 from flmc.data.linear import LinearData
 from flmc.evaluation.diagnostics import Diagnostics, diagnose
 from flmc.evaluation.model_check import check_model
+from flmc.models.coordinates.whitening import whiten
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.advice.link_choice import choose_link
+from flmc.planning.choices.two_stages import TwoStagePlan, plan_two_stages
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
@@ -25,6 +27,7 @@ from flmc.runs.loading import Record, load
 from flmc.runs.results import Result
 from flmc.runs.sweeps.calling import sweep
 from flmc.runs.sweeps.table import Sweep
+from flmc.runs.two_stages import TwoStageResult, run_two_stages
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import (
     ConstantFading,
@@ -98,6 +101,8 @@ __all__ = [
     "ThresholdDevices",
     "TraceFading",
     "TraceFile",
+    "TwoStagePlan",
+    "TwoStageResult",
     "Uplink",
     "check_model",
     "choose_link",
@@ -107,11 +112,14 @@ __all__ = [
     "errors",
     "load",
     "plan",
+    "plan_two_stages",
     "replace",
     "resume",
     "run",
+    "run_two_stages",
     "spent",
     "sweep",
+    "whiten",
 ]
 
 

@@ -18,6 +18,9 @@ from flmc.base import checks
 ROUNDS_PER_BLOCK = 128
 """Rounds that share a stream. Part of what a seed means: changing it changes every number."""
 
+_SECOND_STAGE = 1 << 20
+"""Place in the tree of a seed that no stream has: streams have four numbers."""
+
 
 class Purpose(IntEnum):
     """What a random stream is for; its number is part of what a seed means."""
@@ -85,3 +88,15 @@ def check_seed(seed: int) -> int:
         If the seed is negative or not a whole number.
     """
     return checks.at_least("seed", seed, 0)
+
+
+def second_seed(seed: int) -> int:
+    """Seed of the second stage of a run, whose streams have nothing in common with the first's.
+
+    Parameters
+    ----------
+    seed
+        Seed of the run.
+    """
+    words = np.random.SeedSequence(check_seed(seed), spawn_key=(_SECOND_STAGE,)).generate_state(2)
+    return int(words[0]) << 32 | int(words[1])

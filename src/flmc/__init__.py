@@ -14,6 +14,7 @@ from flmc.evaluation.model_check import check_model
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.models.priors import CorrelatedNormal, FunctionPrior
 from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
@@ -62,11 +63,13 @@ __all__ = [
     "Analog",
     "Comparison",
     "ConstantFading",
+    "CorrelatedNormal",
     "Diagnostics",
     "Digital",
     "DistanceFading",
     "Fading",
     "FixedFading",
+    "FunctionPrior",
     "GaussMarkovFading",
     "Gaussian",
     "GivenDevices",

@@ -66,8 +66,8 @@ def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Findi
 def _spread(model: Model, curve: Curve, theta: Array) -> float | None:
     """Variance of local gradients of the likelihood over devices, relative to their curvature; None
     where the likelihood has no positive curvature."""
-    precision = np.broadcast_to(np.square(1.0 / np.asarray(model.prior.sd)), (model.dim,))
-    matrix = (curve.matrix + curve.matrix.T) / 2 - (curve.basis * precision) @ curve.basis.T
+    prior = model.prior.curvature(theta, curve.basis) @ curve.basis.T
+    matrix = (curve.matrix + curve.matrix.T) / 2 - prior
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     scaled = matrix / np.outer(scale, scale)
     if not np.isfinite(scaled).all() or np.linalg.eigvalsh(scaled)[0] <= 1e-6:

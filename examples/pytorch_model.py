@@ -85,7 +85,7 @@ def main(rounds: int = 8000) -> None:
     places = np.random.default_rng(1).standard_normal((1, 50, model.dim))
     mine, other = (each.gradient(places) for each in models)
     print(
-        f"local gradients: {np.abs(mine - other).max():.1g} apart, {np.abs(other).max():.3g} large"
+        f"local gradients differ by {np.abs(mine - other).max():.1g} of {np.abs(other).max():.3g}"
     )
     results = [flmc.run(plan, each, seed=7, chains=4) for each in models]
     print(results[0].summary())

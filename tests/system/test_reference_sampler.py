@@ -130,7 +130,8 @@ def test_posterior_is_that_of_nuts(
         ("flmc", result.draws, seconds),
         ("NUTS", expected, reference_seconds),
     ):
-        least = effective_draws(draws).min()
+        # Plain numbers: what is recorded travels between the processes of a test run.
+        least = float(effective_draws(draws).min())
         told = f"{name}: {least:.0f} effective draws in {took:.1f} s, {least / took:.0f} a second"
         logging.getLogger(__name__).info(told)
         record_property(f"effective draws of {name} a second", round(least / took, 1))

@@ -282,3 +282,15 @@ def test_a_steep_link_widens_the_samples(slope_parameter: float) -> None:
     for straight in (flmc.Sigmoid(0.02), flmc.Linear()):
         flat = flmc.plan(model, flmc.replace(uplink, link=straight), num_rounds=2000)
         assert flmc.check_model(model, flat) == ()
+
+
+def test_bounds_of_examples_are_not_blamed_on_the_link() -> None:
+    """Examples lose half of their response, which the uplink states: the link is straight."""
+    data = flmc.data.draw_linear(seed=1, num_samples=2000, dim=3, num_devices=20)
+    model = flmc.LinearGaussian(data)
+    for shrink in (0.5, 1.0):
+        uplink = flmc.Digital(
+            link=flmc.Linear(), clip=60.0, example_clip=0.6, example_shrink=shrink
+        )
+        plan = flmc.plan(model, uplink, flmc.Limits(privacy="off"), num_rounds=2000)
+        assert "variance-ratio" not in [each.code for each in flmc.check_model(model, plan)]

@@ -71,16 +71,16 @@ def _width(plan: Plan, away: Array, there: Array, around: Array) -> float | None
     :math:`D - D_0` in place of :math:`\kappa(G - G_0)`. With the relative pull :math:`\rho =
     \langle\delta^\top(D - D_0)\rangle/(\kappa\langle\delta^\top(G - G_0)\rangle)` the
     variance is :math:`1/\rho` of what it should be. The bits of large gradients are less random,
-    which is taken off the noise. Wider draws meet a flatter link, so the true width is larger."""
-    symbol, slope = plan.uplink.mean_symbol, plan.slope
-    heat = plan.temperature
-    if slope is None or heat is None or not heat > 0:
+    which is taken off the noise. Wider draws meet a flatter link, so the true width is larger. What
+    bounds of single examples take away is not the link's, and is left out on both sides."""
+    uplink, heat = plan.uplink, plan.temperature
+    if plan.slope is None or heat is None or not heat > 0:
         return None
-    symbols = symbol(around)
+    symbols, slope = uplink.mean_symbol(around), uplink.slope / uplink.example_shrink
     wanted = slope * float((away * (around - there).sum(axis=1)).sum())
-    pull = float((away * (symbols - symbol(there)).sum(axis=1)).sum())
+    pull = float((away * (symbols - uplink.mean_symbol(there)).sum(axis=1)).sum())
     if not wanted > 0 or not pull > 0:
         return None
-    bits = plan.step_size * plan.uplink.bit_variance * plan.num_devices / (2.0 * slope)
+    bits = plan.step_size * uplink.bit_variance * plan.num_devices / (2.0 * plan.slope)
     noise = 1.0 - min(bits / heat, 1.0) * float(np.square(symbols).mean()) if bits else 1.0
     return noise * wanted / pull

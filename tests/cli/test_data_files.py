@@ -120,3 +120,31 @@ def test_linear_regression_of_a_file(hospitals: Path, capsys: pytest.CaptureFixt
     ]
     assert main([*asked, *SHORT, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] is not None
+
+
+def test_baselines_of_a_file(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "--data-file", "*.csv", *RUN, *SHORT, "--hold-out", "0.25"]
+    assert main([*asked, "--baselines", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["num_test"] == 10 + 6
+    assert document["plan"]["num_devices"] == 2
+    assert set(document["methods"][0]["scores"]) == {"accuracy", "log_loss", "brier", "ece"}
+    assert main([*asked, "--baselines"]) == 0
+    assert "no privacy statement" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give --baselines"),
+        (["--baselines", "--hold-out", "1.5"], "between 0 and 1, got 1.5"),
+        (["--baselines", "--experiments", "3"], "one data set"),
+        (["--baselines", "--data", "sufficient"], "one data set"),
+        (["--baselines", "--samples", "20", "--hold-out", "0.2"], "at least 1 held-out example"),
+    ],
+)
+def test_what_compare_refuses(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

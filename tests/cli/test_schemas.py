@@ -85,6 +85,12 @@ def results(call: Call) -> Iterator[Any]:
     yield call("run", *own, "--rounds", "80", "--burn-in", "20", "--out", "of own model")
 
 
+def comparisons(call: Call) -> Iterator[Any]:
+    yield call("compare", "--baselines", *SIZES, "--engine", "numpy", "--chains", "2")
+    # Without a channel some methods are missing.
+    yield call("compare", "--baselines", *SIZES, "--engine", "numpy", "--scheme", "ideal")
+
+
 def ledgers(call: Call) -> Iterator[Any]:
     call(*RUN, "--out", "record")
     yield call("ledger", "record")
@@ -126,6 +132,7 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "plan": plans,
     "plan-solve": solutions,
     "run": results,
+    "compare": comparisons,
     "ledger": ledgers,
     "sweep": sweeps,
     "audit": audits,

@@ -63,11 +63,16 @@ def quiet_plan(model: flmc.Model, uplink: flmc.Uplink, **settings: object) -> fl
     )
 
 
-def engine_differences(plan: flmc.Plan, model: flmc.Model, seeds: int) -> Array:
-    """Mean and variance of theta in kept rounds by the numpy engine, less those by numba, (seed,
-    2, experiment, dim)."""
+def engine_differences(
+    plan: flmc.Plan,
+    model: flmc.Model,
+    seeds: int,
+    engines: tuple[str, str] = ("numpy", "numba"),
+) -> Array:
+    """Mean and variance of theta in kept rounds by one engine, less those by another, (seed, 2,
+    experiment, dim)."""
     found = []
-    for engine in ("numpy", "numba"):
+    for engine in engines:
         runs = [flmc.run(plan, model, seed=seed, chains=8, engine=engine) for seed in range(seeds)]
         assert {run.engine for run in runs} == {engine}
         found.append([[run.mean, np.diagonal(run.covariance, 0, 1, 2)] for run in runs])

@@ -189,7 +189,7 @@ def test_where_it_does_not_apply(small: flmc.LinearGaussian) -> None:
     )
     plan = flmc.plan(own, flmc.Digital(), num_rounds=5, num_burn_in=1)
     assert flmc.run(plan, own).engine == "numpy"
-    with pytest.raises(InvalidSetting, match="not quadratic"):
+    with pytest.raises(InvalidSetting, match="must be quadratic"):
         flmc.run(plan, own, engine="numba")
     with pytest.raises(InvalidSetting, match="engine must be one of"):
         flmc.run(plan, own, engine="cuda")

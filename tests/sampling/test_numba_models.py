@@ -8,7 +8,7 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.models.model import Quadratic
+from flmc.models.local_costs import Quadratic
 from flmc.sampling.compiled.link_curve import WORD_SCALE, fit
 from flmc.sampling.engines import choose_engine
 from flmc.sampling.simulation import simulate

@@ -16,6 +16,7 @@ import typer
 from flmc.base.errors import FlmcError
 from flmc.base.version import VERSION
 from flmc.cli.audit_command import audit_command
+from flmc.cli.compare_command import compare_command
 from flmc.cli.output import fail, with_option_names
 from flmc.cli.plan_command import plan_command
 from flmc.cli.reproduce_command import reproduce_command
@@ -31,6 +32,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command("plan")(plan_command)
 app.command("run")(run_command)
 app.command("resume")(resume_command)
+app.command("compare")(compare_command)
 app.command("audit")(audit_command)
 app.command("ledger")(ledger_command)
 app.command("sweep")(sweep_command)

@@ -98,6 +98,25 @@ def class_probabilities(model: LogDensityModel, theta: Array, data: FederatedDat
     InvalidSetting
         If the target has no classes, or the probabilities do not add up to 1.
     """
+    draws = np.asarray(theta, dtype=np.float64).reshape(1, -1, model.dim)
+    return np.asarray(probabilities_of_groups(model, draws, data)[0])
+
+
+def probabilities_of_groups(model: LogDensityModel, theta: Array, data: FederatedData) -> Array:
+    """Predictive probabilities of classes from several groups of draws, (group, sample, class).
+
+    Parameters
+    ----------
+    model, data
+        As for :func:`class_probabilities`.
+    theta
+        Draws of every group, (group, draw, dim); a group is averaged by itself.
+
+    Raises
+    ------
+    InvalidSetting
+        If the target has no classes, or the probabilities do not add up to 1.
+    """
     count = len(data.classes)
     if count < 2:
         raise InvalidSetting(f"{data.target_name!r} has no classes to predict: name them")
@@ -114,13 +133,15 @@ def class_probabilities(model: LogDensityModel, theta: Array, data: FederatedDat
             over_classes = jax.vmap(of_class, in_axes=(None, 0))
             return jax.vmap(over_classes, in_axes=(0, None))(data.features, values)
 
-        draws = np.asarray(theta, dtype=np.float64).reshape(-1, model.dim)
-        total = jax.jit(lambda every: jax.lax.map(one, every).mean(axis=0))(draws)
+        def group(draws: Any) -> Any:
+            return jax.lax.map(one, draws).mean(axis=0)
+
+        total = jax.jit(lambda groups: jax.lax.map(group, groups))(theta)
     found = np.array(total)
-    if not np.allclose(found.sum(axis=1), 1.0, atol=1e-6):
+    if not np.allclose(found.sum(axis=2), 1.0, atol=1e-6):
         raise InvalidSetting(
             "the likelihoods of all classes of an example must add up to 1, got"
-            f" {found.sum(axis=1).min():.3g}: log_likelihood must be that of the class alone"
+            f" {found.sum(axis=2).min():.3g}: log_likelihood must be that of the class alone"
         )
     return found
 

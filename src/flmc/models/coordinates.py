@@ -74,7 +74,9 @@ class Coordinates:
         phi
             (..., dim), an array of NumPy or JAX.
         """
-        return self.centre + phi @ self.scale.T
+        # In the precision of what is given, which the model is then evaluated in.
+        centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))
+        return centre + phi @ scale.T
 
     def from_model(self, theta: Array) -> Array:
         """The sampler's coordinates of theta, (..., dim).

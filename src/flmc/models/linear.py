@@ -11,7 +11,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.linear import LinearData, StatisticsSource
 from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
 from flmc.models.distributions import Gaussian, Normal
-from flmc.models.model import Model, Quadratic
+from flmc.models.local_costs import Quadratic
+from flmc.models.model import Model
 
 _MOST_HELD = 20_000_000
 """Numbers of local costs that a model keeps in memory: 160 MB in double precision."""
@@ -43,8 +44,8 @@ class LinearGaussian(Model):
     posterior
         The exact posterior of every data set.
     smoothness, convexity
-        Largest and smallest curvature of the negative log posterior, over all data sets. They are
-        computed from the data, so they are not public.
+        Largest and smallest curvature of the negative log posterior, over all data sets, computed
+        from the data and so not public. ``noise_variance``, ``prior_precision``: as given.
 
     Raises
     ------
@@ -85,18 +86,18 @@ class LinearGaussian(Model):
             source.num_devices,
             source.dim,
         )
-        self._variance = checks.positive("noise_variance", noise_variance)
-        self._precision = checks.precision("prior_precision", prior_precision, self.dim)
+        self.noise_variance = checks.positive("noise_variance", noise_variance)
+        self.prior_precision = checks.precision("prior_precision", prior_precision, self.dim)
         mean = checks.finite_array("prior_mean", prior_mean)
         if mean.shape not in ((), (self.dim,)):
             raise InvalidSetting(
                 f"prior_mean must be a number or {self.dim} numbers, got the shape {mean.shape}"
             )
         mean = np.broadcast_to(mean, (self.dim,))
-        self._pull = self._precision @ mean
+        self._pull = self.prior_precision @ mean
         # A start is drawn entry by entry; for a full precision matrix the marginal standard
         # deviations serve.
-        self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self._precision))))
+        self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self.prior_precision))))
         self._sorted: dict[tuple[int, EntryClip | NormClip], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None
         # What does not fit is drawn again when it is needed.
@@ -127,9 +128,9 @@ class LinearGaussian(Model):
 
     def _costs(self, experiments: range) -> Quadratic:
         """Local costs of some data sets, from their sufficient statistics and the prior's share."""
-        statistics = self._source.rows(experiments)
-        costs = Quadratic(statistics.gram / self._variance, statistics.moment / self._variance)
-        for likelihood, prior in zip(costs, (self._precision, self._pull), strict=True):
+        held, variance = self._source.rows(experiments), self.noise_variance
+        costs = Quadratic(held.gram / variance, held.moment / variance)
+        for likelihood, prior in zip(costs, (self.prior_precision, self._pull), strict=True):
             likelihood += prior / self.num_devices  # in place: there may be many data sets
         return costs
 
@@ -218,7 +219,7 @@ class LinearGaussian(Model):
                 f"{rule.setting} needs examples, and this model has sufficient statistics only:"
                 " make it from flmc.data.draw_linear, or LinearData of your own"
             )
-        prior = (theta @ self._precision - self._pull) / self.num_devices
+        prior = (theta @ self.prior_precision - self._pull) / self.num_devices
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
         for e, row in enumerate(range(*experiments.indices(self.num_experiments))):
             local[e] = self._clipped(row, rule).gradient(theta[e])
@@ -232,7 +233,7 @@ class LinearGaussian(Model):
                 held.features.reshape(self.num_experiments, -1, self.dim)[experiment],
                 held.targets.reshape(self.num_experiments, -1)[experiment],
                 held.device_sizes,
-                self._variance,
+                self.noise_variance,
             )
             scale = float(np.sqrt(np.trace(self.posterior.covariance[experiment])))
             centre = self.posterior.mean[experiment]
@@ -289,8 +290,7 @@ class LinearGaussian(Model):
         """
         held = self._stacked
         if held is None or held[0] != experiments:
-            # Laid out so that all devices of a data set are one matrix product; an engine asks many
-            # times for the same.
+            # Laid out so that all devices are one matrix product; an engine asks many times.
             hessian, offset = self.quadratic(experiments)
             side = np.moveaxis(hessian, 3, 1).reshape(len(hessian), self.dim, -1)
             held = self._stacked = (experiments, np.ascontiguousarray(side), offset[:, None])

@@ -6,8 +6,8 @@ filled up with examples that count for nothing, so that all are one array."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,17 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.data.federated import FederatedData
 from flmc.models.coordinates import Coordinates
-from flmc.models.differentiated_costs import DifferentiatedCosts
+from flmc.models.differentiation.costs import DifferentiatedCosts, padded_rows
+from flmc.models.differentiation.curvature import Curvature, diagonal_curvature
+from flmc.models.differentiation.parameter_tree import ParameterTree
 from flmc.models.distributions import Normal
+from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model
 
 LogPrior = Callable[[Any], Any]
 LogLikelihood = Callable[[Any, Any], Any]
 _WHITENED_START = 2.0
 """Standard deviation of starts in coordinates in which the posterior's is about 1."""
-_DESCENT_STEPS = 300
-"""Steps of gradient descent to where the curvature is measured a second time."""
 
 
 def require_jax() -> Any:
@@ -75,32 +76,28 @@ class LogDensityModel(Model):
         coordinates: Coordinates | None = None,
     ) -> None:
         jax = require_jax()
-        from jax.flatten_util import ravel_pytree
-
         self._log_prior, self.log_likelihood = log_prior, log_likelihood
         self.data = data
         self.num_devices = data.num_devices
-        with jax.enable_x64():
-            doubled = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), start)
-            flat, unravel = ravel_pytree(doubled)
-            self.to_parameters: Callable[[Any], Any] = unravel
-            self.layout = _layout(jax, doubled)
-            self._start = checks.finite_array("start", np.array(flat))
-            self.dim = checks.at_least("the number of parameters", len(self._start), 1)
-            self.coordinates = coordinates
-            # Where coordinates were chosen, their centre is nearer to the posterior than the start.
-            self.start_point = self._start if coordinates is None else np.zeros(self.dim)
-            self._rows, counts = _padded(data)
-            self._functions = DifferentiatedCosts(
-                jax, log_prior, log_likelihood, self._unravel, self._rows, counts, self.dim
-            )
-            self._check_densities()
+        tree = ParameterTree(jax, start)
+        self.to_parameters: Callable[[Any], Any] = tree.parameters
+        self.layout, self._start, self.dim = tree.layout, tree.start, len(tree.start)
+        self.coordinates = coordinates
+        # Where coordinates were chosen, their centre is nearer to the posterior than the start.
+        self.start_point = self._start if coordinates is None else np.zeros(self.dim)
+        self._data = padded_rows(data)
+        self._costs = DifferentiatedCosts(
+            jax, log_prior, log_likelihood, self._parameters_of, self.num_devices
+        )
+        self._check_densities()
+        self._curvature = Curvature(jax, lambda theta: self._costs.total(theta, self._data))
+        self._compiled: dict[ExampleBound | None, Callable[[Any, Any], Any]] = {}
         if coordinates is not None and start_sd is None:
             start_sd = _WHITENED_START
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
         if smoothness is None:
-            smoothness, measured = self._measure_curvature()
+            smoothness, measured = self._curvature.measure(self.start_point)
             convexity = measured if convexity is None else convexity
         self.smoothness = checks.positive("smoothness", smoothness)
         self.convexity = None if convexity is None else checks.positive("convexity", convexity)
@@ -109,7 +106,7 @@ class LogDensityModel(Model):
                 f"convexity must not exceed smoothness {self.smoothness:g}, got {self.convexity:g}"
             )
 
-    def _unravel(self, theta: Any) -> Any:
+    def _parameters_of(self, theta: Any) -> Any:
         """Parameters from one theta in the sampler's coordinates."""
         if self.coordinates is not None:
             theta = self.coordinates.to_model(theta)
@@ -145,7 +142,7 @@ class LogDensityModel(Model):
                 self._start if centre is None else centre, np.asarray(scale, np.float64)
             )
         else:
-            mode, covariance = self._functions.laplace(self.start_point)
+            mode, covariance = self._curvature.laplace(self.start_point)
             coordinates = Coordinates(mode, np.array(np.linalg.cholesky(covariance)))
         whitened = LogDensityModel(
             self._log_prior,
@@ -169,7 +166,7 @@ class LogDensityModel(Model):
         experiments
             Not used: there is one data set.
         """
-        return self._evaluate("plain", theta, math.inf)
+        return self._evaluate(None, theta)
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
@@ -185,7 +182,7 @@ class LogDensityModel(Model):
         experiments
             Not used: there is one data set.
         """
-        return self._evaluate("entry", theta, example_clip)
+        return self._evaluate(ExampleBound(example_clip, by_norm=False), theta)
 
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
@@ -201,7 +198,7 @@ class LogDensityModel(Model):
         experiments
             Not used: there is one data set.
         """
-        return self._evaluate("norm", theta, example_norm)
+        return self._evaluate(ExampleBound(example_norm, by_norm=True), theta)
 
     def parameters(self, theta: Array) -> Any:
         """Parameters in the form of ``start``, from theta (..., dim), with its leading axes.
@@ -222,17 +219,32 @@ class LogDensityModel(Model):
 
             return jax.tree.map(as_array, tree)
 
-    def _evaluate(self, kind: str, theta: Array, bound: float) -> Array:
-        """Local gradients of one kind, chains one after the other where they are many."""
+    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts:
+        """Local gradients as JAX traces them, single examples bounded if that is asked for.
+
+        Parameters
+        ----------
+        example_bound
+            How single examples are bounded; None: they are not.
+        """
+        return TracedCosts(_gradients_of(self._costs, example_bound), lambda experiment: self._data)
+
+    def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:
+        """Local gradients in double precision, chains one after the other."""
         jax = require_jax()
         with jax.enable_x64():
-            local = self._functions.local[kind](theta.reshape(-1, self.dim), bound)
+            if example_bound not in self._compiled:
+                gradients = _gradients_of(self._costs, example_bound)
+                self._compiled[example_bound] = jax.jit(
+                    lambda thetas, data: jax.lax.map(lambda at: gradients(at, data), thetas)
+                )
+            local = self._compiled[example_bound](theta.reshape(-1, self.dim), self._data)
             return np.array(local).reshape(*theta.shape[:2], self.num_devices, self.dim)
 
     def _check_densities(self) -> None:
         """Refuse densities that are no finite number at the start, or not a single one."""
-        parameters = self._unravel(self.start_point)
-        one = {name: rows[0, 0] for name, rows in self._rows.items()}
+        parameters = self._parameters_of(self.start_point)
+        one = {name: rows[0, 0] for name, rows in self._data["rows"].items()}
         asked: dict[str, Callable[[], Any]] = {
             "log_prior": lambda: self._log_prior(parameters),
             "log_likelihood": lambda: self.log_likelihood(parameters, one),
@@ -257,43 +269,20 @@ class LogDensityModel(Model):
             if sd.shape not in ((), (self.dim,)) or (sd <= 0).any():
                 raise InvalidSetting(f"start_sd must be positive, a number or {self.dim} numbers")
             return np.broadcast_to(sd, (self.dim,))
-        curvature = self._functions.prior_curvature(self.start_point)
+        curvature = diagonal_curvature(
+            require_jax(),
+            lambda theta: self.num_devices * self._costs.prior_share(theta),
+            self.start_point,
+        )
         # A flat prior has no spread of its own.
         return np.where(curvature > 0, 1.0 / np.sqrt(np.maximum(curvature, 1e-12)), 1.0)
 
-    def _measure_curvature(self) -> tuple[float, float | None]:
-        """Largest and smallest curvature at the start and near the mode; None: not convex there."""
-        largest, smallest = self._functions.curvatures(self.start_point)
-        theta = self.start_point
-        for _ in range(_DESCENT_STEPS):
-            pull = self.gradient(theta[None, None])[0, 0].sum(axis=0)
-            if not np.isfinite(pull).all():
-                break
-            theta = theta - pull / largest
-        there = self._functions.curvatures(theta)
-        largest, smallest = max(largest, there[0]), min(smallest, there[1])
-        return largest, smallest if smallest > 0 else None
 
-
-def _layout(jax: Any, start: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Name and shape of every leaf of a tree of parameters, in the order of theta."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(start)
-    found = []
-    for path, leaf in leaves:
-        name = ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)
-        found.append((name or "theta", tuple(int(n) for n in np.shape(leaf))))
-    return tuple(found)
-
-
-def _padded(data: FederatedData) -> tuple[Mapping[str, Array], Array]:
-    """Rows of every device, (device, largest, ...), and 1 for an example, 0 for what fills up.
-
-    What fills up repeats an example, so that a log likelihood is finite there as well."""
-    largest = max(1, *data.device_sizes)
-    ends = np.cumsum(data.device_sizes)
-    index = np.zeros((data.num_devices, largest), dtype=np.intp)
-    counts = np.zeros((data.num_devices, largest))
-    for device, (end, size) in enumerate(zip(ends, data.device_sizes, strict=True)):
-        index[device, :size] = np.arange(end - size, end)
-        counts[device, :size] = 1.0
-    return {name: values[index] for name, values in data.rows().items()}, counts
+def _gradients_of(
+    costs: DifferentiatedCosts, example_bound: ExampleBound | None
+) -> Callable[[Any, Any], Any]:
+    """Local gradients as a function of theta and data, single examples bounded or not."""
+    if example_bound is None:
+        return costs.gradients
+    bound, by_norm = example_bound
+    return partial(costs.clipped_gradients, bound=bound, by_norm=by_norm)

@@ -8,28 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.models.coordinates import Coordinates
 from flmc.models.distributions import Gaussian, Normal, Prior
-
-
-class Quadratic(NamedTuple):
-    r"""Quadratic local costs: the gradient of device k is :math:`H_k\theta - b_k`.
-
-    Attributes
-    ----------
-    hessian
-        :math:`H_k`, (experiment, device, dim, dim).
-    offset
-        :math:`b_k`, (experiment, device, dim).
-    """
-
-    hessian: Array
-    offset: Array
+from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 
 
 class Model(ABC):
@@ -161,6 +147,21 @@ class Model(ABC):
         Quadratic or None
             Curvatures and constant parts of the local gradients; None where costs are not
             quadratic.
+        """
+        return None
+
+    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
+        """Local gradients as a function that JAX can trace, which the JAX engine needs.
+
+        Parameters
+        ----------
+        example_bound
+            How single examples are bounded; None: they are not.
+
+        Returns
+        -------
+        TracedCosts or None
+            None for a model that has no such function, as here.
         """
         return None
 

@@ -200,12 +200,14 @@ def _bytes_of_plan(
     model: Model, uplink: Uplink, limits: Limits, policy: Scheduler, num_rounds: int
 ) -> float:
     """Bytes that planning takes, measured: those of a round, of a round's devices where they are
-    drawn for the whole run, and of a device's data."""
+    drawn for the whole run, and of a device's data, whose curvature is used if the posterior is
+    known."""
     each = 300.0 if limits.allocation == "adaptive" else 64.0
     fading = uplink.channel
     if not policy.everyone or not (fading.constant or fading.independent):
         each += 40.0 * model.num_devices
-    return each * num_rounds + 32.0 * model.num_devices * model.dim**2
+    numbers = model.dim if model.posterior is None else model.dim**2
+    return each * num_rounds + 32.0 * model.num_devices * numbers
 
 
 def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:

@@ -85,7 +85,7 @@ def _row(name: str, result: Result, known: bool) -> tuple[str, ...]:
         one = result.one_chain
         measured.append("-" if one is None else share_in_words(one.mean_error))
     else:
-        values = (result.mean[0][:6], np.sqrt(np.diagonal(result.covariance[0]))[:6])
+        values = (result.mean[0][:6], np.sqrt(result.variance[0])[:6])
         measured = [np.array2string(value, precision=3, suppress_small=True) for value in values]
     plan = [format_number(p.typical_gain), p.binding, format_number(p.temperature)]
     draws = format_short(p.effective_draws)

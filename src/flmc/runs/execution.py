@@ -26,6 +26,7 @@ def run(
     chains: int = 1,
     *,
     keep_draws: bool = True,
+    thin: int = 1,
     engine: str = "auto",
     threads: int | None = None,
     experiments_at_once: int | None = None,
@@ -43,11 +44,12 @@ def run(
         What is run: the plan is what :func:`flmc.plan` made for this model.
     seed, chains
         Seed of all randomness, and chains of every data set.
-    keep_draws
-        Whether to keep theta of every kept round; if not, memory does not grow with the rounds.
+    keep_draws, thin
+        Whether to keep draws, and kept rounds for each of them: with ``thin=10`` every tenth.
+        Without draws memory does not grow with the rounds; moments count every kept round anyway.
     engine
-        `numba` (quadratic models), `numpy` (any model) or `auto`: numba where it is installed and
-        applies.
+        `numba` (quadratic models), `jax` (models from log densities, of any size), `numpy` (any
+        model) or `auto`: the first of them that is installed and applies.
     threads, experiments_at_once
         Threads, and data sets handled together; they change speed and memory only. None: by itself.
     progress
@@ -82,14 +84,20 @@ def run(
         threads=threads,
         experiments_at_once=experiments_at_once,
         checkpoint_rounds=checkpoint_rounds,
+        thin=thin,
     )
+    if keep_draws and thin > plan.num_rounds - plan.num_burn_in:
+        raise InvalidSetting(
+            f"thin must be at most the {plan.num_rounds - plan.num_burn_in} rounds that are kept,"
+            f" got {thin}"
+        )
     seed, chains = check_seed(seed), checks.at_least("chains", chains, 1)
-    job = Job(plan, model, seed, chains, choose_engine(engine, plan, model), keep_draws)
+    job = Job(plan, model, seed, chains, choose_engine(engine, plan, model), keep_draws, thin)
     resources = Resources(threads, experiments_at_once, progress)
     if out is None:
         return job.run(None, stop, resources)
     description = {
-        **describe(plan, seed, chains, job.engine.name, keep_draws),
+        **describe(plan, seed, chains, job.engine.name, keep_draws, thin),
         "identity": job.identity,
     }
     kept = {
@@ -131,7 +139,15 @@ def resume(
                 " other settings or data"
             )
         engine = choose_engine(asked["engine"], plan, model)
-        job = Job(plan, model, asked["seed"], asked["num_chains"], engine, asked["keep_draws"])
+        job = Job(
+            plan,
+            model,
+            asked["seed"],
+            asked["num_chains"],
+            engine,
+            asked["keep_draws"],
+            asked.get("thin", 1),
+        )
         if asked["identity"] != job.identity:
             raise InvalidSetting(
                 f"the record in {str(path)!r} was made with other data, or another prior, link or"

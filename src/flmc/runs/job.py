@@ -48,6 +48,8 @@ class Job:
     num_chains: int
     engine: Engine
     keep_draws: bool
+    thin: int = 1
+    """Kept rounds for each draw."""
 
     def recorder(self, directory: Path, every_rounds: int | None) -> Recorder:
         """The recorder of this run, in a directory whose record was created."""
@@ -72,6 +74,8 @@ class Job:
             self.engine.name,
             self.keep_draws,
         ]
+        if self.thin > 1:
+            parts.append(self.thin)
         digest = hashlib.sha256(repr(parts).encode())
         for array in self._fingerprint():
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -98,7 +102,7 @@ class Job:
         """Metrics of the rounds that were kept so far; None without a known posterior or a kept
         round."""
         kept = chains.round - self.plan.num_burn_in
-        if self.model.posterior is None or kept < 1:
+        if self.model.posterior is None or kept < 1 or not chains.moments.has_covariance:
             return None
         moments = chains.moments.in_batches()
         # The counts of the moments are those of the finished run.
@@ -108,7 +112,7 @@ class Job:
 
     def _one_chain(self, chains: Chains) -> OneChain | None:
         """What one chain of a finished run delivers; None without a known posterior."""
-        if self.model.posterior is None:
+        if self.model.posterior is None or not chains.moments.has_covariance:
             return None
         return measure_one_chain(chains.moments, self.model.posterior)
 
@@ -135,6 +139,8 @@ class Job:
             self.num_chains,
             engine=self.engine,
             keep_draws=self.keep_draws,
+            thin=self.thin,
+            directory=None if recorder is None else recorder.directory,
             observer=recorder,
             stop=stop,
             last_round=self.plan.affordable_rounds,

@@ -116,9 +116,7 @@ class Recorder:
         """Write the new draws, a checkpoint and the progress, in this order."""
         # Draws first: a checkpoint must never name draws that are not on the disk. A part without
         # its checkpoint does no harm, it is written again or overlaps the next one.
-        kept = range(
-            *(max(0, r - self.ledger.plan.num_burn_in) for r in (self._saved_round, chains.round))
-        )
+        kept = range(*(chains.draws_until(r) for r in (self._saved_round, chains.round)))
         if chains.draws is not None and len(kept):
             part = np.ascontiguousarray(chains.draws[:, :, kept.start : kept.stop])
             write_arrays(self.directory / f"draws-{kept.start}-{kept.stop}.npz", {"draws": part})
@@ -192,7 +190,7 @@ class Recorder:
             raise ValueError("its arrays have other shapes")
         done = int(saved["round"])
         if chains.draws is not None:
-            num_kept = max(0, done - self.ledger.plan.num_burn_in)
+            num_kept = chains.draws_until(done)
             pairs.append((self._read_draws(num_kept, chains.draws), chains.draws[:, :, :num_kept]))
         # Nothing can fail from here on: the chains are where they were, or where they are to be.
         for new, old in pairs:

@@ -46,7 +46,7 @@ def listing(result: Result) -> Listing:
 
 def _rows_without_posterior(result: Result) -> list[Row]:
     """Mean and standard deviation of the first data set, and Stein's evidence."""
-    sd = np.sqrt(np.diagonal(result.covariance[0]))
+    sd = np.sqrt(result.variance[0])
     rows = [
         Row(name, np.array2string(value, precision=4))
         for name, value in (("mean", result.mean[0]), ("sd", sd))

@@ -88,8 +88,14 @@ class Result:
 
     @property
     def covariance(self) -> Array:
-        """Pooled covariance of the draws, (experiment, dim, dim)."""
+        """Pooled covariance of the draws, (experiment, dim, dim); an error where entries are too
+        many, which have a ``variance`` only."""
         return self.moments.covariance
+
+    @property
+    def variance(self) -> Array:
+        """Pooled variance of every entry of the draws, (experiment, dim)."""
+        return self.moments.variance
 
     @property
     def _first_draws(self) -> Array:
@@ -161,9 +167,13 @@ class Result:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What a record keeps in ``draws.npz``: mean, covariance and, if they were kept, draws, by
-        name."""
-        found = {"mean": self.mean, "covariance": self.covariance}
+        """What a record keeps in ``draws.npz``: mean, covariance (or variance, where entries are
+        many) and, if they were kept, draws, by name."""
+        found = {"mean": self.mean}
+        if self.moments.has_covariance:
+            found["covariance"] = self.covariance
+        else:
+            found["variance"] = self.variance
         return found if self.chains is None else {**found, "draws": self.chains}
 
     def to_document(self) -> dict[str, Any]:
@@ -256,13 +266,13 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
 
 
 def describe(
-    plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool
+    plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool, thin: int = 1
 ) -> dict[str, Any]:
     """What a record says of a run before it begins.
 
     Parameters
     ----------
-    plan, seed, num_chains, engine, keep_draws
+    plan, seed, num_chains, engine, keep_draws, thin
         What was asked, with the engine's name.
 
     Returns
@@ -277,4 +287,5 @@ def describe(
         "num_chains": num_chains,
         "engine": engine,
         "keep_draws": keep_draws,
+        "thin": thin,
     }

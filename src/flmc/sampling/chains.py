@@ -3,8 +3,11 @@ checkpoint must hold."""
 
 from __future__ import annotations
 
+import math
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +16,9 @@ from flmc.base.errors import RunFailed
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
+
+MOST_DRAWN_BYTES = 256_000_000
+"""Bytes of draws that are held in memory; more are on disk, if the run is recorded."""
 
 
 @dataclass
@@ -29,14 +35,26 @@ class Chains:
     moments: Moments
     """Sums over the kept rounds so far."""
     draws: Array | None
-    """(experiment, chain, kept round, dim) if asked for; rounds to come are not yet written."""
+    """(experiment, chain, draw, dim) if asked for; those to come are not yet written."""
     num_clipped: int = 0
     """Gradient entries of active devices that clipping changed, in kept rounds."""
     num_undefined: int = 0
     """Gradient entries that were not finite, in all rounds."""
+    num_burn_in: int = 0
+    """Rounds before the first that is kept."""
+    thin: int = 1
+    """Kept rounds for each draw: with 10, the 10th, the 20th and so on are draws."""
 
     @classmethod
-    def at_start(cls, plan: Plan, model: Model, position: Array, keep_draws: bool) -> Chains:
+    def at_start(
+        cls,
+        plan: Plan,
+        model: Model,
+        position: Array,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
+    ) -> Chains:
         """The chains before round 1, with nothing summed yet.
 
         Parameters
@@ -48,7 +66,11 @@ class Chains:
         position
             Where the chains start, (experiment, chain, dim), in the engine's own coordinates.
         keep_draws
-            Whether to reserve memory for theta of every kept round.
+            Whether to reserve room for draws.
+        thin
+            Kept rounds for each draw.
+        directory
+            Where draws that take more than ``MOST_DRAWN_BYTES`` are on disk; None: in memory.
 
         Returns
         -------
@@ -57,9 +79,41 @@ class Chains:
         """
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
-        shape = (model.num_experiments, num_chains, num_kept, model.dim)
+        shape = (model.num_experiments, num_chains, num_kept // thin, model.dim)
         moments = Moments.empty(centre_of(model), num_chains, num_kept)
-        return cls(0, position, moments, np.empty(shape) if keep_draws else None)
+        draws = _room(shape, directory) if keep_draws else None
+        return cls(0, position, moments, draws, num_burn_in=plan.num_burn_in, thin=thin)
+
+    def draws_until(self, rounds: int) -> int:
+        """Number of draws of the first ``rounds`` rounds.
+
+        Parameters
+        ----------
+        rounds
+            Rounds that are done.
+        """
+        return max(0, rounds - self.num_burn_in) // self.thin
+
+    def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
+        """Write those of some rounds' positions that are draws.
+
+        Parameters
+        ----------
+        place
+            The data sets and the chains.
+        first
+            The first round, counted from 0.
+        theta
+            Positions after every round in the model's coordinates, (..., chain, round, dim).
+        """
+        if self.draws is None:
+            return
+        kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.num_burn_in
+        chosen = (kept > 0) & (kept % self.thin == 0)
+        if chosen.any():
+            numbers = kept[chosen] // self.thin - 1
+            part = slice(int(numbers[0]), int(numbers[-1]) + 1)
+            self.draws[place][..., part, :] = theta[..., chosen, :]
 
     def clipped_fraction(self, num_active: Array) -> float:
         """Share of the gradient entries that clipping changed.
@@ -77,6 +131,17 @@ class Chains:
         experiments, chains, dim = self.position.shape
         rounds = np.broadcast_to(num_active, (experiments, num_active.shape[1]))
         return float(self.num_clipped / (rounds.sum() * chains * dim))
+
+
+def _room(shape: tuple[int, ...], directory: Path | None) -> Array:
+    """Room for draws: in memory, or in a file without a name where they are many.
+
+    The operating system writes what it needs memory for to the disk, and frees the file when nobody
+    uses it any more."""
+    if directory is None or 8 * math.prod(shape) <= MOST_DRAWN_BYTES:
+        return np.empty(shape)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        return np.memmap(file, np.float64, "w+", shape=shape)
 
 
 def centre_of(model: Model) -> Array:

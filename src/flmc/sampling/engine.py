@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from flmc.base.arrays import Array
@@ -73,7 +74,15 @@ class Engine(ABC):
 
     @abstractmethod
     def start(
-        self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
+        self,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        num_chains: int,
+        *,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
     ) -> Chains:
         """Every chain before round 1: at a draw from the prior, or at zero, as the plan says.
 
@@ -85,8 +94,9 @@ class Engine(ABC):
             Of all randomness.
         num_chains
             Chains of every data set.
-        keep_draws
-            Whether theta of every kept round will be kept.
+        keep_draws, thin, directory
+            Whether draws will be kept, kept rounds for each of them, and where they are on disk
+            if they are many.
 
         Returns
         -------
@@ -155,6 +165,29 @@ class Engine(ABC):
         num_chains
             Chains of every data set.
         """
+
+
+def defined_together(model: Model, *methods: str) -> bool:
+    """Whether no subclass has its own version of one of these methods without the others.
+
+    A subclass with a gradient of its own may have inherited a compiled form that is not its own.
+
+    Parameters
+    ----------
+    model
+        The model.
+    methods
+        Names of methods; the first is the gradient. A method that only :class:`Model` has is no
+        version of its own.
+    """
+    places = {name: _place(model, name) for name in methods}
+    gradient = places[methods[0]]
+    return all(place in (gradient, Model) for place in places.values())
+
+
+def _place(model: Model, name: str) -> type:
+    """The class that defines a method of a model."""
+    return next(kind for kind in type(model).__mro__ if name in vars(kind))
 
 
 def num_symbols(plan: Plan, model: Model, num_chains: int) -> float:

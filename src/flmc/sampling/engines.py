@@ -15,7 +15,10 @@ from flmc.sampling.numpy_engine import NumpyEngine
 
 _log = logging.getLogger(__name__)
 
-COMPILED = {"numba": ("flmc.sampling.compiled.numba_engine", "NumbaEngine", "numba", "fast")}
+COMPILED = {
+    "numba": ("flmc.sampling.compiled.numba_engine", "NumbaEngine", "numba", "fast"),
+    "jax": ("flmc.sampling.traced.jax_engine", "JaxEngine", "jax", "jax"),
+}
 """Engines that `auto` tries first: module, class, package that must be installed, and the extra
 that brings it. They are imported when they are needed, because importing them takes long."""
 ENGINES = ("auto", *COMPILED, NumpyEngine.name)

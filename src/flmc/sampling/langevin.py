@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.sampling.roles import air, device, server
+from flmc.sampling.roles import Server, air, device, server
 from flmc.uplink.uplink import Uplink
 
 
@@ -104,7 +104,12 @@ def init(theta: Array) -> State:
 
 
 def step(
-    state: State, noise: Noise, this: Round, gradient: Callable[[Array], Array], uplink: Uplink
+    state: State,
+    noise: Noise,
+    this: Round,
+    gradient: Callable[[Array], Array],
+    uplink: Uplink,
+    serve: Server = server,
 ) -> tuple[State, Info]:
     """One round: devices transmit, the air superposes, the server updates.
 
@@ -120,6 +125,8 @@ def step(
         From thetas (..., dim) to local gradients (..., device, dim).
     uplink
         How gradients become symbols, and the channel's noise power.
+    serve
+        What the server does; another one than the sampler's for a baseline.
 
     Returns
     -------
@@ -130,7 +137,7 @@ def step(
     sent = device(local, noise.uniform, uplink, this.gain, this.fading, this.active)
     met = this.fading if this.arriving is None else this.arriving
     received = air(sent, met, np.sqrt(uplink.noise_power) * noise.normal)
-    theta, estimate = server(
+    theta, estimate = serve(
         state.theta, received, this.step_size, this.gain, local.shape[-2], this.num_active
     )
     return State(theta, state.round + 1), Info(local, sent.symbols, estimate)

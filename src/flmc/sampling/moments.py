@@ -8,10 +8,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 from flmc.models.coordinates import Coordinates
 
 MOST_BATCHES = 20
 """Chains of a data set are put together to at most this many batches, for standard errors."""
+
+MOST_ENTRIES, MOST_PRODUCTS = 2048, 1 << 30
+"""Entries of theta, and products of entries of all chains of a data set, up to which products are
+summed: 8 GB in double precision. Beyond them only squares are."""
+
+
+def keeps_covariance(dim: int, num_chains: int) -> bool:
+    """Whether a run sums the products of all pairs of entries, not squares alone.
+
+    Parameters
+    ----------
+    dim
+        Entries of theta.
+    num_chains
+        Chains of a data set.
+    """
+    return dim <= MOST_ENTRIES and num_chains * dim**2 <= MOST_PRODUCTS
 
 
 @dataclass
@@ -32,7 +50,8 @@ class Moments:
     sums
         Sums of deviations, (experiment, batch, dim).
     products
-        Sums of outer products of deviations, (experiment, batch, dim, dim).
+        Sums of outer products of deviations, (experiment, batch, dim, dim); where these are too
+        many numbers, of squares alone, (experiment, batch, dim).
     """
 
     centre: Array
@@ -58,7 +77,13 @@ class Moments:
         experiments, dim = centre.shape
         counts = np.full(num_chains, float(num_kept))
         sums = np.zeros((experiments, num_chains, dim))
-        return cls(centre, 1, counts, sums, np.zeros((*sums.shape, dim)))
+        shape = (*sums.shape, dim) if keeps_covariance(dim, num_chains) else sums.shape
+        return cls(centre, 1, counts, sums, np.zeros(shape))
+
+    @property
+    def has_covariance(self) -> bool:
+        """Whether products of different entries were summed, not squares alone."""
+        return self.products.ndim == 4
 
     def add(self, theta: Array, experiments: slice, first_chain: int) -> None:
         """Add one kept round of a tile of chains to moments of single chains, in place.
@@ -75,7 +100,10 @@ class Moments:
         deviation = theta - self.centre[experiments, None]
         chains = slice(first_chain, first_chain + theta.shape[1])
         self.sums[experiments, chains] += deviation
-        self.products[experiments, chains] += deviation[..., :, None] * deviation[..., None, :]
+        if self.has_covariance:
+            self.products[experiments, chains] += deviation[..., :, None] * deviation[..., None, :]
+        else:
+            self.products[experiments, chains] += np.square(deviation)
 
     def in_batches(self) -> Moments:
         """These moments with single chains put together to at most ``MOST_BATCHES`` batches."""
@@ -98,6 +126,11 @@ class Moments:
         """
         if coordinates is None:
             return self
+        if not self.has_covariance:
+            raise InvalidSetting(
+                f"coordinates of {self.centre.shape[1]} entries need the covariance of the draws,"
+                " which is not kept for so many; use fewer chains"
+            )
         scale = coordinates.scale
         return Moments(
             coordinates.to_model(self.centre),
@@ -116,8 +149,28 @@ class Moments:
     @property
     def covariance(self) -> Array:
         """Covariance of the draws of each data set about their pooled mean, (experiment, dim,
-        dim)."""
+        dim).
+
+        Raises
+        ------
+        InvalidSetting
+            If only variances were kept.
+        """
+        if not self.has_covariance:
+            raise InvalidSetting(
+                f"the covariance of {self.centre.shape[1]} entries was not kept, only variances:"
+                f" dim^2 times chains must be at most {MOST_PRODUCTS}, and dim at most"
+                f" {MOST_ENTRIES}; use variance"
+            )
         shift = self.sums.sum(axis=1) / self.counts.sum()
         return np.asarray(
             self.products.sum(axis=1) / self.counts.sum() - shift[:, :, None] * shift[:, None, :]
         )
+
+    @property
+    def variance(self) -> Array:
+        """Variance of every entry of the draws of each data set, (experiment, dim)."""
+        products = self.products.sum(axis=1) / self.counts.sum()
+        second = np.diagonal(products, axis1=1, axis2=2) if self.has_covariance else products
+        shift = self.sums.sum(axis=1) / self.counts.sum()
+        return np.asarray(second - np.square(shift))

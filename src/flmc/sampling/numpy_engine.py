@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling import langevin
 from flmc.sampling.chains import Chains, fail
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
+from flmc.sampling.roles import Server, server
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _log = logging.getLogger(__name__)
@@ -49,16 +51,34 @@ class _Tile:
 
 
 class NumpyEngine(Engine):
-    """The engine for any model and uplink, on one thread; a chain's position is theta."""
+    """The engine for any model and uplink, on one thread; a chain's position is theta.
+
+    Parameters
+    ----------
+    serve
+        What the server does with the received signal; another one than the sampler's for a
+        baseline.
+    """
 
     name: ClassVar[str] = "numpy"
+
+    def __init__(self, serve: Server = server) -> None:
+        self._serve = serve
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
         """Why this engine cannot run a plan: None, because it is the definition of a run."""
         return None
 
     def start(
-        self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
+        self,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        num_chains: int,
+        *,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
     ) -> Chains:
         """Every chain at a draw from the prior, or at zero, each from a random stream of its own.
 
@@ -70,15 +90,16 @@ class NumpyEngine(Engine):
             Of all randomness.
         num_chains
             Chains of every data set.
-        keep_draws
-            Whether theta of every kept round will be kept.
+        keep_draws, thin, directory
+            Whether draws will be kept, kept rounds for each of them, and where they are on disk
+            if they are many.
         """
         shape = (model.num_experiments, num_chains, model.dim)
         position = np.zeros(shape)
         if plan.start == "prior":
             for e, c in np.ndindex(shape[:2]):
                 position[e, c] = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
-        return Chains.at_start(plan, model, position, keep_draws)
+        return Chains.at_start(plan, model, position, keep_draws, thin, directory)
 
     def advance(
         self,
@@ -114,7 +135,7 @@ class NumpyEngine(Engine):
         tiles = _tiles(model, chains.position.shape[1], resources.experiments_at_once)
         for index, tile in enumerate(tiles):
             report = report_part(resources.progress, index, len(tiles))
-            _advance_tile(chains, plan, model, seed, tile, until, report, schedule)
+            _advance_tile(chains, plan, model, seed, tile, until, report, schedule, self._serve)
         chains.round = until
         if chains.num_undefined > undefined == 0:
             _log.warning(
@@ -155,6 +176,7 @@ def _advance_tile(
     until: int,
     report: Progress,
     draw: DrawSchedule,
+    serve: Server,
 ) -> None:
     """Advance the chains of one tile to round ``until``, and write what they did into
     ``chains``."""
@@ -178,7 +200,7 @@ def _advance_tile(
             # A chain that diverges overflows; it is caught and named below, without a warning.
             with np.errstate(over="ignore", invalid="ignore"):
                 state, info = langevin.step(
-                    state, noise, schedule.round(index), gradient, plan.uplink
+                    state, noise, schedule.round(index), gradient, plan.uplink, serve
                 )
             if not np.isfinite(state.theta).all():
                 row, column = np.argwhere(~np.isfinite(state.theta).all(axis=-1))[0]
@@ -195,8 +217,7 @@ def _advance_tile(
                     schedule.active_devices(index),
                     by_norm=plan.uplink.clips_norm,
                 )
-                if chains.draws is not None:
-                    chains.draws[tile.place][:, :, kept - 1] = state.theta
+                chains.keep(tile.place, state.round - 1, state.theta[:, :, None])
         report((state.round - chains.round) / (until - chains.round))
     chains.position[tile.place] = state.theta
 

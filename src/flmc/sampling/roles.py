@@ -13,6 +13,7 @@ low-order digits of a floating-point sum would tell what the noise hides."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -144,6 +145,41 @@ def server(
     """
     estimate = estimate_gradient(received, gain, num_devices, num_active)
     return Update(np.asarray(theta - step_size * estimate), estimate)
+
+
+Server = Callable[[Array, Array, float, Array, int, Array | float], Update]
+"""What a server does with the received signal, with the arguments of :func:`server`."""
+
+
+def majority_server(
+    theta: Array,
+    received: Array,
+    step_size: float,
+    gain: Array,
+    num_devices: int,
+    num_active: Array | float,
+) -> Update:
+    r"""What the server of a majority vote does: step against the sign of the received signal.
+
+    .. math:: \theta \leftarrow \theta - \eta\,\text{sign}(y)
+
+    It is a server for devices that send the signs of their gradients: the sign of their sum is what
+    most of them say, if the noise does not turn it over.
+
+    Parameters
+    ----------
+    theta, received, step_size
+        As for :func:`server`.
+    gain, num_devices, num_active
+        Not used: a sign does not depend on the scale.
+
+    Returns
+    -------
+    Update
+        The new theta, and the signs that it was moved by; 0 where exactly nothing was received.
+    """
+    vote = np.sign(received)
+    return Update(np.asarray(theta - step_size * vote), vote)
 
 
 def device_on_grid(

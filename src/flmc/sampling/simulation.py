@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from flmc.base.memory import fits
@@ -16,6 +17,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources
 from flmc.sampling.engines import choose_engine
+from flmc.sampling.moments import keeps_covariance
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _STRETCH, _PATIENCE = 0.5, 5.0
@@ -65,6 +67,8 @@ def simulate(
     *,
     engine: Engine | str = "auto",
     keep_draws: bool = False,
+    thin: int = 1,
+    directory: Path | None = None,
     resources: Resources = DEFAULT_RESOURCES,
     most_rounds: int | None = None,
     last_round: int | None = None,
@@ -84,8 +88,10 @@ def simulate(
         Chains of every data set of the model.
     engine
         An engine, or the name of one.
-    keep_draws
-        Whether to keep theta of every kept round.
+    keep_draws, thin
+        Whether to keep draws, and kept rounds for each of them.
+    directory
+        Where draws that take much memory are on disk; None: in memory.
     resources
         Threads, data sets at once, and who is told of the progress.
     most_rounds
@@ -112,11 +118,14 @@ def simulate(
         If a chain leaves the range of numbers.
     """
     # Bytes of a chain: position and sums, draws, products, in double precision.
-    kept = plan.num_rounds - plan.num_burn_in if keep_draws else 0
-    each = 8.0 * plan.dim * (2 + kept) + 8.0 * plan.dim**2
+    kept = (plan.num_rounds - plan.num_burn_in) // thin if keep_draws and not directory else 0
+    each = 8.0 * plan.dim * (2 + kept)
+    each += 8.0 * plan.dim ** (2 if keeps_covariance(plan.dim, num_chains) else 1)
     fits("the chains" + " and their draws" * keep_draws, each * model.num_experiments * num_chains)
     chosen = choose_engine(engine, plan, model) if isinstance(engine, str) else engine
-    chains = chosen.start(plan, model, seed, num_chains, keep_draws=keep_draws)
+    chains = chosen.start(
+        plan, model, seed, num_chains, keep_draws=keep_draws, thin=thin, directory=directory
+    )
     if observer is not None:
         observer.restore(chains)
     pace = _Pace(chosen, plan, model, num_chains, _PATIENCE if observer is None else _STRETCH)

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from flmc import data
+from flmc.base import checks
 from flmc.base.errors import InvalidSetting
+from flmc.data.federated import FederatedData
+from flmc.data.linear import LinearData
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.models.wide_linear import WIDE, WideLinear
 from flmc.planning.advice.forecast import with_forecast
 from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.advice.privacy_estimate import estimate_limit
@@ -116,6 +120,44 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
     return settings.model_copy(update={"link": spell_link(chosen)})
 
 
+def assemble_with_held_out(
+    settings: Settings, share: float, seed: int
+) -> tuple[Problem, FederatedData]:
+    """The problem that settings describe without some examples of every device, and those examples.
+
+    Parameters
+    ----------
+    settings
+        Checked settings of one data set, of a file or synthetic; those that would have no effect
+        are refused.
+    share
+        Share of every device's examples to hold out, between 0 and 1.
+    seed
+        Of the choice.
+
+    Raises
+    ------
+    InvalidSetting
+        If there are no examples to hold out: several data sets, sufficient statistics, or a model
+        of the user's own.
+    """
+    checks.between("the share to hold out", share, 0.0, 1.0)
+    if settings.data_file is not None:
+        found = _data_of_file(settings, settings.data_file)
+    else:
+        make_model(settings)  # refuses what does not fit
+        if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
+            raise InvalidSetting(
+                "examples to hold out come from data_file, or from synthetic ones of one data set"
+                f" (model 'linear', data 'examples'); got model {settings.model!r},"
+                f" {settings.experiments} data sets, data {settings.data!r}"
+            )
+        drawn = _draw_examples(settings, None)
+        found = FederatedData(drawn.features, drawn.targets, drawn.device_sizes)
+    learn, test = found.hold_out(share, seed)
+    return assemble(settings, _model_of(settings, learn)), test
+
+
 def make_limits(settings: Settings) -> Limits:
     """What limits the gain besides power, from settings.
 
@@ -146,7 +188,7 @@ def make_model(settings: Settings) -> Model:
         synthetic data is refused beside a user's own model.
     """
     if settings.data_file is not None:
-        return _model_of_file(settings, settings.data_file)
+        return _model_of(settings, _data_of_file(settings, settings.data_file))
     refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
     if settings.model in MODELS.names and settings.model != "linear":
         raise InvalidSetting(f"model {settings.model!r} needs data: give data_file")
@@ -165,16 +207,10 @@ def make_model(settings: Settings) -> Model:
             raise InvalidSetting(
                 f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
             )
-        return LinearGaussian(
-            data.draw_linear(
-                settings.seed,
-                num_experiments=settings.experiments,
-                num_samples=settings.samples,
-                dim=settings.dim,
-                num_devices=settings.devices,
-                device_sizes=sizes,
-            )
-        )
+        return LinearGaussian(_draw_examples(settings, settings.experiments))
+    if settings.dim > WIDE:
+        # Statistics would take dim^2 numbers of every device.
+        return WideLinear(_draw_examples(settings, settings.experiments))
     statistics = data.draw_linear_statistics(
         settings.seed,
         num_experiments=settings.experiments,
@@ -187,8 +223,20 @@ def make_model(settings: Settings) -> Model:
     return LinearGaussian(statistics)
 
 
-def _model_of_file(settings: Settings, source: str) -> Model:
-    """A registered model on the data of a file, dealt anew if that is asked for."""
+def _draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
+    """Synthetic examples, of one data set without an axis for it (None), or of several."""
+    return data.draw_linear(
+        settings.seed,
+        num_experiments=num_experiments,
+        num_samples=settings.samples,
+        dim=settings.dim,
+        num_devices=settings.devices,
+        device_sizes=SPLITS[settings.split].maker(settings.samples, settings.devices),
+    )
+
+
+def _data_of_file(settings: Settings, source: str) -> FederatedData:
+    """The examples of a file for a registered model, dealt anew if that is asked for."""
     refuse(settings, ("dim", "samples", "experiments", "data", "split"), "come from data_file")
     if settings.deal is None:
         refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
@@ -204,6 +252,11 @@ def _model_of_file(settings: Settings, source: str) -> Model:
     )
     if settings.deal is not None:
         found = found.split(settings.devices, settings.deal, settings.seed)
+    return found
+
+
+def _model_of(settings: Settings, found: FederatedData) -> Model:
+    """A registered model on given examples."""
     made: Model = MODELS[settings.model].maker(
         found.to_linear() if settings.model == "linear" else found
     )

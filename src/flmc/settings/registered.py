@@ -224,6 +224,13 @@ ENGINES.add(
     )
 )
 ENGINES.add(
+    Entry(
+        "jax",
+        "flmc.sampling.traced.jax_engine:JaxEngine",
+        "compiled by JAX, for models from log densities, of any size",
+    )
+)
+ENGINES.add(
     Entry("numpy", "flmc.sampling.numpy_engine:NumpyEngine", "the definition, for any model")
 )
 

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flmc.base.tables import Grid, Listing, Row, Severity
+from flmc.base.tables import Grid, Listing, Row, Severity, format_grid
 
 _STYLES: dict[Severity, str] = {
     "plain": "",
@@ -32,17 +32,25 @@ def show(*things: Listing | Grid | str) -> None:
             console.print()
         if console.width < _NARROW and not isinstance(thing, str):
             console.print(render_narrow(thing))
-        elif isinstance(thing, Grid) and len(thing.header) > _WIDE:
+        elif isinstance(thing, Grid) and (
+            len(thing.header) > _WIDE or _width(thing) > console.width
+        ):
             console.print(str(thing), soft_wrap=True, highlight=False)
         else:
             console.print(render(thing))
 
 
 _WIDE = 8
-"""Columns beyond which a grid is printed as plain text, which a terminal may wrap or a file
-keep."""
+"""Columns beyond which a grid is printed as plain text, which a terminal may wrap or a file keep;
+so is one that is wider than the terminal, of which cells would be cut off."""
 _NARROW = 60
 """Width of a terminal below which values stand under their names, not beside them."""
+
+
+def _width(grid: Grid) -> int:
+    """Columns of a terminal that the cells of a grid take."""
+    lines = format_grid(grid.header, grid.rows).splitlines()
+    return max(len(line) for line in lines) + 2  # of the margins
 
 
 def render(thing: Listing | Grid | str) -> RenderableType:

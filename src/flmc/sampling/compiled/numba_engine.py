@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numba.core.event
@@ -28,13 +29,20 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.progress import Progress, report_part
 from flmc.base.randomness import ROUNDS_PER_BLOCK
 from flmc.models.distributions import Normal
-from flmc.models.model import Model, Quadratic
+from flmc.models.local_costs import Quadratic
+from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of, fail
 from flmc.sampling.compiled import kernel
 from flmc.sampling.compiled.kernel import LANES
 from flmc.sampling.compiled.link_curve import Curve, fit
-from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, num_symbols
+from flmc.sampling.engine import (
+    DEFAULT_RESOURCES,
+    Engine,
+    Resources,
+    defined_together,
+    num_symbols,
+)
 from flmc.sampling.schedule import (
     DrawSchedule,
     Schedule,
@@ -98,7 +106,7 @@ class NumbaEngine(Engine):
             return f"{kind.__name__} has symbols of its own"
         # A subclass with a gradient of its own may have inherited quadratic costs that are not its
         # own.
-        if _home(model, "gradient") is not _home(model, "quadratic"):
+        if not defined_together(model, "gradient", "quadratic"):
             return (
                 f"{type(model).__name__} has a gradient of its own, or local costs that are not"
                 " quadratic"
@@ -137,7 +145,15 @@ class NumbaEngine(Engine):
         return 4 * LANES * plan.num_devices * plan.dim**2 <= _MOST_BLOCK
 
     def start(
-        self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
+        self,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        num_chains: int,
+        *,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
     ) -> Chains:
         """Every chain at a draw from the prior, or at zero, as its deviation from the centre.
 
@@ -149,8 +165,9 @@ class NumbaEngine(Engine):
             Of all randomness.
         num_chains
             Chains of every data set.
-        keep_draws
-            Whether theta of every kept round will be kept.
+        keep_draws, thin, directory
+            Whether draws will be kept, kept rounds for each of them, and where they are on disk
+            if they are many.
 
         Raises
         ------
@@ -173,7 +190,13 @@ class NumbaEngine(Engine):
         # Sums are kept for every chain by itself, so that no two threads add to the same number,
         # and the order of the sum does not depend on them. The position is in single precision,
         # which its declared type does not say.
-        return Chains.at_start(plan, model, position, keep_draws)  # type: ignore[arg-type]
+        chains = Chains.at_start(plan, model, position, keep_draws, thin, directory)  # type: ignore[arg-type]
+        if not chains.moments.has_covariance:
+            raise InvalidSetting(
+                f"the numba engine sums products of all entries, which {num_chains} chains of"
+                f" {model.dim} entries are too many for; use fewer chains, or engine = 'numpy'"
+            )
+        return chains
 
     def advance(
         self,
@@ -247,11 +270,6 @@ def _shared_by_entries(plan: Plan) -> bool:
     rounds = range(1 if plan.uplink.fading.independent else plan.num_rounds)
     drawn = plan.uplink.fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
     return plan.dim == 1 or drawn.strides[-1] == 0
-
-
-def _home(model: Model, name: str) -> type:
-    """The class that defines a method of a model."""
-    return next(kind for kind in type(model).__mro__ if name in vars(kind))
 
 
 def _deal(group: _Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:
@@ -411,11 +429,14 @@ class _Group:
         uplink, dim = self.plan.uplink, self.plan.dim
         end = min(first + self.at_once, self.experiments.stop * self.num_chains)
         chains, moments = self.chains, self.chains.moments
-        draws = (
-            np.empty((0, 1, dim))
-            if chains.draws is None
-            else chains.draws.reshape(-1, *chains.draws.shape[2:])
-        )
+        draws, num_burn_in = np.empty((0, 1, dim)), self.plan.num_burn_in
+        if chains.draws is not None and chains.thin == 1:
+            draws = chains.draws.reshape(-1, *chains.draws.shape[2:])
+        elif chains.draws is not None:
+            # Every kept round of this stretch; those that are not draws are dropped below.
+            num_burn_in = max(num_burn_in, self.rounds.start)
+            count = max(0, self.rounds.stop - num_burn_in)
+            draws = np.empty((chains.draws.shape[0] * self.num_chains, count, dim))
         rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
         columns = kernel.columns_for(dim)
         at = kernel.Layout.of(self.plan.num_devices, dim, -(-dim // len(columns)) * len(columns))
@@ -436,7 +457,7 @@ class _Group:
             columns,
             (0,) if dim > len(columns) else None,
             np.float32(1 if np.isfinite(uplink.clip) else np.inf),
-            (self.rounds.start, self.rounds.stop, self.plan.num_burn_in),
+            (self.rounds.start, self.rounds.stop, num_burn_in),
             rounds.pull,
             rounds.noise.ravel(),
             rounds.active,
@@ -459,6 +480,11 @@ class _Group:
                 lost % self.num_chains,
                 f"within rounds {seen.start + 1} to {seen.stop}",
             )
+        if chains.draws is not None and chains.thin > 1:
+            for row in range(first, end):
+                experiment, chain = divmod(row, self.num_chains)
+                place = (experiment, slice(chain, chain + 1))
+                chains.keep(place, num_burn_in, draws[row : row + 1])
         return int(num_clipped)
 
     def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:

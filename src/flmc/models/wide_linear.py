@@ -1,0 +1,139 @@
+r"""Bayesian linear regression with many features, held as examples: no matrix of dim^2 numbers is
+made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array, one_blas_thread
+from flmc.base.errors import InvalidSetting
+from flmc.data.linear import LinearData
+from flmc.models.distributions import Normal
+from flmc.models.local_costs import ExampleBound, TracedCosts
+from flmc.models.model import Model
+
+WIDE = 2048
+"""Features from which on a synthetic linear regression is held as examples."""
+_LARGE_GRAM = 3000
+"""Rows of a Gram matrix from which on only its largest eigenvalue is found."""
+
+
+class WideLinear(Model):
+    r"""Linear regression with many features, known noise variance and independent normal prior.
+
+    The local cost of device k is that of :class:`flmc.LinearGaussian`, and its gradient is
+    :math:`U_k^\top(U_k\theta - v_k)/\sigma^2 + \lambda\theta/K`. The posterior is not computed.
+
+    Parameters
+    ----------
+    data
+        Examples of one data set or several.
+    prior_precision
+        :math:`\lambda`, the same for all entries.
+    noise_variance
+        :math:`\sigma^2`, the variance of a target given its features.
+
+    Examples
+    --------
+    >>> data = flmc.data.draw_linear(seed=1, num_samples=40, dim=30, num_devices=4)
+    >>> wide = flmc.models.wide_linear.WideLinear(data)
+    >>> narrow = flmc.LinearGaussian(data)
+    >>> at = np.ones((1, 1, 30))
+    >>> bool(np.allclose(wide.gradient(at), narrow.gradient(at)))
+    True
+    >>> round(wide.smoothness / narrow.smoothness, 9)
+    1.0
+    """
+
+    smoothness: float
+    convexity: float
+
+    def __init__(
+        self, data: LinearData, *, prior_precision: float = 1.0, noise_variance: float = 1.0
+    ) -> None:
+        features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
+        self.num_experiments, _, self.dim = features.shape
+        self.num_devices = len(data.device_sizes)
+        self._precision = checks.positive("prior_precision", prior_precision)
+        self._variance = checks.positive("noise_variance", noise_variance)
+        self.prior = Normal(np.zeros(self.dim), np.full(self.dim, self._precision**-0.5))
+        self._features, self._targets = _padded(features, data)
+        tops = [_largest_eigenvalue(each) for each in features]
+        self.smoothness = max(tops) / self._variance + self._precision
+        # Where there are fewer examples than features, exactly; else a lower bound.
+        self.convexity = self._precision
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Local gradients, (experiment, chain, device, dim).
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+        """
+        local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
+        # One product after the other: NumPy copies the matrices of a stack that is transposed.
+        for e, experiment in enumerate(range(*experiments.indices(self.num_experiments))):
+            for device in range(self.num_devices):
+                rows = self._features[experiment, device]
+                residual = theta[e] @ rows.T - self._targets[experiment, device]
+                local[e, :, device] = residual @ rows / self._variance
+        local += theta[:, :, None] * (self._precision / self.num_devices)
+        return local
+
+    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
+        """Local gradients as JAX traces them; None if single examples are to be bounded.
+
+        Parameters
+        ----------
+        example_bound
+            How single examples are bounded; None: they are not.
+        """
+        if example_bound is not None:
+            return None
+        share, variance = self._precision / self.num_devices, self._variance
+
+        def gradients(theta: Any, data: Any) -> Any:
+            residual = (data["features"] @ theta - data["targets"]) / variance
+            return (residual[:, None] @ data["features"])[:, 0] + share * theta
+
+        def data(experiment: int) -> dict[str, Array]:
+            return {"features": self._features[experiment], "targets": self._targets[experiment]}
+
+        return TracedCosts(gradients, data)
+
+
+def _padded(features: Array, data: LinearData) -> tuple[Array, Array]:
+    """Features (experiment, device, largest, dim) and targets (experiment, device, largest), with
+    zeros, which count for nothing, where a device has fewer examples."""
+    sizes, largest = data.device_sizes, max(1, *data.device_sizes)
+    targets = data.targets.reshape(len(features), -1)
+    shape = (len(features), len(sizes), largest)
+    rows, wanted = np.zeros((*shape, features.shape[2])), np.zeros(shape)
+    first = 0
+    for device, size in enumerate(sizes):
+        part = slice(first, first + size)
+        rows[:, device, :size], wanted[:, device, :size] = features[:, part], targets[:, part]
+        first += size
+    return rows, wanted
+
+
+@one_blas_thread()
+def _largest_eigenvalue(rows: Array) -> float:
+    """Largest eigenvalue of the sum of products of features."""
+    if not len(rows):
+        return 0.0
+    gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+    if not np.isfinite(gram).all():
+        raise InvalidSetting("the features are too large: their products are not finite")
+    if len(gram) <= _LARGE_GRAM:
+        return float(np.linalg.eigvalsh(gram)[-1])
+    from scipy.sparse.linalg import eigsh  # only here, because importing it takes long
+
+    start = np.random.default_rng(0).standard_normal(len(gram))
+    return float(eigsh(gram, k=1, v0=start, return_eigenvectors=False)[0])

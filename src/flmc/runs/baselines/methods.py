@@ -1,0 +1,285 @@
+r"""What each baseline is: a plan of its own, made from the plan that it is compared with.
+
+Steps follow three rules, which look at no data that is held out:
+
+* Descent (analog FedSGD, DP-FedSGD) takes the textbook step of stochastic gradients with averaging,
+  :math:`\min(\max(1/L, e), R/\sqrt{n\,m\,v})`: L is the smoothness, e the plan's effective step
+  (which may be larger where the bound L is loose), R the distance from start to optimum that the
+  prior expects, n the rounds, m the entries and v the variance of the server's estimate.
+* The majority vote moves every entry by the same amount: :math:`2 R/(\sqrt m\,b)`, so that the
+  rounds of burn-in b, all of them to one side, carry an entry twice as far as the prior expects.
+* Samplers without a channel take :math:`\max(s, e)`, with s the automatic step of :func:`flmc.plan`
+  for an exact gradient, 0.2 of the stable one.
+
+Point estimates start at zero, samplers where the plan says. A point estimate is the mean of the
+iterates of the rounds that the plan keeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting
+from flmc.models.local import local_models
+from flmc.models.model import Model
+from flmc.planning.limits import Limits
+from flmc.planning.planner import plan as make_plan
+from flmc.planning.plans import Plan
+from flmc.uplink.fadings import ConstantFading
+from flmc.uplink.links import Sign
+from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink
+
+_NO_CHANNEL_DB = 390.0
+"""SNR of a channel that limits nothing: the noise is what the budget asks for, and no more."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method, as the runs that it takes.
+
+    Attributes
+    ----------
+    name
+        Name in tables and JSON.
+    plans
+        Gives a plan and a model for every run: one, or one for each device.
+    channel
+        What lies between devices and server, in words.
+    samples
+        Whether draws are scored; else the mean of the kept rounds is, a point estimate.
+    votes
+        Whether the server steps by the sign of what it receives.
+    private
+        Whether the plan's run epsilon is a statement about this method.
+    no_statement
+        Why there is none, where it is not.
+    """
+
+    name: str
+    plans: Callable[[], Iterator[tuple[Plan, Model]]]
+    channel: str
+    samples: bool
+    votes: bool = False
+    private: bool = True
+    no_statement: str = ""
+
+
+def methods(plan: Plan, model: Model) -> tuple[Method, ...]:
+    """The plan's own sampler and all baselines, in the order of the table.
+
+    Nothing is planned before it is asked for.
+
+    Parameters
+    ----------
+    plan, model
+        The plan that baselines are compared with, and the model that it is for.
+    """
+
+    def one(made: Callable[[Plan, Model], Plan]) -> Callable[[], Iterator[tuple[Plan, Model]]]:
+        return lambda: iter([(made(plan, model), model)])
+
+    own = "none" if plan.uplink.noise_is_exact else plan.uplink.scheme
+    return (
+        Method("flmc", lambda: iter([(plan, model)]), own, samples=True),
+        Method("FedSGD", one(analog_descent), "analog", samples=False),
+        Method("majority vote", one(majority_vote), "one bit", samples=False, votes=True),
+        Method("DP-FedSGD", one(private_descent), "noiseless", samples=False),
+        Method(
+            "noiseless LMC",
+            one(noiseless_sampler),
+            "none",
+            samples=True,
+            private=False,
+            no_statement="the server sees exact gradients",
+        ),
+        Method(
+            "local posteriors",
+            lambda: _local_samplers(plan, model),
+            "none",
+            samples=True,
+            private=False,
+            no_statement="nothing is sent; a released chain has no statement",
+        ),
+    )
+
+
+def analog_descent(plan: Plan, model: Model) -> Plan:
+    """Plan of FedSGD: clipped gradients over the plan's channel as an analog uplink.
+
+    The gain is the largest that the plan's power limit and privacy budget allow; there is no
+    Langevin limit, because descent wants no noise.
+
+    Parameters
+    ----------
+    plan, model
+        What it is compared with.
+    """
+    _check_channel(plan)
+    limits = replace(plan.limits, langevin="off", allocation="static")
+    return _descent(plan, model, Analog(**_radio(plan.uplink)), limits)
+
+
+def majority_vote(plan: Plan, model: Model) -> Plan:
+    """Plan of the majority vote: signs of gradients as bits over the plan's channel.
+
+    Gain and budget are as for :func:`analog_descent`.
+
+    Parameters
+    ----------
+    plan, model
+        What it is compared with.
+    """
+    _check_channel(plan)
+    limits = replace(plan.limits, langevin="off", allocation="static")
+    uplink = Digital(**_radio(plan.uplink), link=Sign())
+    typical = distance(model) / math.sqrt(model.dim)
+    step = 2.0 * typical / (plan.num_burn_in or plan.num_rounds)
+    return _plan(plan, model, uplink, limits, step)
+
+
+def private_descent(plan: Plan, model: Model) -> Plan:
+    """Plan of DP-FedSGD: clipped gradients, and Gaussian noise for the plan's epsilon of the run.
+
+    The noise is added once to the sum, as a channel or secure aggregation with shares of the noise
+    would do it, so that it protects against the same server. It is an analog uplink without fading
+    and power limit whose gain is what the accountant allows: the noise in the sum has the standard
+    deviation 1/gain.
+
+    Parameters
+    ----------
+    plan, model
+        What it is compared with.
+
+    Raises
+    ------
+    InvalidSetting
+        If the plan has no finite epsilon to be calibrated to.
+    """
+    cost = plan.run_cost
+    if cost is None or not 0.0 < cost.epsilon < math.inf:
+        found = "none" if cost is None else f"{cost.epsilon:g}"
+        raise InvalidSetting(
+            f"DP-FedSGD needs a plan with a finite positive epsilon of the run, got {found}"
+        )
+    limits = Limits(
+        epsilon=cost.epsilon,
+        scope="run",
+        delta=plan.limits.delta,
+        run_delta=cost.delta,
+        neighbouring=plan.limits.neighbouring,
+        langevin="off",
+    )
+    changed = {
+        "fading": ConstantFading(1.0),
+        "snr_db": _NO_CHANNEL_DB,
+        "average_snr_db": None,
+        "noise_power": 1.0,
+        "csi_error": 0.0,
+    }
+    return _descent(plan, model, Analog(**{**_radio(plan.uplink), **changed}), limits)
+
+
+def noiseless_sampler(plan: Plan, model: Model) -> Plan:
+    r"""Plan of Langevin sampling with exact gradients and the noise :math:`\sqrt{2\eta}`.
+
+    Parameters
+    ----------
+    plan, model
+        What it is compared with.
+    """
+    asked = make_plan(model, Ideal(), **_rounds(plan), forecast=False)
+    faster = plan.effective_step_size
+    if faster is None or faster <= asked.step_size:
+        return asked
+    return make_plan(model, Ideal(), **_rounds(plan), step_size=faster, forecast=False)
+
+
+def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
+    """Plans and models of single devices, each with the automatic step for its own curvature."""
+    for own in local_models(model):
+        yield make_plan(own, Ideal(), **_rounds(plan), forecast=False), own
+
+
+def distance(model: Model) -> float:
+    """Root mean square distance of the optimum from zero, if it is a draw from the prior.
+
+    Parameters
+    ----------
+    model
+        The model, for its prior.
+    """
+    square = np.square(model.prior.sd) + np.square(model.prior.mean)
+    return float(np.sqrt(np.broadcast_to(square, (model.dim,)).sum()))
+
+
+def estimate_variance(plan: Plan) -> float:
+    r"""Variance of an entry of the server's estimate in a kept round,
+    :math:`\overline{(K/K_a)^2 N_0/A^2}`, over the squared share of a gradient that is left of it.
+
+    Parameters
+    ----------
+    plan
+        Of an uplink without random bits.
+    """
+    temperature, slope = plan.temperature, plan.slope
+    if temperature is None or slope is None:
+        raise InvalidSetting("the variance of an estimate needs an uplink with a slope")
+    # The temperature is eta v/(2 kappa) by its definition.
+    return 2.0 * slope * temperature / plan.step_size / slope**2
+
+
+def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
+    """Plan of stochastic gradient descent with averaging, by the rule at the head of the module."""
+    made = _plan(plan, model, uplink, limits, step=1.0)
+    steps = [] if plan.effective_step_size is None else [plan.effective_step_size]
+    steps += [] if model.smoothness is None else [1.0 / model.smoothness]
+    if not steps:
+        raise InvalidSetting("a step of descent needs the smoothness of the model, got none")
+    noise = math.sqrt(plan.num_rounds * model.dim * estimate_variance(made))
+    effective = min(max(steps), distance(model) / noise)
+    # What the estimate scales a gradient by is made up for, as in the sampler. The step comes from
+    # the model's curvature and the plan's step, which may depend on data.
+    return replace(
+        made,
+        step_size=effective / (made.slope or 1.0),
+        data_dependent=plan.data_dependent or not model.public,
+    )
+
+
+def _plan(plan: Plan, model: Model, uplink: Uplink, limits: Limits, step: float) -> Plan:
+    """Plan of a point estimate, with the rounds and devices of another plan."""
+    return make_plan(
+        model,
+        uplink,
+        limits,
+        **{**_rounds(plan), "start": "zero"},
+        scheduler=plan.scheduler,
+        step_size=step,
+        burn_in_step_factor=1.0,
+        forecast=False,
+    )
+
+
+def _rounds(plan: Plan) -> dict[str, Any]:
+    """Rounds and start of a plan, as arguments of the planner."""
+    return {
+        "num_rounds": plan.num_rounds,
+        "num_burn_in": plan.num_burn_in,
+        "start": plan.start,
+    }
+
+
+def _radio(uplink: Uplink) -> dict[str, Any]:
+    """Settings that every uplink has, by name: clipping, channel and bounds of examples."""
+    return {field.name: getattr(uplink, field.name) for field in fields(Uplink)}
+
+
+def _check_channel(plan: Plan) -> None:
+    """Refuse a plan without a channel."""
+    if plan.uplink.noise_is_exact:
+        raise InvalidSetting("the plan's uplink is ideal: there is no channel to compare on")

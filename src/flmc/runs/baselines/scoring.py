@@ -1,0 +1,126 @@
+r"""How methods are judged: predictions of examples that were held out, and the error of the mean.
+
+Every score is of one group of draws, that is of one chain, or of one point estimate:
+
+* classes: accuracy, log loss, Brier score and calibration error, as in
+  :mod:`flmc.evaluation.predictive`;
+* linear regression: log loss, the mean of :math:`-\ln \frac1n\sum_i p(v \mid u, \theta_i)`; squared
+  error of the mean prediction; mean error, the squared distance of the mean from that of the exact
+  posterior of all data, over the trace of its covariance."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from scipy.special import logsumexp
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.data.federated import FederatedData
+from flmc.evaluation.predictive import class_numbers, probabilities_of_groups, score_probabilities
+from flmc.models.linear import LinearGaussian
+from flmc.models.log_density import LogDensityModel
+from flmc.models.model import Model
+
+_MOST_DRAWS = 100
+"""Draws of a chain that predictions are averaged over, evenly chosen among the kept ones."""
+
+LABELS = {
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "brier": "Brier",
+    "ece": "ECE",
+    "squared_error": "squared error",
+    "mean_error": "mean error",
+}
+"""Scores by name, each as the head of a column."""
+
+
+class Scorer(ABC):
+    """Judges groups of draws; ``num_test`` examples are predicted."""
+
+    num_test: int
+
+    @abstractmethod
+    def score(self, groups: Array) -> dict[str, Array]:
+        """Scores by name, (group) each.
+
+        Parameters
+        ----------
+        groups
+            Draws in the model's own coordinates, (group, draw, dim); a point estimate is a group of
+            one.
+        """
+
+
+def make_scorer(model: Model, test: FederatedData) -> Scorer:
+    """The scorer that suits a model.
+
+    Parameters
+    ----------
+    model
+        Linear regression of one data set, or a model from log densities whose target has classes.
+    test
+        Examples that the model has not learned from.
+
+    Raises
+    ------
+    InvalidSetting
+        If there are no examples, or nothing is known to judge such a model by.
+    """
+    if test.num_samples < 1:
+        raise InvalidSetting("there must be at least 1 held-out example, got 0: hold out more")
+    if isinstance(model, LinearGaussian) and model.num_experiments == 1:
+        return _LinearScorer(model, test)
+    if isinstance(model, LogDensityModel) and len(test.classes) > 1:
+        return _ClassScorer(model, test)
+    raise InvalidSetting(
+        "baselines are judged for linear regression of one data set and for models from log"
+        f" densities with classes, got {type(model).__name__} of {model.num_experiments} with"
+        f" {len(test.classes)} classes"
+    )
+
+
+class _ClassScorer(Scorer):
+    """Scores of probabilities of classes."""
+
+    def __init__(self, model: LogDensityModel, test: FederatedData) -> None:
+        self._model, self._test, self._classes = model, test, class_numbers(test)
+        self.num_test = test.num_samples
+
+    def score(self, groups: Array) -> dict[str, Array]:
+        count = groups.shape[1]
+        chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_DRAWS)).astype(np.intp))
+        found = probabilities_of_groups(self._model, groups[:, chosen], self._test)
+        each = [score_probabilities(probabilities, self._classes) for probabilities in found]
+        names = ("accuracy", "log_loss", "brier", "ece")
+        return {name: np.array([getattr(one, name) for one in each]) for name in names}
+
+
+class _LinearScorer(Scorer):
+    """Scores of a linear regression with known noise."""
+
+    def __init__(self, model: LinearGaussian, test: FederatedData) -> None:
+        if test.features.shape[1] != model.dim:
+            raise InvalidSetting(
+                f"held-out examples must have {model.dim} features, got {test.features.shape[1]}"
+            )
+        self._model, self._test = model, test
+        self.num_test = test.num_samples
+
+    def score(self, groups: Array) -> dict[str, Array]:
+        variance, posterior = self._model.noise_variance, self._model.posterior
+        apart = groups.mean(axis=1) - posterior.mean[0]
+        loss, squared = np.empty(len(groups)), np.empty(len(groups))
+        for index, draws in enumerate(groups):  # one at a time: (sample, draw) may be large
+            predicted = self._test.features @ draws.T
+            errors = np.square(self._test.targets[:, None] - predicted)
+            log_density = -0.5 * (errors / variance + np.log(2 * np.pi * variance))
+            loss[index] = -np.mean(logsumexp(log_density, axis=1) - np.log(len(draws)))
+            squared[index] = np.mean(np.square(self._test.targets - predicted.mean(axis=1)))
+        return {
+            "log_loss": loss,
+            "squared_error": squared,
+            "mean_error": np.square(apart).sum(axis=1) / np.trace(posterior.covariance[0]),
+        }

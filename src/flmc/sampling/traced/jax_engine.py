@@ -1,0 +1,232 @@
+"""The JAX engine: models whose gradients JAX finds, blocks of rounds as one compiled loop.
+
+Positions are deviations from the centre, in single precision. Random numbers follow from the seed,
+what they are for, the data set, the chain and the block of rounds, so neither tiles of chains nor
+the place where a run is cut changes them. JAX decides on threads and on the processor: it uses a
+GPU if it has one. Sums inside a matrix product depend on both, so a run is repeated to the bit on
+the same machine, and statistically elsewhere."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.progress import report_part
+from flmc.base.randomness import Purpose, generator
+from flmc.models.local_costs import ExampleBound, TracedCosts
+from flmc.models.log_density import require_jax
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.sampling.chains import Chains, centre_of
+from flmc.sampling.engine import (
+    DEFAULT_RESOURCES,
+    Engine,
+    Resources,
+    defined_together,
+    num_symbols,
+)
+from flmc.sampling.schedule import DrawSchedule, draw_schedule
+from flmc.sampling.traced.data_set_run import DataSetRun
+from flmc.sampling.traced.rounds import Fixed, Span, Stretch, compile_rounds
+from flmc.sampling.traced.symbols import SymbolKind, kind_of
+
+_Key = tuple[SymbolKind, ExampleBound | None]
+_Loop = Callable[[Stretch, Fixed, Span], Stretch]
+_loops: weakref.WeakKeyDictionary[Model, dict[_Key, _Loop]] = weakref.WeakKeyDictionary()
+"""Loops that are compiled already, for every model that is still in use."""
+_quadratic_loops: dict[_Key, _Loop] = {}
+"""The same for quadratic models, which share them."""
+
+
+class JaxEngine(Engine):
+    """The engine for models from log densities, and for quadratic ones; a chain's position is its
+    deviation from the centre, in single precision."""
+
+    name: ClassVar[str] = "jax"
+    threaded: ClassVar[bool] = True
+
+    def obstacle(self, plan: Plan, model: Model) -> str | None:
+        """Why the loop cannot be compiled for a plan of a model.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+
+        Returns
+        -------
+        str or None
+            The reason, as the end of a sentence; None if the engine can run the plan.
+        """
+        if kind_of(plan.uplink) is None:
+            return f"{type(plan.uplink).__name__} has symbols or a link of its own"
+        if not defined_together(model, "gradient", "traced", "quadratic"):
+            return f"{type(model).__name__} has a gradient of its own"
+        if _costs(plan, model) is None:
+            single = " of single examples" if plan.uplink.clips_examples else ""
+            return f"{type(model).__name__} has no gradients{single} that JAX can trace"
+        return None
+
+    def worthwhile(self, plan: Plan, model: Model) -> bool:
+        """Whether the model is one that JAX differentiates itself.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        """
+        return model.traced() is not None
+
+    def start(
+        self,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        num_chains: int,
+        *,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
+    ) -> Chains:
+        """Every chain at a draw from the prior, or at zero, as its deviation from the centre.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        seed
+            Of all randomness.
+        num_chains
+            Chains of every data set.
+        keep_draws, thin, directory
+            Whether draws will be kept, kept rounds for each of them, and where they are on disk
+            if they are many.
+        """
+        shape = (model.num_experiments, num_chains, model.dim)
+        position, centre = np.zeros(shape, np.float32), centre_of(model)
+        for e, c in np.ndindex(shape[:2]):
+            theta: Array | float = 0.0
+            if plan.start == "prior":
+                theta = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
+            position[e, c] = theta - centre[e]
+        # The position is in single precision, which its declared type does not say.
+        return Chains.at_start(plan, model, position, keep_draws, thin, directory)  # type: ignore[arg-type]
+
+    def advance(
+        self,
+        chains: Chains,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        until: int,
+        resources: Resources = DEFAULT_RESOURCES,
+        schedule: DrawSchedule = draw_schedule,
+    ) -> None:
+        """Advance all chains in place to round ``until``, block after block.
+
+        Parameters
+        ----------
+        chains
+            Where the chains stand; changed in place.
+        plan, model, seed
+            What is run.
+        until
+            The last round to run, counted from 1.
+        resources
+            Its ``progress`` alone is used: JAX decides on threads.
+        schedule
+            Draws the rounds of a block.
+
+        Raises
+        ------
+        RunFailed
+            If theta of a chain is not finite after a stretch of rounds.
+        """
+        jax = require_jax()
+        # What is given is in single precision, and stays so. Double precision is allowed all the
+        # same: JAX mixes up constants of functions that it traces with and without it, and a
+        # user's constants may be in double precision.
+        with jax.enable_x64():
+            costs, loop = _loop_of(jax, plan, model)
+            for experiment in range(model.num_experiments):
+                report = report_part(resources.progress, experiment, model.num_experiments)
+                data = _single(jax, costs.data(experiment))
+                chains_of = DataSetRun(chains, plan, model, seed, experiment, schedule, data, loop)
+                chains_of.advance(until, report)
+        chains.round = until
+
+    def theta(self, chains: Chains, model: Model) -> Array:
+        """Positions and centre together, (experiment, chain, dim).
+
+        Parameters
+        ----------
+        chains
+            Chains that this engine started.
+        model
+            The model that is sampled.
+        """
+        return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
+
+    def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
+        """A guess from about 100 million symbols a second.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        num_chains
+            Chains of every data set.
+        """
+        return num_symbols(plan, model, num_chains) / 1e8
+
+
+def _costs(plan: Plan, model: Model) -> TracedCosts | None:
+    """Local gradients that JAX can trace, with examples bounded as the uplink asks for."""
+    uplink, bound = plan.uplink, None
+    if uplink.clips_examples:
+        by_norm = uplink.example_norm is not None
+        bound = ExampleBound(uplink.example_bound, by_norm=by_norm)
+    found = model.traced(bound)
+    if found is not None or bound is not None or model.quadratic(slice(0, 1)) is None:
+        return found
+
+    def data(experiment: int) -> dict[str, Array]:
+        costs = model.quadratic(slice(experiment, experiment + 1))
+        return {} if costs is None else {"hessian": costs.hessian[0], "offset": costs.offset[0]}
+
+    return TracedCosts(_quadratic_gradients, data)
+
+
+def _quadratic_gradients(theta: Any, data: Any) -> Any:
+    """Local gradients of quadratic costs, (device, dim)."""
+    return data["hessian"] @ theta - data["offset"]
+
+
+def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
+    """Local gradients of a model, and the loop of a plan, compiled once for a model."""
+    costs, kind, uplink = _costs(plan, model), kind_of(plan.uplink), plan.uplink
+    if costs is None or kind is None:
+        raise TypeError("the engine was not asked whether it can run this plan")
+    bound = None
+    if uplink.clips_examples:
+        bound = ExampleBound(uplink.example_bound, by_norm=uplink.example_norm is not None)
+    shared = costs.gradients is _quadratic_gradients
+    loops = _quadratic_loops if shared else _loops.setdefault(model, {})
+    if (kind, bound) not in loops:
+        loops[kind, bound] = compile_rounds(jax, costs.gradients, kind)
+    return costs, loops[kind, bound]
+
+
+def _single(jax: Any, tree: Any) -> Any:
+    """Arrays of a tree where JAX computes, real numbers in single precision."""
+    return jax.tree.map(
+        lambda leaf: jax.numpy.asarray(
+            leaf.astype(np.float32) if np.issubdtype(leaf.dtype, np.floating) else leaf
+        ),
+        tree,
+    )

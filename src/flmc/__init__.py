@@ -15,6 +15,7 @@ from flmc.models.coordinates.whitening import whiten
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.models.priors import CorrelatedNormal, FunctionPrior
 from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.choices.two_stages import TwoStagePlan, plan_two_stages
 from flmc.planning.limits import Limits
@@ -65,11 +66,13 @@ __all__ = [
     "Analog",
     "Comparison",
     "ConstantFading",
+    "CorrelatedNormal",
     "Diagnostics",
     "Digital",
     "DistanceFading",
     "Fading",
     "FixedFading",
+    "FunctionPrior",
     "GaussMarkovFading",
     "Gaussian",
     "GivenDevices",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,38 @@ def test_dealt_anew(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None
     asked = ["plan", "--data-file", "north.csv", *RUN, "--deal", "label", "--devices", "5"]
     assert main([*asked, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["num_devices"] == 5
+
+
+def test_figures_of_a_run(
+    hospitals: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra plot")
+    asked = ["run", "--data-file", "*.csv", *RUN, *SHORT]
+    assert main([*asked, "--plots", "figures"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    names = ["trace", "rank", "autocorrelation", "pair", "reliability"]
+    listed = ", ".join(f"{name}.png" for name in names)
+    assert f"figures: {listed} in figures, of all entries" in said
+    assert sorted(path.stem for path in Path("figures").iterdir()) == sorted(names)
+    # Into the record itself, and with JSON alone on standard output.
+    assert main([*asked, "--out", "record", "--plots", "record", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["num_chains"] == 4
+    assert "figures:" in told.err
+    assert Path("record/pair.png").exists()
+    assert main(["resume", "record", "--json"]) == 0
+    capsys.readouterr()
+    # What cannot be drawn is told before anything is simulated.
+    assert main([*asked, "--plots", "north.csv"]) == 2
+    assert "--plots must be a directory, got the file" in capsys.readouterr().err
+    assert main([*asked, "--out", "new", "--plots", "new/figures"]) == 2
+    assert "must be the record's directory 'new' itself or one outside" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main([*asked, "--plots", "more"]) == 2
+    told = capsys.readouterr()
+    assert told.err == "flmc: pictures need matplotlib: pip install 'flmc[plot]'\n"
+    assert not told.out
+    assert not Path("more").exists()
 
 
 @pytest.mark.parametrize(

@@ -262,3 +262,35 @@ def test_a_link_that_moves_the_mean_of_a_model_of_ones_own() -> None:
         if warned:
             assert found["mean-shift"].numbers["mean_shift"] > 1
             assert "linear link" in found["mean-shift"].message
+
+
+@pytest.mark.parametrize("slope_parameter", [0.15, 0.2, 0.3, 0.5])
+def test_a_steep_link_widens_the_samples(slope_parameter: float) -> None:
+    """Against the planner's prediction for linear regression, which averages link and bits over
+    the stationary distribution. The pilot draws from the posterior itself, not from what is wider,
+    and few draws: it sees three quarters of the prediction at least, and not more than it."""
+    data = flmc.data.draw_linear(seed=1, num_samples=2000, dim=3, num_devices=20)
+    model = flmc.LinearGaussian(data)
+    uplink = flmc.Digital(link=flmc.Sigmoid(slope_parameter), clip=60.0)
+    plan = flmc.plan(model, uplink, flmc.Limits(privacy="off"), num_rounds=2000)
+    assert plan.prediction is not None
+    expected = plan.prediction.variance_ratio
+    (found,) = [each for each in flmc.check_model(model, plan) if each.code == "variance-ratio"]
+    assert 0.75 * expected < found.numbers["variance_ratio"] <= 1.02 * expected
+    assert found.severity == ("infeasible" if found.numbers["variance_ratio"] > 1.5 else "warning")
+    assert "linear link" in found.message
+    for straight in (flmc.Sigmoid(0.02), flmc.Linear()):
+        flat = flmc.plan(model, flmc.replace(uplink, link=straight), num_rounds=2000)
+        assert flmc.check_model(model, flat) == ()
+
+
+def test_bounds_of_examples_are_not_blamed_on_the_link() -> None:
+    """Examples lose half of their response, which the uplink states: the link is straight."""
+    data = flmc.data.draw_linear(seed=1, num_samples=2000, dim=3, num_devices=20)
+    model = flmc.LinearGaussian(data)
+    for shrink in (0.5, 1.0):
+        uplink = flmc.Digital(
+            link=flmc.Linear(), clip=60.0, example_clip=0.6, example_shrink=shrink
+        )
+        plan = flmc.plan(model, uplink, flmc.Limits(privacy="off"), num_rounds=2000)
+        assert "variance-ratio" not in [each.code for each in flmc.check_model(model, plan)]

@@ -82,9 +82,12 @@ def test_links_of_pages_exist() -> None:
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
+    if script.name == "pytorch_model.py":
+        pytest.importorskip("torch", reason="PyTorch is large and in no extra")
     few = {"private_posterior.py": ["1", "2"]}  # in full it is a test of its own
     if QUICK:
         few |= {"digits.py": ["8"], "hospitals.py": ["600"], "baselines.py": ["60", "3"]}
+        few |= {"pytorch_model.py": ["400"]}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script), *few.get(script.name, [])],
         cwd=tmp_path,

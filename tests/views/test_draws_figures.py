@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +74,50 @@ def test_unknown_entries_are_refused(result: flmc.Result) -> None:
         plot.trace(result, ["slope"])
     with pytest.raises(InvalidSetting, match="no entry was asked for"):
         plot.pair(result, [])
+
+
+def test_many_chains_are_not_drawn_over_each_other(result: flmc.Result) -> None:
+    assert result.chains is not None
+    many = replace(result, chains=np.repeat(result.chains, 3, axis=1), num_chains=12)
+    assert len(plot.trace(many, ["theta[0]"]).axes[0].lines) == 7
+    (axes,) = plot.rank(many, ["theta[0]"]).axes
+    shown = [patch.get_data().values for patch in axes.patches if hasattr(patch, "get_data")]
+    assert len(shown) == 7
+    # The ranks are those among the chains that are shown, or their histograms could not be flat.
+    assert sum(each.sum() for each in shown) == 7 * 300
+
+
+def test_files_show_the_entries_whose_chains_agree_least(tmp_path: Path) -> None:
+    """Ten entries, of which two have chains that disagree."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, dim=10, num_samples=400))
+    plan = flmc.plan(model, flmc.Digital(), num_rounds=300, num_burn_in=200)
+    result = flmc.run(plan, model, seed=1, chains=4, engine="numpy")
+    chains = np.random.default_rng(1).standard_normal((1, 4, 100, 10))
+    chains[0, 0, :, [4, 8]] += 5.0
+    chains[0, :, :, 6] = 1.0  # does not move
+    names = (("layers.0.attention.projection.weight", (10,)),)
+    odd = replace(result, chains=chains, layout=names)
+    entries, words = plot.shown_entries(odd)
+    assert len(entries) == 6
+    assert entries == sorted(entries)
+    assert {entry.partition("[")[2] for entry in entries} >= {"4]", "6]", "8]"}
+    assert words == "the 6 of 10 entries with the largest R-hat"
+    written = plot.write_figures(odd, model, tmp_path / "new" / "figures")
+    assert [path.name for path in written] == [
+        "trace.png",
+        "rank.png",
+        "autocorrelation.png",
+        "pair.png",
+    ]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    # Names that are too long for their picture keep their index.
+    label = plot.trace(odd, entries[:1]).axes[0].get_ylabel()
+    assert len(label) <= 22
+    assert label.endswith(entries[0][-3:])
+    two = replace(odd, chains=np.repeat(chains, 2, axis=0))
+    assert plot.shown_entries(two)[1].endswith("of the first data set")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidSetting, match="cannot write"):
+        plot.write_figures(odd, model, tmp_path / "file" / "below")
+    with pytest.raises(InvalidSetting, match="keep_draws=True"):
+        plot.write_figures(replace(odd, chains=None), model, tmp_path)

@@ -13,6 +13,7 @@ from flmc.base.tables import Listing, Row
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, model_check, print_json, said_of
 from flmc.cli.signals import stopping_at_signals
+from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
@@ -55,6 +56,15 @@ def run_command(
             " and chains only",
         ),
     ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(
+            "--plots",
+            metavar="DIR",
+            help="draw traces, ranks, autocorrelation, pairs and, where classes are predicted,"
+            " reliability into this directory, as PNG files",
+        ),
+    ] = None,
 ) -> None:
     """Simulate, and print metrics against the exact posterior with their standard errors."""
     from flmc.views.progress import show_progress
@@ -62,6 +72,8 @@ def run_command(
 
     if out is not None:
         check_new(out)
+    if plots is not None:
+        _check_plots(plots, out)
     given = None if plan_file is None else read_plan(plan_file)
     problem = assemble(settings) if given is None else assemble_for(given, settings)
     settings, planned = problem.settings, problem.plan()
@@ -75,7 +87,7 @@ def run_command(
             problem.model,
             settings.seed,
             settings.num_chains,
-            keep_draws=out is not None,
+            keep_draws=out is not None or plots is not None,
             engine=settings.engine,
             threads=settings.threads,
             progress=progress,
@@ -88,6 +100,30 @@ def run_command(
             stop=stop,
         )
     _answer(result, out, json_)
+    if plots is not None:
+        _write_plots(result, problem.model, plots, json_)
+
+
+def _write_plots(result: Result, model: Model, directory: Path, json_: bool) -> None:
+    """Write figures of the draws, and say which; after the result, which no picture may cost."""
+    from flmc.views.plot import shown_entries, write_figures
+
+    written = ", ".join(path.name for path in write_figures(result, model, directory))
+    typer.echo(f"figures: {written} in {directory}, of {shown_entries(result)[1]}", err=json_)
+
+
+def _check_plots(directory: Path, out: Path | None) -> None:
+    """Refuse figures that could not be drawn or written, before anything is simulated."""
+    from flmc.views.figures import new_figure
+
+    new_figure(columns=1)
+    if directory.exists() and not directory.is_dir():
+        raise InvalidSetting(f"--plots must be a directory, got the file {str(directory)!r}")
+    if out is not None and out.resolve() in directory.resolve().parents:
+        raise InvalidSetting(
+            f"--plots must be the record's directory {str(out)!r} itself or one outside it, because"
+            f" a record holds files only; got {str(directory)!r}"
+        )
 
 
 def _answer(result: Result, out: Path | None, json_: bool) -> None:

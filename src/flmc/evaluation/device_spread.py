@@ -14,8 +14,6 @@ from flmc.base.arrays import Array
 from flmc.base.findings import Finding
 from flmc.evaluation.pilot import Curve, Pilot
 from flmc.models.model import Model
-from flmc.planning.advice.judgement import judge_shift
-from flmc.planning.plans import Plan
 
 TOO_LARGE = 10.0
 """Claimed over measured smoothness from which on it is told: generous bounds are within that."""
@@ -66,8 +64,8 @@ def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Findi
 def _spread(model: Model, curve: Curve, theta: Array) -> float | None:
     """Variance of local gradients of the likelihood over devices, relative to their curvature; None
     where the likelihood has no positive curvature."""
-    precision = np.broadcast_to(np.square(1.0 / np.asarray(model.prior.sd)), (model.dim,))
-    matrix = (curve.matrix + curve.matrix.T) / 2 - (curve.basis * precision) @ curve.basis.T
+    prior = model.prior.curvature(theta, curve.basis) @ curve.basis.T
+    matrix = (curve.matrix + curve.matrix.T) / 2 - prior
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     scaled = matrix / np.outer(scale, scale)
     if not np.isfinite(scaled).all() or np.linalg.eigvalsh(scaled)[0] <= 1e-6:
@@ -76,36 +74,3 @@ def _spread(model: Model, curve: Curve, theta: Array) -> float | None:
     away = ((local - local.mean(axis=0)) @ curve.basis.T) / scale
     covariance = away.T @ away / (len(away) - 1) * len(away)
     return float(np.trace(np.linalg.solve(scaled, covariance)) / len(scaled))
-
-
-def link_shift(plan: Plan, pilot: Pilot) -> list[Finding]:
-    r"""Finding where the link or the clip moves the mean, because devices differ.
-
-    At the mode local gradients cancel; their mean symbols leave the sum r. With the averaged slopes
-    :math:`\bar\kappa` of the entries and the curvature H the mean moves by about :math:`d =
-    (\operatorname{diag}(\bar\kappa) H)^{-1} r`, which is :math:`\sqrt{d^\top H d}` posterior
-    standard deviations in the worst direction.
-
-    Parameters
-    ----------
-    plan, pilot
-        Gives link and clip; and a pilot that has arrived at the mode.
-    """
-    curve = pilot.curves[-1]
-    if len(curve.basis) < len(pilot.theta) or plan.slope is None:
-        return []
-    local = pilot.local_gradients(pilot.theta[None])[0]
-    around = pilot.local_gradients(pilot.draw(1.0)).reshape(-1, *local.shape)
-    reach = 1e-3 * plan.uplink.clip if math.isfinite(plan.uplink.clip) else 1.0
-    symbol = plan.uplink.mean_symbol
-    slope = ((symbol(around + reach) - symbol(around - reach)) / (2 * reach)).mean(axis=(0, 1))
-    if not np.isfinite(local).all() or not (slope > 0).all():
-        return []
-    # The pilot is not quite at the mode: what is left of the gradient is no shift.
-    rest = symbol(local).sum(axis=0) - slope * local.sum(axis=0)
-    hessian = curve.basis.T @ ((curve.matrix + curve.matrix.T) / 2) @ curve.basis
-    moved = np.linalg.solve(hessian, rest / slope)
-    shift = math.sqrt(max(0.0, float(moved @ hessian @ moved)))
-    return judge_shift(
-        shift, lambda: "use the linear link with a clip that is rarely reached, or a flatter link"
-    )

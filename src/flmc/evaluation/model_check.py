@@ -16,7 +16,8 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
-from flmc.evaluation.device_spread import TOO_LARGE, link_shift, mean_not_sum
+from flmc.evaluation.device_spread import TOO_LARGE, mean_not_sum
+from flmc.evaluation.link_check import judge_link
 from flmc.evaluation.pilot import Curve, Pilot
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -60,7 +61,7 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
     tuple of Finding
         What does not fit: gradients that are not finite, random, or not those of any function; a
         smoothness or convexity that is wrong; a mean in place of a sum; a step that is too large;
-        a clip that is too small.
+        a clip that is too small; a link that moves or widens the samples.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
             found += [*_judge_curvature(model, plan, pilot), *_not_a_gradient(pilot.curves[-1])]
         if pilot.arrived:
             # Clipping moves the mean too, and its cure comes first.
-            found += _judge_clip(plan, pilot) or link_shift(plan, pilot)
+            found += _judge_clip(plan, pilot) or judge_link(plan, pilot)
         else:
             found.append(_lost())
     return tuple(found)

@@ -1,7 +1,10 @@
-"""Normal distributions: the prior of a model, and a posterior that is known exactly."""
+"""Distributions: what a prior is, the normal one, and a posterior that is known exactly.
+
+Priors with correlated entries, and those of a user's own, live in :mod:`flmc.models.priors`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +14,73 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 
 
+class Prior(ABC):
+    """What a model and a plan ask of a prior: where it lies, its gradient, and draws of it.
+
+    :class:`flmc.Normal`, :class:`flmc.CorrelatedNormal` and :class:`flmc.FunctionPrior` are such
+    priors.
+    """
+
+    mean: float | Array
+    """Where it lies: a number for all entries, or (dim)."""
+    sd: float | Array
+    """Standard deviation of every entry by itself: a number for all entries, or (dim)."""
+
+    @abstractmethod
+    def gradient(self, theta: Array) -> Array:
+        """Gradient of the negative log density.
+
+        Parameters
+        ----------
+        theta
+            Where, (..., dim).
+
+        Returns
+        -------
+        Array
+            The gradient, (..., dim).
+        """
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, dim: int) -> Array:
+        """One theta drawn from the prior.
+
+        Parameters
+        ----------
+        rng
+            Source of the random numbers.
+        dim
+            Number of entries.
+
+        Returns
+        -------
+        Array
+            The draw, (dim).
+        """
+
+    def curvature(self, theta: Array, directions: Array) -> Array:
+        """Second derivative of the negative log density, times some directions; by differences.
+
+        Parameters
+        ----------
+        theta
+            Where, (dim).
+        directions
+            Directions, (direction, dim).
+
+        Returns
+        -------
+        Array
+            Changes of the gradient along the directions, (direction, dim).
+        """
+        # Over a thousandth of the prior's standard deviation in that direction.
+        reach = 1e-3 / np.sqrt(np.square(directions / self.sd).sum(axis=1, keepdims=True))
+        up, down = self.gradient(np.stack([theta + reach * directions, theta - reach * directions]))
+        return np.asarray((up - down) / (2 * reach))
+
+
 @dataclass(frozen=True)
-class Normal:
+class Normal(Prior):
     """Normal prior with independent entries.
 
     Attributes
@@ -71,6 +139,23 @@ class Normal:
             The draw, (dim).
         """
         return self.mean + self.sd * rng.standard_normal(dim)
+
+    def curvature(self, theta: Array, directions: Array) -> Array:
+        r"""The directions over :math:`\text{sd}^2`.
+
+        Parameters
+        ----------
+        theta
+            Not used: the curvature is the same everywhere.
+        directions
+            Directions, (direction, dim).
+
+        Returns
+        -------
+        Array
+            Changes of the gradient along the directions, (direction, dim).
+        """
+        return directions * np.square(1.0 / np.asarray(self.sd))
 
 
 @dataclass(frozen=True)

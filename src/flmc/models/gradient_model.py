@@ -9,7 +9,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.models.distributions import Gaussian, Normal
+from flmc.models.distributions import Gaussian, Prior
 from flmc.models.model import Model
 
 
@@ -24,7 +24,7 @@ class GradientModel(Model):
     def __init__(
         self,
         gradient: Callable[[Array], Array],
-        prior: Normal,
+        prior: Prior,
         dim: int,
         num_devices: int,
         smoothness: float | None,
@@ -34,6 +34,11 @@ class GradientModel(Model):
         predict: Callable[[Array], Array] | None = None,
         norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> None:
+        if not isinstance(prior, Prior):
+            raise InvalidSetting(
+                "prior must be a flmc.Normal, CorrelatedNormal or FunctionPrior, got"
+                f" {type(prior).__name__}"
+            )
         self._gradient, self._clipped_gradient = gradient, clipped_gradient
         self._norm_clipped_gradient = norm_clipped_gradient
         self._predict = predict

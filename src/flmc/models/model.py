@@ -14,7 +14,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.models.coordinates import Coordinates
-from flmc.models.distributions import Gaussian, Normal
+from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 
 
@@ -31,7 +31,7 @@ class Model(ABC):
     """Number K of devices."""
     num_experiments: int = 1
     """Number of data sets."""
-    prior: Normal = Normal()
+    prior: Prior = Normal()
     """Prior of theta; chains may start from a draw of it."""
     smoothness: float | None = None
     """Largest curvature L of the sum of all local costs, if known."""
@@ -227,7 +227,7 @@ class Model(ABC):
     def from_gradient(
         gradient: Callable[[Array], Array],
         *,
-        prior: Normal,
+        prior: Prior,
         dim: int,
         num_devices: int,
         smoothness: float | None = None,
@@ -246,7 +246,8 @@ class Model(ABC):
             each device's negative log *likelihood*, summed over its examples. The prior is added by
             the model. The array ``theta`` is read-only.
         prior
-            Prior of theta; each device adds 1/K of its gradient.
+            A :class:`flmc.Normal`, :class:`flmc.CorrelatedNormal` or :class:`flmc.FunctionPrior`.
+            Each device adds 1/K of its gradient.
         dim, num_devices
             Number of entries of theta, and number K of devices.
         smoothness, convexity
@@ -279,8 +280,6 @@ class Model(ABC):
         >>> model.gradient(np.zeros((1, 1, 2))).tolist()  # (experiment, chain, device, dim)
         [[[[-1.0, -2.0], [-3.0, -4.0]]]]
         """
-        if not isinstance(prior, Normal):
-            raise InvalidSetting(f"prior must be a flmc.Normal, got {type(prior).__name__}")
         from flmc.models.gradient_model import GradientModel  # which is a Model itself
 
         return GradientModel(

@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 
 from flmc.base import checks
+from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.models.differentiation.jax_module import require_jax
 from flmc.models.log_density import LogDensityModel
+
+_FIT_STEPS = 20
+"""Steps between slopes and noise of the fit about which a linear regression starts."""
 
 
 def logistic(
@@ -158,6 +162,73 @@ def poisson(
     )
 
 
+def linear_unknown_noise(
+    data: FederatedData,
+    *,
+    prior_sd: float = 1.0,
+    intercept_sd: float = 5.0,
+    noise_scale: float = 1.0,
+    noise_log_sd: float = 1.0,
+) -> LogDensityModel:
+    r"""Linear regression whose noise is sampled too, :math:`y \sim N(b + w^\top x, e^{2s})`.
+
+    The parameter ``log_noise`` is :math:`s`, the logarithm of the noise's standard deviation. Its
+    prior is normal: the noise is log-normal, with the median ``noise_scale``, and 95 % of its mass
+    lies within a factor of :math:`e^{1.96 \cdot \text{noise\_log\_sd}}` of that, 7.1 by default.
+
+    The curvature has no bound, as it grows like :math:`e^{-2s}`, so it is measured from the data.
+    Chains start about the least-squares fit, which is computed from the data as well: plans are
+    ``data_dependent``, for simulation.
+
+    Parameters
+    ----------
+    data
+        Targets are numbers; the defaults of the priors are for targets of a spread of about 1.
+    prior_sd, intercept_sd
+        Standard deviations of the prior of slopes and of the intercept, in units of the target.
+    noise_scale
+        Median of the prior of the noise's standard deviation, in units of the target.
+    noise_log_sd
+        Standard deviation of the prior of ``log_noise``.
+
+    Raises
+    ------
+    InvalidSetting
+        If the target has classes, or a scale is not positive.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.standard_normal((40, 2))
+    >>> data = flmc.data.FederatedData(x, x.sum(axis=1) + 0.3 * rng.standard_normal(40), (25, 15))
+    >>> model = flmc.models.regressions.linear_unknown_noise(data)
+    >>> [name for name, shape in model.layout], model.public
+    (['intercept', 'log_noise', 'slope'], False)
+    """
+    if data.classes:
+        raise InvalidSetting(
+            f"{data.target_name!r} must hold numbers for a linear regression, got the classes"
+            f" {', '.join(data.classes)}: use the model logistic or softmax"
+        )
+    centre = float(np.log(checks.positive("noise_scale", noise_scale)))
+    spread = checks.positive("noise_log_sd", noise_log_sd)
+    others = _normal_prior(prior_sd, intercept_sd)
+    jnp = require_jax().numpy
+
+    def log_prior(w: Any) -> Any:
+        return others(w) - 0.5 * jnp.square((w["log_noise"] - centre) / spread)
+
+    def log_likelihood(w: Any, row: Any) -> Any:
+        away = row["y"] - row["x"] @ w["slope"] - w["intercept"]
+        return -0.5 * jnp.square(away * jnp.exp(-w["log_noise"])) - w["log_noise"]
+
+    start, noise = _least_squares(data, prior_sd, intercept_sd, noise_scale)
+    names = {"intercept": start[0], "log_noise": float(np.log(noise)), "slope": start[1:]}
+    # In the order of theta. Starts far away would have another curvature, and so another step.
+    start_sd = np.concatenate([[0.1 * noise, 0.1], np.full(len(start) - 1, 0.1 * noise)])
+    return LogDensityModel(log_prior, log_likelihood, data, names, start_sd=start_sd)
+
+
 def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
     """Log density of a normal prior of slopes and intercepts."""
     slope_sd = checks.positive("prior_sd", prior_sd)
@@ -171,6 +242,25 @@ def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
         )
 
     return log_prior
+
+
+def _least_squares(
+    data: FederatedData, prior_sd: float, intercept_sd: float, noise_scale: float
+) -> tuple[Array, float]:
+    """Intercept and slopes, (1 + feature), of a fit that the prior holds, and the spread of its
+    residuals.
+
+    Residuals that vanish, as of fewer examples than features, do not make the spread vanish: it
+    counts one example with the spread of the prior."""
+    design = np.column_stack([np.ones(data.num_samples), data.features])
+    sd = np.array([intercept_sd, *[prior_sd] * data.features.shape[1]])
+    fit, variance = np.zeros(len(sd)), noise_scale**2
+    for _ in range(_FIT_STEPS):
+        gram = design.T @ design / variance + np.diag(sd**-2)
+        fit = np.array(np.linalg.solve(gram, design.T @ data.targets / variance))
+        squares = float(np.square(data.targets - design @ fit).sum())
+        variance = (squares + noise_scale**2) / (data.num_samples + 1)
+    return fit, float(np.sqrt(variance))
 
 
 def _least_curvature(prior_sd: float, intercept_sd: float) -> float:

@@ -181,12 +181,13 @@ def _check_examples(model: Model, uplink: Uplink) -> None:
         What is tried, at the prior's mean and for the first data set; and whether examples are
         clipped by entry or by norm.
     """
-    # At the prior's mean, where the prior's share, which is not clipped, vanishes.
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
+    # The prior's share is not clipped. At the mean of a normal prior it vanishes.
+    share = model.prior.gradient(theta)[:, :, None] / model.num_devices
     by_norm = uplink.example_norm is not None
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
-    left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)))
-    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)))
+    left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)
+    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)) - share)
     if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
         raise InvalidSetting(
             f"{name} does not clip: with a bound of 1e-15 it still returns"

@@ -150,7 +150,8 @@ def resume(
         )
         if asked["identity"] != job.identity:
             raise InvalidSetting(
-                f"the record in {str(path)!r} was made with other data, or another link or channel"
+                f"the record in {str(path)!r} was made with other data, or another prior, link or"
+                " channel"
             )
         recorder = job.recorder(path, asked["checkpoint_rounds"])
         return job.run(recorder, stop, Resources(threads, progress=progress))

@@ -22,7 +22,9 @@ from flmc.evaluation.model_check import check_model
 from flmc.evaluation.quality.metrics import Metrics, measure
 from flmc.evaluation.quality.one_chain import OneChain, measure_one_chain
 from flmc.evaluation.stein import Evidence, examine
+from flmc.models.distributions import Normal
 from flmc.models.linear import LinearGaussian
+from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
@@ -89,6 +91,10 @@ class Job:
         yield np.array([model.num_experiments])
         if model.posterior is not None:
             yield model.posterior.mean
+        # Chains start from the prior. A normal one shows in the gradients above, unless they are of
+        # log densities, whose starts need not have anything to do with the prior.
+        if type(model.prior) is not Normal or isinstance(model, LogDensityModel):
+            yield model.prior.draw(np.random.default_rng(0), model.dim)
         if isinstance(uplink, Digital):
             yield uplink.link.probability(np.linspace(-uplink.clip, uplink.clip, 101))
 

@@ -205,6 +205,7 @@ for _name, _words in (
     ("logistic", "two classes, of data_file"),
     ("softmax", "several classes, of data_file"),
     ("poisson", "counts, of data_file"),
+    ("linear_unknown_noise", "linear regression that samples its noise, of data_file"),
 ):
     MODELS.add(Entry(_name, f"flmc.models.regressions:{_name}", _words))
 

@@ -1,7 +1,8 @@
 """Figures of draws: traces, ranks, autocorrelation, pairs, and how well predictions are calibrated.
 
 Each function draws the entries of the first data set of a result, by their names, and returns the
-figure; about 2000 draws of a chain are shown."""
+figure; about 2000 draws of a chain are shown, and the first seven chains where each is drawn by
+itself: there are as many colours that all readers can tell apart."""
 
 from __future__ import annotations
 
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 2000
 """Draws of a chain that are shown at most."""
-_MOST_ENTRIES = 6
+MOST_ENTRIES = 6
 """Entries that are drawn unless others are asked for."""
+MOST_CHAINS = len(COLOURS)
+"""Chains that are drawn at most where each is drawn by itself."""
+_MOST_LETTERS = 22
+"""Letters of an entry's name that fit beside its picture."""
 _RANK_BINS = 20
 
 
@@ -39,17 +44,20 @@ def draw_traces(result: Result, entries: Sequence[str] | None = None) -> Figure:
         Names of entries as :meth:`flmc.Result.summary` has them; None: the first six.
     """
     names, draws = _chosen(result, entries)
+    draws = draws[:MOST_CHAINS]
     figure, axes = new_figure(columns=2, rows=len(names), width=3.6, height=1.4)
     every = max(1, draws.shape[1] // _MOST_SHOWN)
     rounds = np.arange(draws.shape[1])[::every]
     for index, name in enumerate(names):
         line, density = axes[2 * index : 2 * index + 2]
-        edges = np.linspace(draws[:, :, index].min(), draws[:, :, index].max() + 1e-300, 41)
+        low, high = draws[:, :, index].min(), draws[:, :, index].max()
+        pad = 0.0 if high > low else 1e-6 * abs(low) + 1e-9  # an entry that does not move
+        edges = np.linspace(low - pad, high + pad, 41)
         for chain, values in enumerate(draws[:, :, index]):
             colour = COLOURS[chain % len(COLOURS)]
             line.plot(rounds, values[::every], color=colour, linewidth=0.5, alpha=0.8)
             density.hist(values, edges.tolist(), color=colour, histtype="step", density=True)
-        line.set_ylabel(name, fontsize=8)
+        line.set_ylabel(_short(name), fontsize=8)
         line.margins(x=0)
         density.set_yticks([])
     axes[-2].set_xlabel("kept round")
@@ -69,6 +77,7 @@ def draw_ranks(result: Result, entries: Sequence[str] | None = None) -> Figure:
         As for :func:`draw_traces`.
     """
     names, draws = _chosen(result, entries)
+    draws = draws[:MOST_CHAINS]
     figure, axes = new_figure(columns=1, rows=len(names), width=5.0, height=1.4)
     chains, count, _ = draws.shape
     expected = count / _RANK_BINS
@@ -81,9 +90,9 @@ def draw_ranks(result: Result, entries: Sequence[str] | None = None) -> Figure:
             counts, edges = np.histogram(order[chain], _RANK_BINS, (0, chains * count))
             colour = COLOURS[chain % len(COLOURS)]
             axis.stairs(counts, edges, color=colour, linewidth=1)
-        axis.set_ylabel(name, fontsize=8)
+        axis.set_ylabel(_short(name), fontsize=8)
         axis.set_ylim(bottom=0)
-    axes[-1].set_xlabel("rank among the draws of all chains")
+    axes[-1].set_xlabel("rank among the draws of these chains")
     return figure
 
 
@@ -107,13 +116,15 @@ def draw_autocorrelation(
         # Padded to twice the length: the transform would else wrap around.
         spectrum = np.abs(np.fft.rfft(centred, 2 * draws.shape[1], axis=1)) ** 2
         products = np.fft.irfft(spectrum, axis=1)[:, lags]
-        with np.errstate(invalid="ignore"):  # a chain that does not move
-            correlation = np.nanmean(products / products[:, :1], axis=0)
-        axes.plot(lags, correlation, color=COLOURS[index % len(COLOURS)], label=name)
+        moving = products[:, 0] > 0
+        if moving.any():
+            correlation = (products[moving] / products[moving, :1]).mean(axis=0)
+            axes.plot(lags, correlation, color=COLOURS[index % len(COLOURS)], label=name)
     axes.axhline(0.0, color="0.6", linewidth=0.8)
     axes.set_xlabel("rounds apart")
     axes.set_ylabel("autocorrelation")
-    axes.legend(fontsize=7, frameon=False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, frameon=False)
     return figure
 
 
@@ -141,11 +152,13 @@ def draw_pairs(result: Result, entries: Sequence[str] | None = None) -> Figure:
             axis.plot(
                 shown[:, column], shown[:, row], ".", color=COLOURS[0], markersize=1, alpha=0.4
             )
+            axis.locator_params(axis="y", nbins=4)
+        axis.locator_params(axis="x", nbins=4)  # more labels would touch each other
         axis.tick_params(labelsize=6)
         if row == len(names) - 1:
-            axis.set_xlabel(names[column], fontsize=7)
+            axis.set_xlabel(_short(names[column]), fontsize=7)
         if column == 0 and row > 0:
-            axis.set_ylabel(names[row], fontsize=7)
+            axis.set_ylabel(_short(names[row]), fontsize=7)
     return figure
 
 
@@ -173,11 +186,23 @@ def draw_reliability(scores: Predictive) -> Figure:
     return figure
 
 
+def _short(name: str) -> str:
+    """A name that fits beside a picture: a long one without its middle, as its end has the index.
+
+    Parameters
+    ----------
+    name
+        Name of an entry.
+    """
+    half = (_MOST_LETTERS - 1) // 2
+    return name if len(name) <= _MOST_LETTERS else f"{name[:half]}…{name[-half:]}"
+
+
 def _chosen(result: Result, entries: Sequence[str] | None) -> tuple[list[str], Array]:
     """Names and draws of the entries to draw, (chain, draw, entry)."""
     draws = result.draws[: result.num_chains]
     names = entry_names(draws.shape[2], result.layout)
-    wanted = names[:_MOST_ENTRIES] if entries is None else list(entries)
+    wanted = names[:MOST_ENTRIES] if entries is None else list(entries)
     for name in wanted:
         if name not in names:
             raise InvalidSetting(f"there is no entry {name!r}: it is one of {', '.join(names)}")

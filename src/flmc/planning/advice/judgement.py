@@ -24,6 +24,9 @@ SHIFT_TOLERANCE = 0.25
 HOPELESS_SHIFT = 1.0
 """Shift of the mean, in posterior standard deviations, beyond which the place of the samples is
 wrong."""
+WIDTH_TOLERANCE = 1.15
+"""Variance over that of the temperature, as a pilot sees it, above which a link is warned of. What
+is sampled is wider than a pilot sees: 1.27 where it sees 1.16."""
 _UNEVEN = 1.35
 """Predicted variance ratio in a single direction (or one over it), over the temperature, that is
 warned of: the automatic step stays below 1.25."""
@@ -100,6 +103,26 @@ def judge_shift(shift: float, cure: Callable[[], str]) -> list[Finding]:
         f" gradients too little; {cure()}"
     )
     return [Finding("mean-shift", grade, text, short, {"mean_shift": shift})]
+
+
+def judge_width(ratio: float, cure: str) -> list[Finding]:
+    """Finding where the samples will be too wide because the link is not straight.
+
+    Parameters
+    ----------
+    ratio
+        Variance over that of the plan's temperature, the mean over directions.
+    cure
+        What helps, in words.
+    """
+    if not ratio > WIDTH_TOLERANCE:
+        return []
+    short = f"the samples' variance will be {ratio:.2g} times too large, or more"
+    text = (
+        f"{short}: local gradients near the mode lie where the link is flat, so they pull too"
+        f" little; {cure}"
+    )
+    return [Finding("variance-ratio", _grade_of(ratio), text, short, {"variance_ratio": ratio})]
 
 
 def judge_burn_in(decided: Plan, curvature: Curvature) -> list[Finding]:

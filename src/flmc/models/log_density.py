@@ -85,6 +85,7 @@ class LogDensityModel(Model):
             start_sd = START_SD * coordinates.unit
         self.prior = Normal(self.start_point, self._spread(start_sd))
         self.public = smoothness is not None and not data.data_dependent
+        self.made_from_data = data.data_dependent
         if smoothness is None:
             smoothness, measured = self._curvature.measure(self.start_point)
             convexity = measured if convexity is None else convexity
@@ -179,6 +180,7 @@ class LogDensityModel(Model):
             coordinates=coordinates,
         )
         whitened.public = whitened.public and public
+        whitened.made_from_data = self.made_from_data or not public
         return whitened
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:

@@ -40,6 +40,10 @@ class Model(ABC):
     public: bool = False
     """Whether smoothness and convexity are public knowledge, not computed from the devices' data. A
     plan whose step was computed from data makes no privacy statement for a deployment."""
+    made_from_data: bool = False
+    """Whether gradients depend on devices' data in other ways than through the device that gives
+    them: features scaled by the mean of all, coordinates of the posterior. No plan of such a model
+    makes a privacy statement for a deployment."""
 
     posterior: Gaussian | None = None
     """The exact posterior, where it is known."""

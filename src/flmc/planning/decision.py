@@ -164,7 +164,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
         scheduler=task.scheduler,
         gain_limits=gain_limits,
         binding="given" if given is not None else gain_limits.binding,
-        data_dependent=from_data and not curvature.public,
+        data_dependent=(from_data and not curvature.public) or model.made_from_data,
     )
     automatic = computed and request.burn_in_step_factor == "auto"
     needed = task.burn_in_needed(decided, distance, given, automatic=automatic)

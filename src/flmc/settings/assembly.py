@@ -260,4 +260,5 @@ def _model_of(settings: Settings, found: FederatedData) -> Model:
     made: Model = MODELS[settings.model].maker(
         found.to_linear() if settings.model == "linear" else found
     )
+    made.made_from_data = found.data_dependent
     return made

@@ -28,7 +28,7 @@ class WhitenedModel(Model):
     smoothness, convexity
         Curvatures in the new coordinates; None: those of the posterior where it is known.
     public
-        Whether coordinates and curvatures are public knowledge.
+        Whether coordinates and given curvatures are public knowledge.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class WhitenedModel(Model):
             base.num_devices,
             base.num_experiments,
         )
-        self.layout, self.public = base.layout, public
+        self.layout, self.public = base.layout, public and smoothness is not None
+        self.made_from_data = base.made_from_data or not public
         self.prior = Normal(np.zeros(base.dim), np.full(base.dim, START_SD * coordinates.unit))
         self.posterior = None if base.posterior is None else _seen(base.posterior, coordinates)
         if smoothness is None and self.posterior is not None:
             curvatures = 1.0 / np.linalg.eigvalsh(self.posterior.covariance)
             smoothness, convexity = float(curvatures.max()), float(curvatures.min())
-            self.public = False
         self.smoothness, self.convexity = smoothness, convexity
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:

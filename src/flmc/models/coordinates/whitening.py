@@ -104,11 +104,10 @@ def in_coordinates(
     smoothness, convexity
         Curvatures in the new coordinates; None: measured or computed, if that is possible.
     public
-        Whether coordinates and curvatures are public knowledge.
+        Whether coordinates and given curvatures are public knowledge.
     """
     if isinstance(model, LogDensityModel):
         return model.in_coordinates(coordinates, smoothness, convexity, public=public)
-    public = public and smoothness is not None
     return WhitenedModel(model, coordinates, smoothness, convexity, public=public)
 
 

@@ -89,8 +89,9 @@ class TwoStagePlan:
             public_convexity=convexity,
         )
         limits, uplink = self.pilot.limits, self.pilot.uplink
-        decided = decide(model, uplink, limits, request, self.most_gain)
-        if float(decided.gain.max()) > self.most_gain * (1.0 + 1e-9):
+        most = None if uplink.noise_is_exact else self.most_gain
+        decided = decide(model, uplink, limits, request, most)
+        if most is not None and float(decided.gain.max()) > most * (1.0 + 1e-9):
             raise AssertionError("a gain of the second stage is above the cap of both")
         return replace(
             decided,
@@ -139,7 +140,10 @@ class TwoStagePlan:
             )
             rows.append(Row("privacy of both", text))
         if self.pilot.data_dependent:
-            text = "yes: the pilot's step was computed from the devices' data; a simulation"
+            text = (
+                "yes: step, features or coordinates of the pilot were computed from the devices'"
+                " data; a simulation"
+            )
             rows.append(Row("data dependent", text, severity="warning"))
         rows += [each.row for each in self.pilot.findings]
         return Listing(
@@ -227,18 +231,23 @@ def plan_two_stages(
         "public_convexity": public_convexity,
     }
     # What all rounds together allow is what each may use.
-    alone = plan(model, uplink, limits, num_rounds=total, forecast=False, **settings)
+    rounds: dict[str, Any] = {"num_rounds": total, "num_burn_in": first}
+    alone = plan(model, uplink, limits, forecast=False, **rounds, **settings)
+    request = Request(num_rounds=first, num_burn_in=pilot_burn_in, **settings)
+    if uplink.noise_is_exact:  # no gain is chosen, and there is no privacy to speak of
+        return TwoStagePlan(
+            decide(model, uplink, limits, request), alone, total - first, num_burn_in
+        )
     most = min(alone.gain_limits.power, alone.gain_limits.privacy)
     whole = plan(
         model,
         uplink,
         limits,
-        num_rounds=total,
         step_size=alone.step_size,
         gain=most,
         forecast=False,
+        **rounds,
         **settings,
     )
-    request = Request(num_rounds=first, num_burn_in=pilot_burn_in, **settings)
     pilot = decide(model, uplink, limits, request, most)
     return TwoStagePlan(pilot, whole, total - first, num_burn_in)

@@ -67,8 +67,9 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
         rows.append(Row("without noise", cost))
     if plan.data_dependent:
         text = (
-            "yes: the step was computed from the devices' data. This is a simulation, not a privacy"
-            " statement for a deployment; give public_smoothness and public_convexity, or a step"
+            "yes: step, features or coordinates were computed from the devices' data. This is a"
+            " simulation, not a privacy statement for a deployment; give public_smoothness and"
+            " public_convexity, or a step"
         )
         rows.append(Row("data dependent", text))
     return rows

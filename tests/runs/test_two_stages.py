@@ -1,0 +1,198 @@
+"""Two stages with one budget: what they cost, that adaptivity is accounted, what they sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import flmc
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.randomness import second_seed
+from flmc.models.coordinates.affine import Coordinates
+from flmc.models.coordinates.whitening import in_coordinates
+from flmc.runs.two_stages import effective_draws, read_pilot
+from support import full
+
+LIMITS = flmc.Limits(epsilon=8.0, scope="run")
+
+
+@pytest.fixture(scope="module")
+def model() -> flmc.LinearGaussian:
+    """Features that differ in scale by a factor of 5."""
+    data = flmc.data.draw_linear(seed=1, num_samples=400, dim=3, num_devices=5)
+    scaled = flmc.LinearData(data.features * [5.0, 1.0, 2.0], data.targets, data.device_sizes)
+    return flmc.LinearGaussian(scaled)
+
+
+@pytest.mark.parametrize("uplink", [flmc.Digital(), flmc.Analog()], ids=["digital", "analog"])
+def test_both_stages_cost_what_one_run_costs(
+    model: flmc.LinearGaussian, uplink: flmc.Uplink
+) -> None:
+    both = flmc.plan_two_stages(model, uplink, LIMITS, num_rounds=300, pilot_rounds=120)
+    assert both.cost is not None
+    assert both.cost.epsilon <= 8.0
+    # The same number of rounds in one run, at the same gain, by the event itself.
+    event = uplink.event_of_rounds(np.full((300, 1), both.most_gain), model.dim)
+    assert both.cost.epsilon == pytest.approx(event.epsilon(both.cost.delta), rel=1e-9)
+    white = flmc.whiten(model, scale=np.array([0.1, 0.5, 0.3]), smoothness=40.0, convexity=1.0)
+    main = both.main(white, 40.0, 1.0)
+    assert main.num_rounds == 180
+    assert main.gain.max() <= both.most_gain * (1 + 1e-12)
+    spent = both.spent(main)
+    assert spent is not None
+    gains = np.concatenate(
+        [np.broadcast_to(each.gain, (each.num_rounds, 3)) for each in (both.pilot, main)]
+    )
+    exact = uplink.event_of_rounds(gains, model.dim).epsilon(spent.delta)
+    assert spent.epsilon == pytest.approx(exact, rel=1e-9)
+    assert spent.epsilon <= both.cost.epsilon * (1 + 1e-9)
+
+
+@settings(max_examples=full(60, 10), deadline=None)
+@given(
+    scale=st.floats(1e-3, 1e3),
+    smoothness=st.floats(1e-2, 1e5),
+    ratio=st.floats(1.0, 1e3),
+)
+def test_no_outcome_of_the_pilot_overspends(scale: float, smoothness: float, ratio: float) -> None:
+    """Whatever coordinates and curvature a pilot finds: the second stage keeps cap and rounds."""
+    data = flmc.data.draw_linear(seed=1, num_samples=40, dim=2, num_devices=3)
+    model = flmc.LinearGaussian(data)
+    both = flmc.plan_two_stages(model, flmc.Digital(), LIMITS, num_rounds=60)
+    white = flmc.whiten(
+        model, scale=np.full(2, scale), smoothness=smoothness, convexity=smoothness / ratio
+    )
+    main = both.main(white, smoothness, smoothness / ratio)
+    spent, stated = both.spent(main), both.cost
+    assert spent is not None
+    assert stated is not None
+    assert spent.epsilon <= stated.epsilon * (1 + 1e-9) <= 8.0 * (1 + 1e-9)
+
+
+def _received(bit: Array, gain: float, probability: float) -> Array:
+    """Density of what is received at some places, if a bit is +1 with this probability."""
+    up, down = stats.norm.pdf(bit, gain), stats.norm.pdf(bit, -gain)
+    return np.asarray(probability * up + (1 - probability) * down)
+
+
+@pytest.mark.parametrize("rule", ["as before", "turned", "by what was seen", "silent", "quieter"])
+def test_adaptivity_is_accounted(rule: str) -> None:
+    """Two rounds of one entry by quadrature: the second round's coordinates (which turn the sign of
+    a gradient, or shrink it) and its gain follow from what the first received. The worst pair of
+    neighbours, with gradients at both ends of the clip, still costs no more than is stated."""
+    uplink = flmc.Digital(link=flmc.Sigmoid(0.1), clip=10.0)
+    gain, epsilon = 1.3, 0.8
+    stated = uplink.event_of_rounds(np.full((2, 1), gain), 1).delta(epsilon)
+    y = np.linspace(-8, 8, 1601)
+    width = y[1] - y[0]
+    high, low = uplink.link.extremes(uplink.clip)
+    first = [_received(y, gain, p) for p in (high, low)]  # for both neighbours
+    delta = 0.0
+    for seen, one, other in zip(y, *first, strict=True):
+        pair, loud = (high, low), gain
+        if rule == "turned" or (rule == "by what was seen" and seen < 0):
+            pair = (low, high)
+        if rule == "silent" and abs(seen) > 1:
+            loud = 0.0
+        if rule == "quieter":
+            loud = gain * abs(np.tanh(seen))
+            middle = 0.25 * float(np.tanh(seen))  # a scale that leaves a part of the gradient
+            pair = (0.5 + middle, 0.5 - middle)
+        second = [_received(y, loud, p) for p in pair]
+        excess = one * second[0] - np.exp(epsilon) * other * second[1]
+        delta += float(np.maximum(excess, 0.0).sum()) * width * width
+    assert delta <= stated * (1 + 1e-4)
+    if rule == "as before":
+        assert delta == pytest.approx(stated, rel=1e-3)
+
+
+def test_the_second_stage_sees_released_draws_only(model: flmc.LinearGaussian) -> None:
+    """Another model with other data, and the same draws of the pilot: the same second plan."""
+    both = flmc.plan_two_stages(model, flmc.Analog(), num_rounds=3000)
+    pilot = flmc.run(both.pilot, model, seed=3, engine="numpy")
+    other = flmc.LinearGaussian(
+        flmc.data.draw_linear(seed=9, num_samples=100, dim=3, num_devices=5)
+    )
+    plans = []
+    for each in (model, other):
+        found = read_pilot(pilot)
+        white = in_coordinates(
+            each, found.coordinates, found.smoothness, found.convexity, public=True
+        )
+        plans.append(both.main(white, found.smoothness, found.convexity))
+    assert plans[0].digest == plans[1].digest
+
+
+def test_both_stages_sample_the_posterior(model: flmc.LinearGaussian) -> None:
+    """Without a budget, against the exact posterior, in the model's own coordinates: five standard
+    errors of the main chains' means by their effective draws."""
+    uplink = flmc.Digital(link=flmc.Linear(), clip=60.0)
+    both = flmc.plan_two_stages(model, uplink, num_rounds=full(9000, 3000), pilot_rounds=1500)
+    result = flmc.run_two_stages(both, model, seed=2, chains=8, engine="numba")
+    posterior = model.posterior
+    assert result.main.draws.shape[2] == 3
+    sd = np.sqrt(np.diagonal(posterior.covariance[0]))
+    worth = effective_draws(result.main.draws)
+    assert np.abs((result.main.mean[0] - posterior.mean[0]) / sd).max() < 5 / np.sqrt(worth)
+    # Discretisation and the clip add to it: the plan's own prediction is about 1.03.
+    ratio = result.main.variance[0] / sd**2
+    assert np.abs(ratio - 1.03).max() < 5 * np.sqrt(2 / worth) + 0.05
+    assert "privacy of both" in str(result)
+    assert "second of two stages" not in str(result)
+    assert [each.code for each in result.main.plan.findings] == ["second-stage"]
+    # Streams of both stages have nothing in common.
+    assert result.main.seed == second_seed(2) != 2
+
+
+def test_records_of_both_stages(model: flmc.LinearGaussian, tmp_path: Path) -> None:
+    both = flmc.plan_two_stages(model, flmc.Ideal(), num_rounds=6000)
+    result = flmc.run_two_stages(both, model, chains=2, out=tmp_path / "both", thin=5)
+    assert np.array_equal(flmc.load(tmp_path / "both" / "main").draws, result.main.draws)
+    assert len(flmc.load(tmp_path / "both" / "pilot").ledger) == 2000
+
+
+def test_a_pilot_of_data_stays_one(model: flmc.LinearGaussian) -> None:
+    both = flmc.plan_two_stages(model, flmc.Digital(), LIMITS, num_rounds=600)
+    assert both.pilot.data_dependent
+    white = flmc.whiten(model, scale=np.ones(3), smoothness=40.0, convexity=1.0)
+    assert both.main(white, 40.0, 1.0).data_dependent
+    assert "data dependent" in str(both)
+    public = flmc.plan_two_stages(
+        model,
+        flmc.Digital(),
+        LIMITS,
+        num_rounds=600,
+        public_smoothness=4e4,
+        public_convexity=100.0,
+    )
+    assert not public.main(white, 40.0, 1.0).data_dependent
+
+
+def test_refusals(model: flmc.LinearGaussian) -> None:
+    plan = flmc.plan_two_stages
+    adaptive = flmc.Limits(epsilon=8.0, scope="run", allocation="adaptive")
+    with pytest.raises(InvalidSetting, match="one cap"):
+        plan(model, flmc.Digital(), adaptive, num_rounds=100)
+    with pytest.raises(InvalidSetting, match="at most num_rounds - 2 = 98, got 99"):
+        plan(model, flmc.Digital(), num_rounds=100, pilot_rounds=99)
+    with pytest.raises(InvalidSetting, match="at least 4, got 3"):
+        plan(model, flmc.Digital(), num_rounds=3)
+    short = plan(model, flmc.Digital(), num_rounds=60)
+    with pytest.raises(RunFailed, match="use more pilot_rounds"):
+        flmc.run_two_stages(short, model)
+    other = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    with pytest.raises(InvalidSetting, match="5 devices and dim 3"):
+        short.main(other, 1.0, 1.0)
+
+
+def test_coordinates_stretch() -> None:
+    here = Coordinates(np.ones(2), np.diag([2.0, 3.0]))
+    there = here.stretched(4.0)
+    np.testing.assert_allclose(there.to_model(np.ones(2)), [9.0, 13.0])
+    assert there.unit == 0.25

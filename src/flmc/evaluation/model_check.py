@@ -19,6 +19,7 @@ from flmc.base.randomness import Purpose, generator
 from flmc.evaluation.device_spread import TOO_LARGE, mean_not_sum
 from flmc.evaluation.link_check import judge_link
 from flmc.evaluation.pilot import Curve, Pilot
+from flmc.evaluation.summed_gradients import places_at_once
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
@@ -111,7 +112,7 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
 
 def _not_finite(model: Model, draws: Array) -> list[Finding]:
     """Finding where gradients are not finite at draws from the prior."""
-    local = model.gradient(draws[None], slice(0, 1))
+    local = model.gradient(draws[None, : places_at_once(model)], slice(0, 1))
     share = 1.0 - float(np.isfinite(local).mean())
     if share == 0.0:
         return []

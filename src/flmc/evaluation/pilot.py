@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.evaluation.summed_gradients import places_at_once, summed_gradients
 from flmc.models.model import Model
 from flmc.uplink.uplink import Uplink
 
@@ -111,7 +112,7 @@ class Pilot:
         theta
             Where, (place, dim).
         """
-        return np.asarray(self._model.gradient(theta[None], slice(0, 1))[0].sum(axis=1))
+        return summed_gradients(self._model, theta)
 
     def travel(self) -> None:
         """Go to the mode; what was found on the way is in ``curves``, ``arrived`` and ``theta``."""
@@ -222,7 +223,8 @@ class Pilot:
         """
         largest = float(self.curves[-1].eigenvalues[-1])
         step = 0.4 / largest
-        theta = np.broadcast_to(self.theta, (_NUM_DRAWS, len(self.theta)))
+        count = min(_NUM_DRAWS, places_at_once(self._model))
+        theta = np.broadcast_to(self.theta, (count, len(self.theta)))
         for _ in range(_NUM_MOVES):
             noise = np.sqrt(2 * step * temperature) * self._rng.standard_normal(theta.shape)
             theta = theta - step * self.summed(theta) + noise

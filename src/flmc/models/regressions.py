@@ -59,7 +59,7 @@ def logistic(
     >>> model.dim, model.smoothness, model.public
     (3, 261.0, True)
     """
-    _check_targets(data, {-1.0, 1.0}, "-1 and +1, one for each of two classes")
+    check_targets(data, {-1.0, 1.0}, "-1 and +1, one for each of two classes")
     jnp = require_jax().numpy
 
     def log_likelihood(w: Any, row: Any) -> Any:
@@ -101,7 +101,7 @@ def softmax(
         If a target is no class, or an example is beyond the bound.
     """
     count = len(data.classes) or int(data.targets.max()) + 1
-    _check_targets(data, set(range(count)), f"0 to {count - 1}, one for each class")
+    check_targets(data, set(range(count)), f"0 to {count - 1}, one for each class")
     jax = require_jax()
     jnp = jax.numpy
 
@@ -285,7 +285,7 @@ def _public_bound(
     return factor * data.num_samples * (1.0 + norm**2) + prior
 
 
-def _check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
+def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
     """Refuse targets that the model does not know."""
     others = set(np.unique(data.targets).tolist()) - allowed
     if others:

@@ -26,10 +26,13 @@ from flmc.evaluation.stein.groups import (
     make_groups,
 )
 from flmc.evaluation.stein.judging import Judged, Judgement, judge
+from flmc.evaluation.summed_gradients import summed_gradients
 from flmc.models.model import Model
 
 _MOST_DRAWS = 2000
 """About the largest number of draws at which gradients are computed."""
+_MOST_NUMBERS = 2_000_000_000
+"""About the largest number of entries of local gradients that are computed in all."""
 _FEWEST_DRAWS = DRAWS_PER_GROUP * FEWEST_GROUPS
 """Draws, and effective draws, below which no error is known."""
 
@@ -53,13 +56,12 @@ def examine(model: Model, draws: Array) -> Evidence:
     """
     num_chains, num_draws, dim = draws.shape
     # Every so-many-th draw of each chain: neighbours tell little new, and gradients are costly.
-    theta = draws[:, :: max(1, num_chains * num_draws // _MOST_DRAWS)]
+    most = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _MOST_NUMBERS // (model.num_devices * dim)))
+    theta = draws[:, :: max(1, num_chains * num_draws // most)]
     count = theta.shape[0] * theta.shape[1]
     if count < 2:
         return _nothing(f"one draw has no spread; at least {_FEWEST_DRAWS} are needed", count)
-    gradient = (
-        model.gradient(theta.reshape(1, -1, dim), slice(0, 1)).sum(axis=2).reshape(theta.shape)
-    )
+    gradient = summed_gradients(model, theta.reshape(-1, dim)).reshape(theta.shape)
     if not np.isfinite(gradient).all() or not np.isfinite(theta).all():
         return _nothing("draws, or gradients at the draws, are not finite")
     still = np.flatnonzero(np.ptp(theta, axis=(0, 1)) == 0)

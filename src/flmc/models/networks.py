@@ -1,0 +1,98 @@
+r"""Bayesian neural networks for classes, from data with features and a target; they need the extra
+``jax``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.data.federated import FederatedData
+from flmc.models.differentiation.jax_module import require_jax
+from flmc.models.log_density import LogDensityModel
+from flmc.models.regressions import check_targets
+
+
+def mlp(
+    data: FederatedData,
+    hidden: Sequence[int] = (32,),
+    *,
+    prior_sd: float = 1.0,
+    smoothness: float | None = None,
+    seed: int = 0,
+) -> LogDensityModel:
+    r"""Fully connected network with tanh units and a softmax at its end, for several classes.
+
+    Layer l has weights with independent normal priors of standard deviation
+    :math:`s/\sqrt{n_{l-1}}`, where n is the number of its inputs and s is ``prior_sd``, and biases
+    of standard deviation s. The posterior has many modes, among them those that differ by an
+    exchange of units: look at predictions, not at single weights.
+
+    Parameters
+    ----------
+    data
+        Targets are 0, 1, ..., one for each class.
+    hidden
+        Units of every hidden layer.
+    prior_sd
+        s.
+    smoothness
+        Largest curvature from public knowledge; None: measured from the data at the start and
+        after some steps of descent, so that plans are marked ``data_dependent``.
+    seed
+        Of the start, which is a draw from the prior: at zero all units would be alike.
+
+    Raises
+    ------
+    InvalidSetting
+        If a target is no class, or a number of units is below 1.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> x, y = rng.standard_normal((40, 2)), rng.integers(0, 3, 40).astype(float)
+    >>> data = flmc.data.FederatedData(x, y, (25, 15))
+    >>> model = flmc.models.networks.mlp(data, (4,))
+    >>> model.dim, model.layout[0]
+    (27, ('layer0.bias', (4,)))
+    """
+    count = len(data.classes) or int(data.targets.max()) + 1
+    check_targets(data, set(range(count)), f"0 to {count - 1}, one for each class")
+    checks.positive("prior_sd", prior_sd)
+    sizes = [data.features.shape[1], *(checks.at_least("hidden", n, 1) for n in hidden), count]
+    jax = require_jax()
+    jnp = jax.numpy
+
+    def log_prior(w: Any) -> Any:
+        # As a sum over layers of squares over variances.
+        total = 0.0
+        for number, size in enumerate(sizes[:-1]):
+            layer = w[f"layer{number}"]
+            total = total + size * jnp.sum(jnp.square(layer["weight"]))
+            total = total + jnp.sum(jnp.square(layer["bias"]))
+        return -0.5 / prior_sd**2 * total
+
+    def log_likelihood(w: Any, row: Any) -> Any:
+        values = row["x"]
+        for number in range(len(sizes) - 1):
+            layer = w[f"layer{number}"]
+            values = values @ layer["weight"] + layer["bias"]
+            if number < len(sizes) - 2:
+                values = jnp.tanh(values)
+        return jax.nn.log_softmax(values)[jnp.asarray(row["y"], int)]
+
+    rng = np.random.default_rng(seed)
+    start = {
+        f"layer{number}": {
+            "weight": prior_sd / math.sqrt(inputs) * rng.standard_normal((inputs, units)),
+            "bias": np.zeros(units),
+        }
+        for number, (inputs, units) in enumerate(pairwise(sizes))
+    }
+    return LogDensityModel(
+        log_prior, log_likelihood, data, start, smoothness, None, start_sd=0.01 * prior_sd
+    )

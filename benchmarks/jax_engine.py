@@ -42,6 +42,7 @@ def network_round(repeats: int, hidden: int) -> dict[str, Any]:
                 0, ROUNDS, lambda _, at: at - 1e-9 * costs.gradients(at, rows)[0], at
             )
         )
+    engine = JaxEngine()
     jobs: dict[str, Callable[[], Any]] = {
         "gradients": lambda: jax.block_until_ready(alone(theta, rows))
     }
@@ -54,7 +55,6 @@ def network_round(repeats: int, hidden: int) -> dict[str, Any]:
         plan = flmc.plan(
             model, uplink, limits, num_rounds=10**6, num_burn_in=10, step_size=1e-4, forecast=False
         )
-        engine = JaxEngine()
         chains = engine.start(plan, model, 0, 1, keep_draws=False)
 
         def advance(chains: Any = chains, plan: flmc.Plan = plan) -> None:

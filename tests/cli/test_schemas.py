@@ -73,6 +73,19 @@ def plans(call: Call) -> Iterator[Any]:
     yield call("plan", *SIZES, "--csi-error", "0.02")
 
 
+TWO = ["--precondition", "pilot", "--devices", "4", "--dim", "2", "--samples", "80"]
+
+
+def two_stage_plans(call: Call) -> Iterator[Any]:
+    yield call("plan", *TWO, "--rounds", "900")
+    yield call("plan", *TWO, "--rounds", "900", "--scheme", "ideal")
+
+
+def two_stage_results(call: Call) -> Iterator[Any]:
+    yield call("run", *TWO, "--rounds", "1800", "--engine", "numpy", "--scheme", "analog")
+    yield call("run", *TWO, "--rounds", "1800", "--engine", "numpy", "--scheme", "ideal")
+
+
 def solutions(call: Call) -> Iterator[Any]:
     yield call("plan", "--solve", "rounds", "--no-run")
 
@@ -133,6 +146,8 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "plan-solve": solutions,
     "run": results,
     "compare": comparisons,
+    "plan-two-stages": two_stage_plans,
+    "run-two-stages": two_stage_results,
     "ledger": ledgers,
     "sweep": sweeps,
     "audit": audits,

@@ -57,6 +57,8 @@ def test_public_names_are_frozen() -> None:
         "ThresholdDevices",
         "TraceFading",
         "TraceFile",
+        "TwoStagePlan",
+        "TwoStageResult",
         "Uplink",
         "check_model",
         "choose_link",
@@ -66,11 +68,14 @@ def test_public_names_are_frozen() -> None:
         "errors",
         "load",
         "plan",
+        "plan_two_stages",
         "replace",
         "resume",
         "run",
+        "run_two_stages",
         "spent",
         "sweep",
+        "whiten",
     ]
     for name in flmc.__all__:
         assert getattr(flmc, name) is not None

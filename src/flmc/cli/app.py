@@ -21,7 +21,7 @@ from flmc.cli.output import fail, with_option_names
 from flmc.cli.plan_command import plan_command
 from flmc.cli.reproduce_command import reproduce_command
 from flmc.cli.run_commands import ledger_command, resume_command, run_command
-from flmc.cli.schema_command import schema_command
+from flmc.cli.schemas.command import schema_command
 from flmc.cli.sweep_command import sweep_command
 
 # The base of typer's own errors. typer exports it from 0.28 on. Before that it is the base of

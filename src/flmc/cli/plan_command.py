@@ -15,6 +15,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.findings import Finding
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, fail, print_json, said_of
+from flmc.cli.two_stage_commands import plan_two, refuse_beside_pilot
 from flmc.evaluation.model_check import check_model
 from flmc.models.model import Model
 from flmc.planning.advice.requirements import Requirement, read_requirement
@@ -85,6 +86,10 @@ def plan_command(
             raise InvalidSetting(f"{str(path)!r} exists: name a new file")
     settings, above, solution = _chosen(settings, suggest_, solve_, requirements)
     problem = assemble(settings)
+    if problem.settings.precondition == "pilot":
+        refuse_beside_pilot(solve=solve_, require=require, write=write, out=out)
+        plan_two(problem, json_)
+        return
     planned = _with_check(problem.plan(), problem.model)
     document = planned.to_document(with_run=not no_run) if json_ or out is not None else {}
     if write is not None:

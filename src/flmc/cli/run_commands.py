@@ -13,6 +13,7 @@ from flmc.base.tables import Listing, Row
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, model_check, print_json, said_of
 from flmc.cli.signals import stopping_at_signals
+from flmc.cli.two_stage_commands import refuse_beside_pilot, run_two
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
@@ -76,6 +77,12 @@ def run_command(
         _check_plots(plots, out)
     given = None if plan_file is None else read_plan(plan_file)
     problem = assemble(settings) if given is None else assemble_for(given, settings)
+    if problem.settings.precondition == "pilot":
+        refuse_beside_pilot(plan=plan_file)
+        result = run_two(problem, out, json_).main
+        if plots is not None:
+            _write_plots(result, problem.model, plots, json_)
+        return
     settings, planned = problem.settings, problem.plan()
     # Raises now if the engine cannot run the plan, before anything is printed.
     choose_engine(settings.engine, planned, problem.model)
@@ -88,6 +95,7 @@ def run_command(
             settings.seed,
             settings.num_chains,
             keep_draws=out is not None or plots is not None,
+            thin=settings.thin,
             engine=settings.engine,
             threads=settings.threads,
             progress=progress,

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from flmc import data
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
-from flmc.data.linear import LinearData
-from flmc.models.linear import LinearGaussian
+from flmc.models.coordinates.whitening import whiten
 from flmc.models.model import Model
-from flmc.models.wide_linear import WIDE, WideLinear
 from flmc.planning.advice.forecast import with_forecast
 from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.advice.privacy_estimate import estimate_limit
 from flmc.planning.advice.what_if import WhatIf, what_if
+from flmc.planning.choices.automatic import Automatic, Chosen, choose
+from flmc.planning.choices.two_stages import TwoStagePlan, plan_two_stages
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
-from flmc.settings.registered import MODELS, SCHEDULERS, SPLITS
+from flmc.settings.making.models import data_of_file, draw_examples, make_model, model_of
+from flmc.settings.registered import SCHEDULERS
 from flmc.settings.schema import Settings
 from flmc.settings.uplinks import make_uplink, refuse, spell_link
 from flmc.uplink.schemes import Digital
@@ -39,6 +39,8 @@ class Problem:
     """What it was assembled from, with a link that was chosen in place of ``auto``."""
     given_plan: Plan | None = None
     """A plan that was given in place of one made from the settings."""
+    chosen: Chosen | None = None
+    """What was chosen by rule, if anything was; the settings have it."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
         """The plan that the settings ask for, or the one that was given.
@@ -50,8 +52,40 @@ class Problem:
         """
         if self.given_plan is not None:
             return self.given_plan
+        if self.settings.precondition == "pilot":
+            raise InvalidSetting(
+                "precondition 'pilot' plans two stages, which is for the commands plan and run;"
+                " use 'prior' or 'none' here"
+            )
         arguments = planner_arguments(self.settings)
-        return plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
+        found = plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
+        if self.chosen is None:
+            return found
+        return replace(
+            found,
+            data_dependent=found.data_dependent or self.chosen.from_data,
+            findings=(*found.findings, *self.chosen.notes),
+        )
+
+    def two_stages(self) -> TwoStagePlan:
+        """The plan of a pilot and a run in its coordinates that the settings ask for."""
+        settings = self.settings
+        refuse(
+            settings,
+            ("step_size", "gain", "start", "burn_in_step_factor"),
+            "are chosen for each of two stages",
+        )
+        return plan_two_stages(
+            self.model,
+            self.uplink,
+            self.limits,
+            num_rounds=settings.rounds,
+            pilot_rounds=settings.pilot_rounds,
+            num_burn_in=settings.burn_in if "burn_in" in settings.model_fields_set else "auto",
+            scheduler=SCHEDULERS.build(settings.scheduling),
+            public_smoothness=settings.public_smoothness,
+            public_convexity=settings.public_convexity,
+        )
 
     def try_plan(self) -> Plan:
         """The plan for a search: with a quick estimate of what a budget of the run allows, and
@@ -105,9 +139,36 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
     """
     model = make_model(settings) if model is None else model
     limits = make_limits(settings)
+    if settings.precondition != "pilot":
+        refuse(settings, ("pilot_rounds",), "is for precondition 'pilot'")
+    if settings.precondition == "prior" and model.coordinates is None:
+        model = whiten(model, "prior")
     if settings.link == "auto":
         settings = _with_link(settings, model, limits)
-    return Problem(model, make_uplink(settings), limits, settings)
+    if settings.choose is None:
+        return Problem(model, make_uplink(settings), limits, settings)
+    return _with_choices(settings, model, limits)
+
+
+def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
+    """The problem with clip, link, slope and rounds that are chosen by rule."""
+    names = [name.strip() for name in (settings.choose or "").split(",")]
+    for name in names:
+        checks.one_of("choose", name, ("clip", "link", "slope", "rounds"))
+    setting_of = {"slope": "slope_parameter"}
+    refuse(
+        settings, tuple(setting_of.get(name, name) for name in names), "are chosen, so not given"
+    )
+    asked = Automatic(**dict.fromkeys(names, True))
+    request = Request(**planner_arguments(settings))
+    chosen = choose(model, make_uplink(settings), limits, request, asked)
+    changed: dict[str, Any] = {"clip": chosen.uplink.clip, "choose": None}
+    if isinstance(chosen.uplink, Digital) and (asked.link or asked.slope):
+        changed |= {"link": spell_link(chosen.uplink.link), "slope_parameter": None}
+    if asked.rounds:
+        changed |= {"rounds": chosen.request.num_rounds, "burn_in": chosen.request.num_burn_in}
+    settings = settings.model_copy(update=changed)
+    return Problem(model, make_uplink(settings), limits, settings, chosen=chosen)
 
 
 def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
@@ -143,7 +204,7 @@ def assemble_with_held_out(
     """
     checks.between("the share to hold out", share, 0.0, 1.0)
     if settings.data_file is not None:
-        found = _data_of_file(settings, settings.data_file)
+        found = data_of_file(settings, settings.data_file)
     else:
         make_model(settings)  # refuses what does not fit
         if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
@@ -152,10 +213,10 @@ def assemble_with_held_out(
                 f" (model 'linear', data 'examples'); got model {settings.model!r},"
                 f" {settings.experiments} data sets, data {settings.data!r}"
             )
-        drawn = _draw_examples(settings, None)
+        drawn = draw_examples(settings, None)
         found = FederatedData(drawn.features, drawn.targets, drawn.device_sizes)
     learn, test = found.hold_out(share, seed)
-    return assemble(settings, _model_of(settings, learn)), test
+    return assemble(settings, model_of(settings, learn)), test
 
 
 def make_limits(settings: Settings) -> Limits:
@@ -176,89 +237,3 @@ def make_limits(settings: Settings) -> Limits:
         allocation=settings.allocation,
         langevin=settings.langevin,
     )
-
-
-def make_model(settings: Settings) -> Model:
-    """The paper's linear regression on synthetic data, or a model of the user's own.
-
-    Parameters
-    ----------
-    settings
-        Checked settings; ``model`` is `linear` or ``package.module:object``. What describes
-        synthetic data is refused beside a user's own model.
-    """
-    if settings.data_file is not None:
-        return _model_of(settings, _data_of_file(settings, settings.data_file))
-    refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
-    if settings.model in MODELS.names and settings.model != "linear":
-        raise InvalidSetting(f"model {settings.model!r} needs data: give data_file")
-    if settings.model != "linear":
-        refuse(
-            settings,
-            ("devices", "dim", "samples", "experiments", "data", "split"),
-            "come from the model that was given",
-        )
-        model: Model = MODELS.build(settings.model)
-        return model
-    sizes = SPLITS[settings.split].maker(settings.samples, settings.devices)
-    if settings.example_clip is not None or settings.example_norm is not None:
-        if settings.data != "examples":
-            name = "example_clip" if settings.example_norm is None else "example_norm"
-            raise InvalidSetting(
-                f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
-            )
-        return LinearGaussian(_draw_examples(settings, settings.experiments))
-    if settings.dim > WIDE:
-        # Statistics would take dim^2 numbers of every device.
-        return WideLinear(_draw_examples(settings, settings.experiments))
-    statistics = data.draw_linear_statistics(
-        settings.seed,
-        num_experiments=settings.experiments,
-        num_samples=settings.samples,
-        dim=settings.dim,
-        num_devices=settings.devices,
-        device_sizes=sizes,
-        kind=settings.data,
-    )
-    return LinearGaussian(statistics)
-
-
-def _draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
-    """Synthetic examples, of one data set without an axis for it (None), or of several."""
-    return data.draw_linear(
-        settings.seed,
-        num_experiments=num_experiments,
-        num_samples=settings.samples,
-        dim=settings.dim,
-        num_devices=settings.devices,
-        device_sizes=SPLITS[settings.split].maker(settings.samples, settings.devices),
-    )
-
-
-def _data_of_file(settings: Settings, source: str) -> FederatedData:
-    """The examples of a file for a registered model, dealt anew if that is asked for."""
-    refuse(settings, ("dim", "samples", "experiments", "data", "split"), "come from data_file")
-    if settings.deal is None:
-        refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
-    if settings.model not in MODELS.names:
-        raise InvalidSetting(
-            f"data_file is for the models {', '.join(MODELS.names)}; got {settings.model!r}"
-        )
-    found = data.read(
-        source,
-        target=settings.target,
-        device_column=settings.device_column,
-        standardise=settings.standardise,
-    )
-    if settings.deal is not None:
-        found = found.split(settings.devices, settings.deal, settings.seed)
-    return found
-
-
-def _model_of(settings: Settings, found: FederatedData) -> Model:
-    """A registered model on given examples."""
-    made: Model = MODELS[settings.model].maker(
-        found.to_linear() if settings.model == "linear" else found
-    )
-    made.made_from_data = found.data_dependent
-    return made

@@ -13,7 +13,8 @@ from flmc.models.model import Model
 from flmc.planning.advice.judgement import judge_prediction, judge_shift
 from flmc.planning.advice.plan_prediction import predict_plan
 from flmc.planning.plans import Plan
-from flmc.settings.assembly import Problem, make_model
+from flmc.settings.assembly import Problem
+from flmc.settings.making.models import make_model
 from flmc.settings.schema import Settings, merge
 
 _OF_THE_RUN = {

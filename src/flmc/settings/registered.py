@@ -208,6 +208,11 @@ for _name, _words in (
     ("linear_unknown_noise", "linear regression that samples its noise, of data_file"),
 ):
     MODELS.add(Entry(_name, f"flmc.models.regressions:{_name}", _words))
+MODELS.add(
+    Entry(
+        "mlp", "flmc.models.networks:mlp", "several classes by a network of 32 units, of data_file"
+    )
+)
 
 SPLITS = Registry("split", None)
 SPLITS.add(Entry("even", split_evenly, "as many examples for each device, to within one"))

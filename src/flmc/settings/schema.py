@@ -154,6 +154,21 @@ class Settings(BaseModel):
     standardise: Literal["data"] | None = Field(
         None, description="data: features of data_file by their own mean and spread, for simulation"
     )
+    precondition: Literal["none", "prior", "pilot"] = Field(
+        "none",
+        description=(
+            "coordinates of the sampler: the model's own (none), the prior's mean and spread, or"
+            " those of a pilot's draws, within one budget"
+        ),
+    )
+    pilot_rounds: Count | None = Field(
+        None, description="rounds of the pilot, among all; default: a third"
+    )
+    choose: str | None = Field(
+        None,
+        description="what is chosen by rule and explained: some of clip,link,slope,rounds",
+    )
+    thin: Count = Field(1, description="kept rounds for each draw of a record")
     experiments: Count = Field(1, description="number of data sets")
     chains: Count | None = Field(None, description="per data set; default 200 in all, at least 1")
     seed: int = Field(0, ge=0, description="of all randomness")

@@ -12,7 +12,8 @@ from flmc.base.progress import Progress
 from flmc.models.model import Model
 from flmc.planning.advice.requirements import Requirement
 from flmc.planning.plans import Plan
-from flmc.settings.assembly import assemble, make_model
+from flmc.settings.assembly import assemble
+from flmc.settings.making.models import make_model
 from flmc.settings.schema import Settings, merge
 from flmc.settings.solutions import AXES, Point, Solution
 from flmc.settings.suggestions import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flmc.cli.schemas import comparisons, runs, sweeps, verdicts
+from flmc.cli.schemas import comparisons, runs, sweeps, two_stages, verdicts
 from flmc.planning.plans import schema as plans
 from flmc.planning.plans import schema_parts
 from flmc.planning.plans.schema_parts import Kind, document_schema
@@ -37,6 +37,12 @@ ANSWERS: Mapping[str, Answer] = {
     "plan": Answer("what `flmc plan --json` prints, and `flmc plan --out` writes", plans.CONTENT),
     "plan-solve": Answer("what `flmc plan --solve NAME --json` prints", verdicts.SOLVED),
     "run": Answer("what `flmc run --json` and `flmc resume --json` print", runs.RUN),
+    "plan-two-stages": Answer(
+        "what `flmc plan --precondition pilot --json` prints", two_stages.PLANNED
+    ),
+    "run-two-stages": Answer(
+        "what `flmc run --precondition pilot --json` prints", two_stages.RESULTS
+    ),
     "compare": Answer("what `flmc compare --baselines --json` prints", comparisons.COMPARED),
     "ledger": Answer("what `flmc ledger --json` prints, with and without --at", runs.LEDGER),
     "sweep": Answer("what `flmc sweep --json` prints, with and without --plan-only", sweeps.SWEEP),

@@ -17,7 +17,8 @@ from flmc.planning.privacy_cost import Cost
 from flmc.runs.execution import run
 from flmc.runs.results import Result
 from flmc.runs.sweeps.identity import data_key
-from flmc.settings.assembly import assemble, make_model
+from flmc.settings.assembly import assemble
+from flmc.settings.making.models import make_model
 from flmc.settings.schema import Settings, merge
 
 

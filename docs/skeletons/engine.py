@@ -5,6 +5,7 @@ of its own order. It is slow, and short enough to begin from."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -36,14 +37,22 @@ class OneByOneEngine(Engine):
         return False
 
     def start(
-        self, plan: Plan, model: Model, seed: int, num_chains: int, *, keep_draws: bool
+        self,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        num_chains: int,
+        *,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
     ) -> Chains:
         """Every chain before round 1: at a draw from the prior, or at zero, as the plan says."""
         position = np.zeros((model.num_experiments, num_chains, model.dim))
         if plan.start == "prior":
             for e, c in np.ndindex(position.shape[:2]):
                 position[e, c] = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
-        return Chains.at_start(plan, model, position, keep_draws)
+        return Chains.at_start(plan, model, position, keep_draws, thin, directory)
 
     def advance(
         self,
@@ -93,8 +102,7 @@ class OneByOneEngine(Engine):
                 chains.num_clipped += count_clipped(
                     info.gradient, plan.uplink.clip, schedule.active_devices(index)
                 )
-                if chains.draws is not None:
-                    chains.draws[place][:, :, kept - 1] = state.theta
+                chains.keep(place, number, state.theta[:, :, None])
         chains.position[place] = state.theta
 
     def theta(self, chains: Chains, model: Model) -> Array:

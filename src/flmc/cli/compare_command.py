@@ -9,7 +9,6 @@ import typer
 from flmc.base.errors import InvalidSetting
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
-from flmc.runs.baselines import compare_baselines
 from flmc.settings.assembly import assemble_with_held_out
 from flmc.settings.schema import Settings
 
@@ -39,6 +38,7 @@ def compare_command(
     ] = 0.2,
 ) -> None:
     """Compare a plan's sampler with other methods: privacy, and scores on examples held out."""
+    from flmc.runs.baselines import compare_baselines  # SciPy takes long to import
     from flmc.views.progress import show_progress
     from flmc.views.terminal import show
 

@@ -112,7 +112,7 @@ def plan(
 
     >>> plan = flmc.plan(model, flmc.Digital(), clip="auto", link="auto", num_rounds="auto")
     >>> plan.uplink.clip, [each.code for each in plan.findings if each.code.startswith("chosen")]
-    (33.8, ['chosen-clip', 'chosen-link', 'chosen-rounds'])
+    (33.9, ['chosen-clip', 'chosen-link', 'chosen-rounds'])
     """
     asked = Automatic(
         clip=_is_auto("clip", clip),

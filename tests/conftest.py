@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
 import flmc
 from support import full
+
+# What JAX compiles is kept for the next time, as numba's code is; processes that tests start use it
+# as well.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 # The same examples every time, however slow the machine.
 settings.register_profile("flmc", deadline=None, derandomize=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flmc.cli import main
+from support import full_only
 
 pytest.importorskip("jax", reason="needs the extra jax")
 
@@ -50,6 +51,7 @@ def test_dealt_anew(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["num_devices"] == 5
 
 
+@full_only
 def test_figures_of_a_run(
     hospitals: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +124,7 @@ def test_linear_regression_of_a_file(hospitals: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["metrics"] is not None
 
 
+@full_only
 def test_baselines_of_a_file(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["compare", "--data-file", "*.csv", *RUN, *SHORT, "--hold-out", "0.25"]
     assert main([*asked, "--baselines", "--json"]) == 0

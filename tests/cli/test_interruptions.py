@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from flmc.cli import main
-from support import full
+from support import full, full_only
 
 SCRIPT = Path(sys.executable).parent / "flmc"
 
 
+@full_only
 def test_interrupted_in_the_first_second() -> None:
     """Before Python hears signals at all the process just ends (-2), and while Python itself starts
     it says so in its own way; from the first line of flmc on there is one line, whatever is being

@@ -18,6 +18,7 @@ from flmc.cli import main
 from flmc.cli.schemas import ANSWERS, PARTS
 from flmc.cli.schemas.fields import children, fields_of
 from flmc.planning.plans.schema_parts import Kind, part_named_by
+from support import QUICK
 
 SIZES = ["--devices", "4", "--dim", "3", "--samples", "80", "--rounds", "60", "--burn-in", "20"]
 RUN = ["run", *SIZES, "--engine", "numpy"]
@@ -181,6 +182,8 @@ def test_every_schema_has_its_answers() -> None:
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_answers_fulfil_their_schema_and_have_every_field_of_it(name: str, call: Call) -> None:
+    if QUICK and name.startswith("reproduce"):
+        pytest.skip("a reproduction takes long: in the full run only")
     schema = ANSWERS[name].schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)

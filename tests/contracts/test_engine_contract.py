@@ -14,6 +14,7 @@ from flmc.base.arrays import Array
 from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.engines import ENGINES, choose_engine
 from flmc.settings import registered
+from support import QUICK
 
 NAMES = [name for name in ENGINES if name != "auto"]
 
@@ -25,6 +26,13 @@ def test_every_engine_is_registered() -> None:
         assert registered.ENGINES[name].maker().name == name
 
 
+def cases() -> list[tuple[str, str]]:
+    """Engines and plans; JAX compiles for each of them, so that a quick run has a few."""
+    every = [(name, what) for name in NAMES for what in plans()]
+    few = list(plans())[::4]
+    return [(name, what) for name, what in every if not QUICK or name != "jax" or what in few]
+
+
 def engine_for(name: str, of: flmc.Plan, at: flmc.Model) -> Engine:
     """The engine; a test is skipped where the engine says by name why it cannot run the plan."""
     engine: Engine = registered.ENGINES[name].maker()
@@ -34,8 +42,7 @@ def engine_for(name: str, of: flmc.Plan, at: flmc.Model) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize("what", plans())
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "what"), cases())
 def test_cutting_changes_no_bit(name: str, what: str) -> None:
     problem = model(2)
     planned = plan(what, problem)
@@ -90,8 +97,7 @@ def test_stein_s_evidence_sees_theta_without_draws(name: str) -> None:
     assert abs(result.evidence.variance_ratio - 1.03) < 5 * error + 0.05
 
 
-@pytest.mark.parametrize("what", plans())
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "what"), cases())
 def test_a_record_resumes_to_the_same_bits(name: str, what: str, tmp_path: Path) -> None:
     problem = model(1)
     planned = plan(what, problem)

@@ -9,7 +9,7 @@ import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.predictive import class_numbers, class_probabilities, score_probabilities
 from flmc.models.networks import mlp
-from support import full
+from support import full, full_only
 
 
 def blobs(count: int = 90, seed: int = 1) -> flmc.data.FederatedData:
@@ -59,6 +59,7 @@ def test_it_learns() -> None:
     assert scores.accuracy > 0.9
 
 
+@full_only
 def test_ten_thousand_parameters_run() -> None:
     data = flmc.data.read("sklearn:digits").split(20, "iid", seed=1)
     model = mlp(data, (100, 40), smoothness=4e4)

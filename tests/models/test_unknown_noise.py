@@ -15,7 +15,7 @@ from flmc.cli import main
 from flmc.data import FederatedData
 from flmc.evaluation.chain_statistics import chain_statistics, effective_size_of_mean
 from flmc.models.regressions import linear_unknown_noise
-from support import QUICK, full
+from support import QUICK, full, full_only
 
 pytest.importorskip("jax", reason="needs the extra jax")
 
@@ -75,6 +75,7 @@ def by_quadrature(data: FederatedData) -> tuple[Array, Array]:
     return mean, np.sqrt(weight @ np.array(seconds) - mean**2)
 
 
+@full_only
 def test_samples_are_those_of_quadrature() -> None:
     """Exact gradients and Gaussian noise: what is left is the step's own error. In coordinates of
     about unit curvature a step of eta widens variances by 1/(1 - eta/2), which is taken off; the

@@ -13,7 +13,7 @@ from flmc.data import FederatedData
 from flmc.models import regressions
 from flmc.models.coordinates import Coordinates
 from flmc.models.log_density import LogDensityModel
-from support import full
+from support import full, full_only
 
 pytest.importorskip("jax", reason="needs the extra jax")
 
@@ -70,6 +70,7 @@ def test_the_curvature_becomes_one(model: LogDensityModel) -> None:
     assert not white.public
 
 
+@full_only
 def test_results_are_in_the_model_s_coordinates(model: LogDensityModel) -> None:
     """Mean and spread of draws of the whitened model against the posterior on a grid, which the
     plain model does not reach in as many rounds."""

@@ -21,7 +21,7 @@ from flmc.papers.qflmc.points import Laboratory, Point
 from flmc.papers.qflmc.readings import READINGS, Reading
 from flmc.sampling.simulation import simulate
 from flmc.uplink.links import Sigmoid
-from support import full
+from support import full, full_only
 
 BY_ENTRY = next(reading for reading in READINGS if reading.name == "by entry")
 
@@ -204,6 +204,7 @@ def test_crossings() -> None:
     assert crossings(x, theirs, 2 * theirs) == ()
 
 
+@full_only
 def test_numbers_of_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By entry puts them at 7.2, 15.4 and 7.3, where 7.5, 15 and 7.5 are printed; the report and
     the JSON mark it as a conjecture."""

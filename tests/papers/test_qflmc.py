@@ -21,7 +21,7 @@ from flmc.papers.qflmc.beyond import power_gained_db
 from flmc.papers.qflmc.points import Laboratory, Point, measure, points_of
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.reports import write_html, write_markdown
-from support import full
+from support import full, full_only
 
 READING_NAMES = {"literal", "unlimited", "calibrated", "by entry"}
 
@@ -287,6 +287,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@full_only
 def test_changed_base_case_and_own_curve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB, BaseCase, make_base_ca
 from flmc.papers.wflmc.experiment import Laboratory
 from flmc.papers.wflmc.program import Programs, solve
 from flmc.papers.wflmc.study import conduct
-from support import QUICK, full
+from support import QUICK, full, full_only
 
 SHARED = Path(os.environ.get("FLMC_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 """Where the published data are, if they are there; they are not ours to distribute."""
@@ -247,6 +247,7 @@ def published() -> Path:
     return path
 
 
+@full_only
 def test_published_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every published point is within three standard deviations of the replicated experiment."""
     places = SNR_DB if not QUICK else (5.0, 40.0)

@@ -111,7 +111,7 @@ def gaussian_epsilon(mean: float, spread: float, delta: float) -> float:
     return high
 
 
-@pytest.mark.parametrize("scheme", ADVERTISED)
+@pytest.mark.parametrize("scheme", list(ADVERTISED)[:1] if QUICK else ADVERTISED)
 def test_the_advertisement(scheme: str) -> None:
     """One chain, whole run, one example, delta 1e-5, nothing from the data: epsilon at most 1, at
     least 50 effective draws, and a mean that is off by at most 3 % of the trace, squared."""

@@ -18,7 +18,7 @@ from flmc.planning.privacy_cost import privacy_limited_gain
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge
 from flmc.settings.suggestions import suggest_settings
-from support import QUICK
+from support import QUICK, full_only
 
 _ASKED: dict[str, dict[str, Any]] = {
     "device, round": {"snr_db": 12, "devices": 50, "dim": 30, "epsilon": 2},
@@ -141,6 +141,7 @@ def test_suggestions_are_refused_where_nothing_is_known() -> None:
             suggest_settings(merge({}, asked))
 
 
+@full_only
 def test_suggested_settings_are_written_and_read(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

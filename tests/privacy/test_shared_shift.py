@@ -22,7 +22,7 @@ from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.shared_shift_event import SharedShiftEvent
 from privacy.oracle.shares import share_verdicts
 from reference_pair import ReferencePair
-from support import QUICK, full
+from support import QUICK, full, full_only
 
 CLIP = 40.0
 LINKS = (
@@ -136,6 +136,7 @@ def test_a_gaussian_mechanism_dominates_every_move(
         assert exact <= stated * (1 + 1e-9) + 1e-13
 
 
+@full_only
 def test_no_way_to_share_a_move_costs_more() -> None:
     """The worst of a search, composed exactly by the oracle; and at small gains the bound is close
     to it for the links whose slope falls."""

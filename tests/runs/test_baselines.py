@@ -20,7 +20,7 @@ from flmc.runs.baselines.scoring import make_scorer
 from flmc.sampling import roles
 from flmc.sampling.numpy_engine import NumpyEngine
 from flmc.sampling.simulation import simulate
-from support import full
+from support import full, full_only
 
 DEVICES, DIM = 4, 3
 
@@ -279,6 +279,7 @@ def classes(seed: int) -> FederatedData:
     return FederatedData(x, y, (60, 40, 20), classes=("no", "yes"))
 
 
+@full_only
 def test_classifiers_are_scored_by_their_probabilities() -> None:
     pytest.importorskip("jax", reason="needs the extra jax")
     from flmc.evaluation.predictive import (

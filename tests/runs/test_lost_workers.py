@@ -21,6 +21,7 @@ from flmc.runs.sweeps import workers
 from flmc.runs.sweeps.grid import read_grid
 from flmc.runs.sweeps.sweeping import run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
+from support import full_only
 
 SMALL = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20, "chains": 4, "engine": "numpy"}
 KILLER = """
@@ -92,6 +93,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         process.wait()
 
 
+@full_only
 def test_a_cluster_without_workers_is_waited_for(
     scheduler: tuple[subprocess.Popen[bytes], str],
     tmp_path: Path,

@@ -26,7 +26,7 @@ from flmc.runs import records as record
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import locked, read_arrays, write_arrays
 from flmc.runs.ledger import Ledger
-from support import full
+from support import full, full_only
 
 KINDS = {
     "numba-digital": ["--engine", "numba"],
@@ -68,6 +68,7 @@ def essence(directory: Path) -> tuple[bytes, bytes, dict[str, Any]]:
     return (directory / "draws.npz").read_bytes(), (directory / "ledger.txt").read_bytes(), result
 
 
+@full_only
 def test_killed_at_any_instant(tmp_path: Path) -> None:
     """A run that is killed (kill -9) at 100 random instants goes on to the identical result, with
     all engines, schemes and kinds of fading."""

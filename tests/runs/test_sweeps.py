@@ -21,7 +21,7 @@ from flmc.runs.sweeps.grid import read_grid
 from flmc.runs.sweeps.identity import key_of
 from flmc.runs.sweeps.sweeping import run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
-from support import full
+from support import full, full_only
 
 SMALL = {"devices": 4, "samples": 80, "rounds": 40, "burn_in": 20, "chains": 4}
 SWEPT = {"snr_db": {"start": 0, "stop": 30, "count": 4}, "scheme": ["digital", "analog", "ideal"]}
@@ -32,6 +32,7 @@ def table(out: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@full_only
 def test_the_same_table_everywhere(tmp_path: Path) -> None:
     grid = read_grid({**SMALL, "sweep": SWEPT}, {})
     assert len(grid.points) == 12
@@ -259,6 +260,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     ).read_bytes()
 
 
+@full_only
 def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     """kill -9 of the whole sweep: a second start does only what is missing."""
     config = tmp_path / "grid.toml"

@@ -28,7 +28,7 @@ from flmc.sampling.traced.jax_engine import JaxEngine
 from flmc.sampling.traced.rounds import AT_ONCE
 from flmc.sampling.traced.symbols import scaled_to_norm
 from sampling.problems import Cauchy, engine_differences
-from support import full
+from support import QUICK, full
 
 
 def counted(key: Any, dim: int, counter: int) -> tuple[Any, Any]:
@@ -92,8 +92,8 @@ UPLINKS = {
 }
 
 
-@pytest.mark.parametrize("devices", [4, 7])
-@pytest.mark.parametrize("name", UPLINKS)
+@pytest.mark.parametrize("devices", [7] if QUICK else [4, 7])
+@pytest.mark.parametrize("name", list(UPLINKS)[::2] if QUICK else UPLINKS)
 def test_rounds_are_the_three_roles(name: str, devices: int) -> None:
     """The same random numbers through the roles, in double precision: equal to the rounding of
     single precision, over so few rounds that no bit ties."""

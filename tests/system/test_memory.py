@@ -11,7 +11,7 @@ import pytest
 from flmc.base.errors import InvalidSetting
 from flmc.base.memory import available_bytes, fits
 from flmc.cli import main
-from support import full
+from support import full, full_only
 
 PEAK = """
 import re, sys
@@ -34,6 +34,7 @@ def peak_megabytes(*words: str) -> int:
     return int(peak)
 
 
+@full_only
 @pytest.mark.parametrize(
     ("words", "most"),
     [

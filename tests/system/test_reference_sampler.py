@@ -18,7 +18,7 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.models.log_density import LogDensityModel
-from support import QUICK, full
+from support import QUICK, full, full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 numpyro = pytest.importorskip("numpyro", reason="needs NumPyro, of the group test")
@@ -115,6 +115,7 @@ def compare(found: Array, expected: Array) -> tuple[Array, Array, Array]:
     return away, found.std(axis=(0, 1)) / sd - 1, error
 
 
+@full_only
 def test_posterior_is_that_of_nuts(
     hospitals: LogDensityModel,
     reference: tuple[Array, float],
@@ -149,6 +150,7 @@ def test_posterior_is_that_of_nuts(
     assert not [f for f in result.findings if f.code in ("mean-shift", "variance-ratio")]
 
 
+@full_only
 def test_a_steep_sigmoid_fails_and_is_warned_of_before(
     hospitals: LogDensityModel, reference: tuple[Array, float]
 ) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flmc
-from support import full
+from support import full, full_only
 from system.digests_of_plans import digest_of
 
 CALLS = Path(__file__).with_name("digests_of_plans.py")
@@ -24,7 +24,7 @@ def with_threads(threads: int) -> dict[str, str]:
     return {**os.environ, **{name: str(threads) for name in names}}
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(full(4, 1)))
 def test_plans(part: int) -> None:
     """A quarter of the settings each, so that two processors share the work."""
     count = full(50, 3)
@@ -47,6 +47,7 @@ def test_plans(part: int) -> None:
     assert digest_of(first) == found[0][0]
 
 
+@full_only
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_a_record_goes_on_with_fewer_threads(engine: str, tmp_path: Path) -> None:
     """Made with four threads and interrupted, it is finished with one, to the bits of a run that

@@ -8,7 +8,7 @@ from scipy.special import exp1
 
 import flmc
 from flmc.uplink.fadings import PairedFading
-from support import full
+from support import full, full_only
 
 
 @pytest.mark.parametrize("dim", [1, 4, 5])
@@ -81,6 +81,7 @@ def test_energy_under_truncation(model: flmc.LinearGaussian) -> None:
     assert plan.airtime.energy == pytest.approx(expected, rel=0.05)
 
 
+@full_only
 def test_error_against_energy(model: flmc.LinearGaussian) -> None:
     """What a researcher plots: rows of a sweep have both."""
     rows = flmc.sweep(

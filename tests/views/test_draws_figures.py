@@ -12,6 +12,7 @@ import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.predictive import score_probabilities
 from flmc.views import plot
+from support import full_only
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,7 @@ def test_many_chains_are_not_drawn_over_each_other(result: flmc.Result) -> None:
     assert sum(each.sum() for each in shown) == 7 * 300
 
 
+@full_only
 def test_files_show_the_entries_whose_chains_agree_least(tmp_path: Path) -> None:
     """Ten entries, of which two have chains that disagree."""
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, dim=10, num_samples=400))

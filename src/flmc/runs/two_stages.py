@@ -77,9 +77,9 @@ class TwoStageResult:
 
     @property
     def cost(self) -> Cost | None:
-        """Privacy of the pilot and of one chain of the second stage together; None where it is
-        unknown."""
-        return self.plan.spent(self.main.plan)
+        """Privacy of the pilot and of one chain of the second stage together, as it was planned;
+        None where it is unknown."""
+        return self.plan.cost
 
     def listing(self) -> Listing:
         """The second stage in rows, with what both stages cost."""

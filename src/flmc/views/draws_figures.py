@@ -20,6 +20,7 @@ from flmc.runs.results import Result
 from flmc.views.figures import COLOURS, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MOST_SHOWN = 2000
@@ -162,15 +163,18 @@ def draw_pairs(result: Result, entries: Sequence[str] | None = None) -> Figure:
     return figure
 
 
-def draw_reliability(scores: Predictive) -> Figure:
+def draw_reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
     """Draw how often predictions of a confidence are right: a calibrated model is on the diagonal.
 
     Parameters
     ----------
     scores
         What :func:`flmc.evaluation.predictive.score_probabilities` gave.
+    axes
+        Where to draw; None: in a new figure.
     """
-    figure, (axes,) = new_figure(columns=1, width=4.2, height=3.6)
+    if axes is None:
+        _, (axes,) = new_figure(columns=1, width=4.2, height=3.6)
     there = scores.examples > 0
     size = 15 + 150 * scores.examples[there] / max(scores.examples.max(), 1)
     axes.plot([0, 1], [0, 1], color="0.6", linestyle=":", linewidth=1)
@@ -183,6 +187,8 @@ def draw_reliability(scores: Predictive) -> Figure:
     axes.set_title(
         f"accuracy {scores.accuracy:.3f}, calibration error {scores.ece:.3f}", fontsize=9
     )
+    figure = axes.get_figure(root=True)
+    assert figure is not None
     return figure
 
 

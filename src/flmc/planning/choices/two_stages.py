@@ -6,14 +6,14 @@ the first round, and numbers of rounds that are fixed too. What a device reveals
 bounded by clip, link and gain, whatever theta is and in whatever coordinates its gradient is taken,
 so every round of the second stage has the same worst case for every outcome of the first. Privacy
 composes over such rounds although the second stage is chosen after the first was seen
-(docs/privacy.md): two stages cost what one run of as many rounds costs."""
+(docs/privacy.md): two stages cost what one run of as many rounds costs at the cap. A gain of the
+second stage may turn out smaller; since it depends on what the pilot released, that is no saving
+which could be stated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import one_blas_thread
@@ -57,7 +57,8 @@ class TwoStagePlan:
 
     @property
     def cost(self) -> Cost | None:
-        """Privacy of both stages at most, stated before the first round; None where unknown."""
+        """Privacy of the pilot and one chain of the second stage, all rounds at the cap; None where
+        unknown."""
         return self.whole.run_cost
 
     @one_blas_thread()
@@ -109,20 +110,6 @@ class TwoStagePlan:
             f" {both}{at}"
         )
         return Finding("second-stage", "warning", text)
-
-    def spent(self, main: Plan) -> Cost | None:
-        """Privacy of the pilot and of the second stage as it was planned.
-
-        Parameters
-        ----------
-        main
-            What :meth:`main` gave.
-        """
-        gains = [
-            np.broadcast_to(each.gain, (each.num_rounds, self.pilot.dim))
-            for each in (self.pilot, main)
-        ]
-        return replace(self.whole, gain=np.concatenate(gains)).run_cost
 
     def listing(self) -> Listing:
         """The plan in rows."""

@@ -122,6 +122,8 @@ def test_data_that_scaled_themselves_stay_marked() -> None:
         forecast=False,
     )
     assert plan.data_dependent
+    linear = flmc.LinearGaussian(data.to_linear())
+    assert flmc.plan(linear, flmc.Digital(), step_size=1e-3, forecast=False).data_dependent
 
 
 def test_refusals(model: flmc.LinearGaussian) -> None:

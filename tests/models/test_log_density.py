@@ -227,3 +227,60 @@ def test_summary_needs_draws() -> None:
     none = flmc.run(plan, linear, chains=2, keep_draws=False)
     with pytest.raises(InvalidSetting, match="kept no draws"):
         none.to_dataframe()
+
+
+def exploding(sizes: tuple[int, ...], first: float) -> flmc.Model:
+    """A log likelihood whose gradient overflows where a feature is large."""
+    features = np.ones((sum(sizes), 1))
+    features[0] = first
+    data = FederatedData(features, np.zeros(len(features)), sizes)
+    return flmc.Model.from_log_density(
+        lambda w: -0.5 * w[0] ** 2,
+        lambda w, row: -1e-3 * jnp.sum(jnp.exp(w * row["x"])),
+        data,
+        np.zeros(1),
+        smoothness=10.0,
+    )
+
+
+@pytest.mark.parametrize("first", [1.0, 300.0, 700.0, 709.0, 715.0, 800.0, -800.0])
+@pytest.mark.parametrize("single", [False, True], ids=["double", "single precision"])
+def test_no_example_exceeds_its_bound(first: float, single: bool) -> None:
+    """Gradients up to and beyond the end of the range: one example moves by its norm at most."""
+    import jax
+
+    from flmc.models.local_costs import ExampleBound
+
+    found = []
+    for value in (1.0, first):
+        costs = exploding((3,), value).traced(ExampleBound(0.01, by_norm=True))
+        assert costs is not None
+        kind = np.float32 if single else np.float64
+        with jax.enable_x64():
+            data = jax.tree.map(lambda leaf, kind=kind: jnp.asarray(leaf, kind), costs.data(0))
+            found.append(np.array(jax.jit(costs.gradients)(jnp.ones(1, kind), data)))
+    assert np.abs(found[1] - found[0]).max() <= 0.02 * (1 + 1e-5)
+
+
+def test_an_example_touches_no_other_device() -> None:
+    """Devices of unequal size are filled up, and none has none: the first device's example, whose
+    gradient overflows, changes the first device alone."""
+    theta = np.ones((1, 1, 1))
+    before, after = (exploding((3, 2, 0), value).gradient(theta)[0, 0] for value in (1.0, 800.0))
+    assert not np.isfinite(after[0]).all()
+    assert np.array_equal(before[1:], after[1:])
+    assert after[2] == pytest.approx(1.0 / 3)  # the prior's share
+
+
+def test_examples_are_clipped_wherever_chains_start() -> None:
+    """The start is not the prior's mode: the prior's share there is no unclipped example."""
+    data = draw_data()
+    start = {"slope": np.full(3, 2.0), "intercept": 1.0}
+    shifted = flmc.Model.from_log_density(log_prior, log_likelihood, data, start, smoothness=10.0)
+    theta = np.random.default_rng(0).standard_normal((1, 2, 4))
+    share = theta / np.array([9.0, 1.0, 1.0, 1.0]) / 4
+    np.testing.assert_allclose(shifted.prior_share(theta), share, rtol=1e-12)
+    limits = flmc.Limits(epsilon=8.0, scope="run", neighbouring="example")
+    uplink = flmc.Analog(clip=5.0, example_clip=0.1)
+    plan = flmc.plan(shifted, uplink, limits, num_rounds=20, num_burn_in=5, step_size=1e-2)
+    assert plan.run_cost is not None

@@ -49,6 +49,13 @@ def test_public_curvature_keeps_a_plan_public(model: flmc.LinearGaussian) -> Non
     assert not plan.data_dependent
     given = flmc.plan(model, flmc.Digital(), clip="auto", step_size=1e-3, forecast=False)
     assert given.data_dependent  # by its clip, though not by its step
+    public: dict[str, Any] = {"public_smoothness": 1500.0, "public_convexity": 900.0}
+    by_prediction = flmc.plan(model, flmc.Digital(), link="auto", forecast=False, **public)
+    assert by_prediction.data_dependent  # the prediction looks at the posterior
+    burn_in = flmc.plan(
+        model, flmc.Digital(), flmc.Limits(langevin="paper"), num_burn_in="auto", forecast=False
+    )
+    assert burn_in.data_dependent  # its length follows from the data's convexity
 
 
 def test_rounds_are_enough(model: flmc.LinearGaussian) -> None:

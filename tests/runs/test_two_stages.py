@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,77 @@ def test_refusals(model: flmc.LinearGaussian) -> None:
     other = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
     with pytest.raises(InvalidSetting, match="5 devices and dim 3"):
         short.main(other, 1.0, 1.0)
+
+
+class InTurns(flmc.Scheduler):
+    """Devices one after the other, each for 450 rounds: it begins with device 0 in every stage."""
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        active = np.zeros((len(rounds), fading.shape[1]))
+        active[np.arange(len(rounds)), np.array(rounds) // 450 % fading.shape[1]] = 1.0
+        return active
+
+    def most_rounds(self, num_rounds: int, num_devices: int) -> int:
+        return min(num_rounds, 450 * -(-num_rounds // (450 * num_devices)))
+
+
+def test_policies_that_begin_anew_are_refused(model: flmc.LinearGaussian) -> None:
+    """Device 0 would transmit twice as often as the policy declares for all rounds."""
+    with pytest.raises(InvalidSetting, match="begins anew in the second stage"):
+        flmc.plan_two_stages(model, flmc.Digital(), LIMITS, num_rounds=1350, scheduler=InTurns())
+    given = flmc.GivenDevices(np.ones((300, 5)))
+    with pytest.raises(InvalidSetting, match="begins anew"):
+        flmc.plan_two_stages(model, flmc.Digital(), num_rounds=300, scheduler=given)
+    random = flmc.RandomDevices(3)
+    both = flmc.plan_two_stages(model, flmc.Digital(), LIMITS, num_rounds=300, scheduler=random)
+    assert both.pilot.scheduler == random
+
+
+def test_what_the_second_stage_cannot_do_is_told_before_the_first(
+    model: flmc.LinearGaussian,
+) -> None:
+    with pytest.raises(InvalidSetting, match="cannot clip single examples"):
+        flmc.plan_two_stages(model, flmc.Digital(example_clip=1.0), num_rounds=300)
+    with pytest.raises(InvalidSetting, match="coordinates of its own"):
+        flmc.plan_two_stages(flmc.whiten(model, "prior"), flmc.Digital(), num_rounds=300)
+
+
+@pytest.mark.parametrize(
+    "uplink",
+    [
+        flmc.Digital(link=flmc.Linear(), clip=20.0, example_clip=0.5),
+        flmc.Analog(clip=20.0, clipping="norm", example_norm=1.0),
+    ],
+    ids=["entry", "norm"],
+)
+def test_single_examples_are_hidden_in_both_stages(uplink: flmc.Uplink) -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((200, 2)), np.where(rng.random(200) < 0.6, 1.0, -1.0)
+    data = flmc.data.FederatedData(x, y, (80, 70, 50))
+    logistic = flmc.models.regressions.logistic(data)
+    limits = flmc.Limits(epsilon=1e4, scope="run", neighbouring="example")
+    both = flmc.plan_two_stages(logistic, uplink, limits, num_rounds=30_000)
+    result = flmc.run_two_stages(both, logistic, seed=1)
+    assert result.cost is not None
+    assert result.cost.epsilon <= 1e4
+    assert result.main.plan.uplink == uplink
+
+
+def test_curvature_of_coordinates_is_bounded() -> None:
+    """Independent draws of a standard normal: the extreme curvatures in their coordinates lie
+    within the stated ones, and these are not far off."""
+    data = flmc.data.draw_linear(seed=1, num_samples=40, dim=20, num_devices=2)
+    model = flmc.LinearGaussian(data)
+    plan = flmc.plan(model, flmc.Ideal(), num_rounds=100, num_burn_in=40, forecast=False)
+    result = flmc.run(plan, model, engine="numpy")
+    for count in (120, 400):
+        drawn = np.random.default_rng(count).standard_normal((1, 1, count, 20))
+        found = read_pilot(replace(result, chains=drawn))
+        scale = found.coordinates.scale
+        curvatures = np.linalg.eigvalsh(scale.T @ scale)
+        assert found.convexity <= curvatures[0]
+        assert curvatures[-1] <= found.smoothness
+        assert found.smoothness < 4 * curvatures[-1]
 
 
 def test_coordinates_stretch() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,7 @@ def test_chains_that_leave_the_numbers_are_named() -> None:
         [np.nan, 30.0, 40.0],
         [np.inf, 5.0, -np.inf],
         [1e30, 1e30, -1e30],
+        [2e38, 2e38, 0.0],
         [1e-30, 0.0, 0.0],
     ],
 )
@@ -347,3 +350,33 @@ def test_constants_in_double_precision_are_taken() -> None:
     np.testing.assert_allclose(found, model.gradient(at[None, None])[0, 0], rtol=1e-5)
     plan = flmc.plan(model, flmc.Digital(), num_rounds=50, num_burn_in=10)
     assert np.isfinite(flmc.run(plan, model, engine="jax").draws).all()
+
+
+def test_a_silent_device_is_not_heard_whatever_it_holds() -> None:
+    """Without a clip, a silent device whose gradient is beyond single precision."""
+    data = flmc.data.FederatedData(np.ones((4, 1)), np.array([0.0, 0.0, 0.0, 1e39]), (1, 1, 1, 1))
+    model = flmc.Model.from_log_density(
+        lambda w: -0.5 * w[0] ** 2,
+        lambda w, row: -0.5 * (row["y"] - w[0]) ** 2,
+        data,
+        np.zeros(1),
+        smoothness=5.0,
+    )
+    silent = flmc.GivenDevices(np.tile([1.0, 1.0, 1.0, 0.0], (20, 1)))
+    plan = flmc.plan(
+        model, flmc.Ideal(), num_rounds=20, num_burn_in=5, scheduler=silent, forecast=False
+    )
+    engine = JaxEngine()
+    chains = engine.start(plan, model, 0, 1, keep_draws=False)
+    engine.advance(chains, plan, model, 0, 20)
+    assert np.isfinite(chains.position).all()
+
+
+def test_a_model_goes_when_nobody_uses_it() -> None:
+    model = logistic_model()
+    plan = flmc.plan(model, flmc.Digital(clip=10.0), num_rounds=10, num_burn_in=2)
+    flmc.run(plan, model, engine="jax")
+    there = weakref.ref(model)
+    del model
+    gc.collect()
+    assert there() is None

@@ -101,7 +101,7 @@ def run_command(
             progress=progress,
             out=out,
             settings={
-                **settings.model_dump(exclude_defaults=True),
+                **(problem.asked or settings).model_dump(exclude_defaults=True),
                 **({} if given is None else {_GIVEN_PLAN: True}),
             },
             checkpoint_rounds=settings.checkpoint_rounds,

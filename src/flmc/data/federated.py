@@ -60,7 +60,7 @@ class FederatedData:
 
     def __post_init__(self) -> None:
         # Shapes, sizes and finite numbers are those of a regression's data.
-        checked = LinearData(self.features, self.targets, self.device_sizes)
+        checked = LinearData(self.features, self.targets, self.device_sizes, self.data_dependent)
         if checked.features.ndim != 2:
             raise InvalidSetting(
                 f"features must be (sample, feature), got the shape {checked.features.shape}"
@@ -105,7 +105,7 @@ class FederatedData:
 
     def to_linear(self) -> LinearData:
         """The same examples as data of a linear regression."""
-        return LinearData(self.features, self.targets, self.device_sizes)
+        return LinearData(self.features, self.targets, self.device_sizes, self.data_dependent)
 
     def split(self, num_devices: int, how: str = "iid", seed: int = 0) -> FederatedData:
         """The same examples dealt to devices anew.

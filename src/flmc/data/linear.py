@@ -27,6 +27,8 @@ class LinearData:
         Number of examples of each device. Device 0 holds the first ``device_sizes[0]`` examples,
         device 1 the next ``device_sizes[1]``, and so on; all data sets are dealt alike. A device
         may hold none.
+    data_dependent
+        Whether features were scaled by what the examples of all devices say.
 
     Raises
     ------
@@ -44,6 +46,7 @@ class LinearData:
     features: Array
     targets: Array
     device_sizes: tuple[int, ...]
+    data_dependent: bool = False
 
     def __post_init__(self) -> None:
         features = checks.finite_array("features", self.features)

@@ -77,6 +77,7 @@ class LinearGaussian(Model):
         noise_variance: float = 1.0,
     ) -> None:
         self._examples = data if isinstance(data, LinearData) else None
+        self.made_from_data = isinstance(data, LinearData) and data.data_dependent
         self._source: StatisticsSource = (
             data.to_statistics() if isinstance(data, LinearData) else data
         )
@@ -95,8 +96,7 @@ class LinearGaussian(Model):
             )
         mean = np.broadcast_to(mean, (self.dim,))
         self._pull = self.prior_precision @ mean
-        # A start is drawn entry by entry; for a full precision matrix the marginal standard
-        # deviations serve.
+        # A start is drawn entry by entry, by the marginal standard deviations.
         self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self.prior_precision))))
         self._sorted: dict[tuple[int, EntryClip | NormClip], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None

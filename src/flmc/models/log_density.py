@@ -7,7 +7,6 @@ filled up with examples that count for nothing, so that all are one array."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -246,6 +245,19 @@ class LogDensityModel(Model):
 
             return jax.tree.map(as_array, tree)
 
+    def prior_share(self, theta: Array) -> Array:
+        """The log prior's part of every local gradient; ``prior`` is where chains start.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        """
+        jax = require_jax()
+        with jax.enable_x64():
+            each = jax.vmap(jax.grad(self._costs.prior_share))(theta.reshape(-1, self.dim))
+            return np.array(each).reshape(theta.shape)
+
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts:
         """Local gradients as JAX traces them, single examples bounded if that is asked for.
 
@@ -254,14 +266,14 @@ class LogDensityModel(Model):
         example_bound
             How single examples are bounded; None: they are not.
         """
-        return TracedCosts(_gradients_of(self._costs, example_bound), lambda experiment: self._data)
+        return TracedCosts(self._costs.bounded(example_bound), lambda experiment: self._data)
 
     def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:
         """Local gradients in double precision, chains one after the other."""
         jax = require_jax()
         with jax.enable_x64():
             if example_bound not in self._compiled:
-                gradients = _gradients_of(self._costs, example_bound)
+                gradients = self._costs.bounded(example_bound)
                 self._compiled[example_bound] = jax.jit(
                     lambda thetas, data: jax.lax.map(lambda at: gradients(at, data), thetas)
                 )
@@ -282,13 +294,3 @@ class LogDensityModel(Model):
         )
         # A flat prior has no spread of its own.
         return np.where(curvature > 0, 1.0 / np.sqrt(np.maximum(curvature, 1e-12)), 1.0)
-
-
-def _gradients_of(
-    costs: DifferentiatedCosts, example_bound: ExampleBound | None
-) -> Callable[[Any, Any], Any]:
-    """Local gradients as a function of theta and data, single examples bounded or not."""
-    if example_bound is None:
-        return costs.gradients
-    bound, by_norm = example_bound
-    return partial(costs.clipped_gradients, bound=bound, by_norm=by_norm)

@@ -21,9 +21,9 @@ from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 class Model(ABC):
     """What the devices know: gradients of their local costs, and what is known of the posterior.
 
-    A model may hold several data sets ("experiments") of the same shape; all are simulated at once.
-    A model of your own is a class with ``dim``, ``num_devices`` and the method ``gradient``, or is
-    made by :meth:`from_gradient`."""
+    A model may hold several data sets ("experiments") of one shape. A model of your own is a class
+    with ``dim``, ``num_devices`` and the method ``gradient``, or is made by
+    :meth:`from_gradient`."""
 
     dim: int
     """Number of entries of theta."""
@@ -41,9 +41,8 @@ class Model(ABC):
     """Whether smoothness and convexity are public knowledge, not computed from the devices' data. A
     plan whose step was computed from data makes no privacy statement for a deployment."""
     made_from_data: bool = False
-    """Whether gradients depend on devices' data in other ways than through the device that gives
-    them: features scaled by the mean of all, coordinates of the posterior. No plan of such a model
-    makes a privacy statement for a deployment."""
+    """Whether gradients depend on data of other devices too: features scaled by the mean of all,
+    coordinates of the posterior. No plan of such a model makes a privacy statement."""
 
     posterior: Gaussian | None = None
     """The exact posterior, where it is known."""
@@ -72,12 +71,10 @@ class Model(ABC):
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients in which every example's gradient is clipped entry by entry before the
-        sum.
+        """Local gradients with every entry of an example's gradient clipped before the sum.
 
         The prior's share is public and is not clipped. An entry that is not a number counts as 0
-        for its example alone: else one example could silence a whole device, which is more than it
-        may change.
+        for its example alone: else one example could silence a whole device.
 
         Parameters
         ----------
@@ -96,7 +93,7 @@ class Model(ABC):
         Raises
         ------
         InvalidSetting
-            If the model does not give the gradients of single examples, as here.
+            If the model has no gradients of single examples, as here.
         """
         raise InvalidSetting(
             "example_clip needs the gradients of single examples, which this model does not give:"
@@ -107,8 +104,7 @@ class Model(ABC):
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients in which every example's gradient is scaled down to a norm of at most
-        ``example_norm`` before the sum.
+        """Local gradients with every example's gradient scaled down to a norm before the sum.
 
         The prior's share is public and is not clipped. An entry that is not a number counts as 0
         for its example alone.
@@ -138,8 +134,18 @@ class Model(ABC):
             " your own"
         )
 
+    def prior_share(self, theta: Array) -> Array:
+        """The prior's part of every local gradient, (experiment, chain, dim).
+
+        Parameters
+        ----------
+        theta
+            (experiment, chain, dim).
+        """
+        return self.prior.gradient(theta) / self.num_devices
+
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
-        """Local costs of some data sets where they are quadratic, which the compiled engine needs.
+        """Local costs where they are quadratic, which the numba engine needs.
 
         Parameters
         ----------
@@ -149,8 +155,7 @@ class Model(ABC):
         Returns
         -------
         Quadratic or None
-            Curvatures and constant parts of the local gradients; None where costs are not
-            quadratic.
+            Curvatures and constant parts of the local gradients; None for other costs.
         """
         return None
 
@@ -172,8 +177,7 @@ class Model(ABC):
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
         """Some quantities that the model predicts, for which a result asks whether chains agree.
 
-        They need not be many (some twenty are looked at), and matter where the entries of theta
-        are not identified: then chains may differ in theta and agree in all that can be observed.
+        Some twenty are looked at. Where theta is not identified, chains agree in them alone.
 
         Parameters
         ----------
@@ -201,23 +205,20 @@ class Model(ABC):
         convexity: float | None = None,
         start_sd: float | Array | None = None,
     ) -> Model:
-        """Model from log densities, whose gradients JAX finds; needs the extra ``jax``.
+        """Model from log densities, whose gradients JAX finds (extra ``jax``).
 
         Parameters
         ----------
-        log_prior
-            ``log_prior(parameters)``: log density of the prior, up to a constant.
-        log_likelihood
+        log_prior, log_likelihood
+            ``log_prior(parameters)``: log density of the prior, up to a constant; and
             ``log_likelihood(parameters, example)``: that of ONE example, a dictionary with its
             features ``x`` and its target ``y``.
         data
             Examples of all devices, as :func:`flmc.data.reading.read` gives them.
         start
-            Parameters about which chains start, in any form that JAX knows as a pytree: an array, a
-            dictionary of arrays, and so on. Results have draws by the same names.
+            Parameters about which chains start, in any form that JAX knows as a pytree.
         smoothness, convexity
-            Curvatures of the whole negative log posterior from public knowledge; None: measured
-            from the data, so that a plan is marked ``data_dependent``.
+            Curvatures of the negative log posterior from public knowledge; None: from the data.
         start_sd
             Standard deviation of the starts; None: that of the prior at ``start``.
         """
@@ -241,7 +242,7 @@ class Model(ABC):
         predict: Callable[[Array], Array] | None = None,
         norm_clipped_gradient: Callable[[Array, float], Array] | None = None,
     ) -> Model:
-        """Model of one data set, from a function that gives the gradients of the likelihood.
+        """Model of one data set, from the gradients of the likelihood.
 
         Parameters
         ----------
@@ -253,7 +254,7 @@ class Model(ABC):
             A :class:`flmc.Normal`, :class:`flmc.CorrelatedNormal` or :class:`flmc.FunctionPrior`.
             Each device adds 1/K of its gradient.
         dim, num_devices
-            Number of entries of theta, and number K of devices.
+            Number of entries, and number K of devices.
         smoothness, convexity
             Largest and smallest curvature of the whole negative log posterior, if known. They are
             taken as public knowledge: they must not be computed from the devices' data if the plan
@@ -263,8 +264,7 @@ class Model(ABC):
         clipped_gradient
             ``clipped_gradient(theta, clip)`` returns what ``gradient`` does, but with every entry
             of every example's gradient clipped to [-clip, clip] before the examples are summed, and
-            0 for what is not a number. It is what hides single examples (``example_clip``,
-            ``neighbouring="example"``), and the privacy statement relies on it.
+            0 for what is not a number. The privacy of single examples relies on it.
         predict
             ``predict(theta)`` takes (chain, dim) and returns (chain, prediction): some quantities
             that the model predicts, for which a result asks whether chains agree.

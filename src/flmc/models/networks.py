@@ -35,7 +35,8 @@ def mlp(
     Parameters
     ----------
     data
-        Targets are 0, 1, ..., one for each class.
+        Targets are 0, 1, ..., one for each class. How many there are is what ``data.classes`` says,
+        or the largest target that occurs.
     hidden
         Units of every hidden layer.
     prior_sd
@@ -44,7 +45,8 @@ def mlp(
         Largest curvature from public knowledge; None: measured from the data at the start and
         after some steps of descent, so that plans are marked ``data_dependent``.
     seed
-        Of the start, which is a draw from the prior: at zero all units would be alike.
+        Of the start: weights are drawn from the prior, because at zero all units would be alike;
+        biases start at zero.
 
     Raises
     ------

@@ -54,6 +54,7 @@ class WideLinear(Model):
     def __init__(
         self, data: LinearData, *, prior_precision: float = 1.0, noise_variance: float = 1.0
     ) -> None:
+        self.made_from_data = data.data_dependent
         features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
         self.num_experiments, _, self.dim = features.shape
         self.num_devices = len(data.device_sizes)

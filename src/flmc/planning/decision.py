@@ -102,7 +102,9 @@ def decide(
     )
     if request.num_burn_in != "auto":
         return _decide(task, request)
-    return _with_automatic_burn_in(task, request)
+    found = _with_automatic_burn_in(task, request)
+    # Its length follows from the curvature, as an automatic step does.
+    return replace(found, data_dependent=found.data_dependent or not task.curvature.public)
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
@@ -182,8 +184,7 @@ def _check_examples(model: Model, uplink: Uplink) -> None:
         clipped by entry or by norm.
     """
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
-    # The prior's share is not clipped. At the mean of a normal prior it vanishes.
-    share = model.prior.gradient(theta)[:, :, None] / model.num_devices
+    share = model.prior_share(theta)[:, :, None]  # which is not clipped
     by_norm = uplink.example_norm is not None
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
     left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)

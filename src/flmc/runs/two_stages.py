@@ -33,8 +33,8 @@ _ROOM = 2.0
 alike: with 1 the means of the example with eight hospitals are off by 0.12 standard deviations,
 with 2 by 0.04."""
 _LEAST_DRAWS = 2.0
-"""Effective draws for each entry that a pilot must be worth: its covariance then has its least
-variance wrong by a factor of 12 at most."""
+"""Effective draws for each entry that a pilot must be worth: its least variance is then too small
+by a factor of 12 at most."""
 
 
 class PilotFindings(NamedTuple):
@@ -183,9 +183,10 @@ def run_two_stages(
 def read_pilot(pilot: Result) -> PilotFindings:
     r"""Coordinates and curvature from the draws of a pilot.
 
-    Of n independent draws of a normal law in m dimensions, the covariance is off by factors between
-    :math:`(1 - \sqrt{m/n})^2` and :math:`(1 + \sqrt{m/n})^2` (Marchenko and Pastur), which bounds
-    the curvature in the coordinates that it gives, times the pilot's temperature.
+    Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
+    :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
+    eigenvalues of :math:`\Sigma^{-1}S`. For n independent draws in m dimensions these lie between
+    :math:`T(1 - \sqrt{m/n})^2` and :math:`T(1 + \sqrt{m/n})^2` (Marchenko and Pastur).
 
     Parameters
     ----------
@@ -206,10 +207,11 @@ def read_pilot(pilot: Result) -> PilotFindings:
             f" coordinates of {draws.shape[-1]} entries need {needed:.0f}: use more pilot_rounds"
         )
     off = math.sqrt(draws.shape[-1] / worth)
-    heat = max(1.0, pilot.plan.temperature or 1.0)
-    smoothness, convexity = _CURVES * heat / (1.0 - off) ** 2, 1.0 / (_CURVES * (1.0 + off) ** 2)
+    heat = pilot.plan.temperature or 1.0
+    smoothness = _CURVES * max(1.0, heat) * (1.0 + off) ** 2
+    convexity = min(1.0, heat) * (1.0 - off) ** 2 / _CURVES
     # By what is typical, not by the bound: a clip that is too wide makes bits tell little.
-    factor = _fitting(pilot.plan, _ROOM * heat)
+    factor = _fitting(pilot.plan, _ROOM * max(1.0, heat))
     coordinates = Coordinates.of_draws(draws).stretched(factor)
     return PilotFindings(coordinates, smoothness * factor**2, convexity * factor**2, worth)
 

@@ -177,8 +177,8 @@ def defined_together(model: Model, *methods: str) -> bool:
     model
         The model.
     methods
-        Names of methods; the first is the gradient. A method that only :class:`Model` has is no
-        version of its own.
+        Names of methods; the first is the gradient. A method that only
+        :class:`~flmc.models.model.Model` has is no version of its own.
     """
     places = {name: _place(model, name) for name in methods}
     gradient = places[methods[0]]

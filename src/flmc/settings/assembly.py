@@ -7,6 +7,7 @@ from typing import Any
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
 from flmc.data.federated import FederatedData
 from flmc.models.coordinates.whitening import whiten
 from flmc.models.model import Model
@@ -14,7 +15,7 @@ from flmc.planning.advice.forecast import with_forecast
 from flmc.planning.advice.link_choice import choose_link
 from flmc.planning.advice.privacy_estimate import estimate_limit
 from flmc.planning.advice.what_if import WhatIf, what_if
-from flmc.planning.choices.automatic import Automatic, Chosen, choose
+from flmc.planning.choices.automatic import Automatic, choose
 from flmc.planning.choices.two_stages import TwoStagePlan, plan_two_stages
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
@@ -39,8 +40,12 @@ class Problem:
     """What it was assembled from, with a link that was chosen in place of ``auto``."""
     given_plan: Plan | None = None
     """A plan that was given in place of one made from the settings."""
-    chosen: Chosen | None = None
-    """What was chosen by rule, if anything was; the settings have it."""
+    notes: tuple[Finding, ...] = ()
+    """A line about everything that was chosen by rule; the settings have what was chosen."""
+    from_data: bool = False
+    """Whether something was chosen by what the devices' data say."""
+    asked: Settings | None = None
+    """The settings as they were given, where something was chosen; a record keeps them."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
         """The plan that the settings ask for, or the one that was given.
@@ -59,12 +64,14 @@ class Problem:
             )
         arguments = planner_arguments(self.settings)
         found = plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
-        if self.chosen is None:
-            return found
+        return self._told(found)
+
+    def _told(self, found: Plan) -> Plan:
+        """A plan with what was chosen for it."""
         return replace(
             found,
-            data_dependent=found.data_dependent or self.chosen.from_data,
-            findings=(*found.findings, *self.chosen.notes),
+            data_dependent=found.data_dependent or self.from_data,
+            findings=(*found.findings, *self.notes),
         )
 
     def two_stages(self) -> TwoStagePlan:
@@ -75,7 +82,7 @@ class Problem:
             ("step_size", "gain", "start", "burn_in_step_factor"),
             "are chosen for each of two stages",
         )
-        return plan_two_stages(
+        both = plan_two_stages(
             self.model,
             self.uplink,
             self.limits,
@@ -86,6 +93,7 @@ class Problem:
             public_smoothness=settings.public_smoothness,
             public_convexity=settings.public_convexity,
         )
+        return replace(both, pilot=self._told(both.pilot), whole=self._told(both.whole))
 
     def try_plan(self) -> Plan:
         """The plan for a search: with a quick estimate of what a budget of the run allows, and
@@ -143,11 +151,13 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
         refuse(settings, ("pilot_rounds",), "is for precondition 'pilot'")
     if settings.precondition == "prior" and model.coordinates is None:
         model = whiten(model, "prior")
-    if settings.link == "auto":
-        settings = _with_link(settings, model, limits)
-    if settings.choose is None:
+    if settings.choose is not None:
+        return _with_choices(settings, model, limits)
+    if settings.link != "auto":
         return Problem(model, make_uplink(settings), limits, settings)
-    return _with_choices(settings, model, limits)
+    chosen = _with_link(settings, model, limits)
+    uplink = make_uplink(chosen)
+    return Problem(model, uplink, limits, chosen, from_data=True, asked=settings)
 
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
@@ -167,8 +177,16 @@ def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
         changed |= {"link": spell_link(chosen.uplink.link), "slope_parameter": None}
     if asked.rounds:
         changed |= {"rounds": chosen.request.num_rounds, "burn_in": chosen.request.num_burn_in}
-    settings = settings.model_copy(update=changed)
-    return Problem(model, make_uplink(settings), limits, settings, chosen=chosen)
+    settled = settings.model_copy(update=changed)
+    return Problem(
+        model,
+        make_uplink(settled),
+        limits,
+        settled,
+        notes=chosen.notes,
+        from_data=chosen.from_data,
+        asked=settings,
+    )
 
 
 def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:

@@ -7,12 +7,14 @@ by one, in slices so that memory stays bounded."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
+from flmc.models.local_costs import ExampleBound
 
 _AT_ONCE = 4_000_000
 """Numbers of single examples' gradients that are held at a time."""
@@ -64,8 +66,19 @@ class DifferentiatedCosts:
 
     def gradients(self, theta: Any, data: Any) -> Any:
         """Local gradients at one theta, (device, dim)."""
-        devices = self._jax.vmap(self._jax.grad(self._device_cost), in_axes=(None, 0, 0))
-        return devices(theta, data["rows"], data["counts"])
+        jax = self._jax
+        devices = jax.vmap(jax.grad(self._device_cost), in_axes=(None, 0, 0))
+        found = devices(theta, data["rows"], data["counts"])
+        # A device without examples has the prior's share, whatever fills it up.
+        there = data["counts"].sum(axis=1, keepdims=True) > 0
+        return jax.numpy.where(there, found, jax.grad(self.prior_share)(theta))
+
+    def bounded(self, example_bound: ExampleBound | None) -> Callable[[Any, Any], Any]:
+        """Local gradients as a function of theta and data, single examples bounded or not."""
+        if example_bound is None:
+            return self.gradients
+        bound, by_norm = example_bound
+        return partial(self.clipped_gradients, bound=bound, by_norm=by_norm)
 
     def clipped_gradients(self, theta: Any, data: Any, bound: Any, *, by_norm: bool) -> Any:
         """Local gradients at one theta with single examples clipped, (device, dim)."""
@@ -97,21 +110,33 @@ class DifferentiatedCosts:
         each = jax.vmap(jax.grad(self._cost_of_example), in_axes=(None, 0, 0))
         found = numpy.nan_to_num(each(theta, rows, counts), nan=0.0, posinf=None, neginf=None)
         if by_norm:
-            tiny = numpy.finfo(found.dtype).tiny
-            # Relative to the largest entry: squares of large and of tiny numbers leave the range.
-            largest = numpy.abs(found).max(axis=1, keepdims=True)
-            unit = found / numpy.maximum(largest, tiny)
-            norm = largest * numpy.sqrt(numpy.square(unit).sum(axis=1, keepdims=True))
-            found = found * numpy.minimum(1.0, bound / numpy.maximum(norm, tiny))
-        else:
-            found = numpy.clip(found, -bound, bound)
+            found = _bounded_by_norm(numpy, found, bound)
+        # Entries too where norms are bounded: what follows must hold whatever rounding does.
+        found = numpy.clip(found, -bound, bound)
         return numpy.where(counts[:, None] > 0, found, 0.0).sum(axis=0)
+
+
+def _bounded_by_norm(numpy: Any, found: Any, bound: Any) -> Any:
+    """Gradients of examples, (example, dim), scaled down to a norm of at most ``bound``.
+
+    Huge entries are first cut down to a size whose square and inverse are ordinary numbers: near
+    the end of the range compilers take an inverse for 0, and an example would pass as it is. An
+    example whose norm is still no number counts as 0."""
+    double = found.dtype == numpy.float64
+    most, least = (1e140, 1e-140) if double else (1e14, 1e-14)
+    found = numpy.clip(found, -most, most)
+    largest = numpy.abs(found).max(axis=1, keepdims=True)
+    unit = found / numpy.maximum(largest, least)
+    norm = numpy.maximum(largest, least) * numpy.sqrt(numpy.square(unit).sum(axis=1, keepdims=True))
+    factor = numpy.minimum(1.0, bound / numpy.maximum(norm, least * least))
+    return numpy.where(numpy.isfinite(norm), found * factor, 0.0)
 
 
 def padded_rows(data: FederatedData) -> dict[str, Any]:
     """Examples of every device as one array for each name, filled up to the largest device.
 
-    What fills up repeats an example, so that a log likelihood is finite there as well.
+    What fills a device up repeats its own first example, so that nothing of another device is on
+    it; a device without examples is filled up with any, and gradients leave them out.
 
     Parameters
     ----------
@@ -129,6 +154,7 @@ def padded_rows(data: FederatedData) -> dict[str, Any]:
     index = np.zeros((data.num_devices, largest), dtype=np.intp)
     counts = np.zeros((data.num_devices, largest))
     for device, (end, size) in enumerate(zip(ends, data.device_sizes, strict=True)):
+        index[device] = end - size if size else 0
         index[device, :size] = np.arange(end - size, end)
         counts[device, :size] = 1.0
     return {

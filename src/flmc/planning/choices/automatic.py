@@ -4,7 +4,8 @@ The rules use what the plan knows of the curvature. Near the posterior the sum o
 has covariance H, the curvature, and where devices are alike each of the K has a share 1/K of that:
 an entry of a local gradient has a standard deviation of at most :math:`\sqrt{L/K}`. Where devices
 are not alike, local gradients are larger and cancel in the sum; what a short pilot finds of that
-(:func:`flmc.check_model`) is told, and not used, because it would depend on data."""
+(:func:`flmc.check_model`) is told, and not used. Only the link of linear regression is chosen by
+what data say, and the plan is then marked."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ class Chosen:
     notes
         A line about each choice.
     from_data
-        Whether a choice used curvature that was computed from the devices' data.
+        Whether a choice used what was computed from the devices' data.
     """
 
     uplink: Uplink
@@ -113,7 +114,9 @@ def choose(
     if asked.rounds:
         request, note = _with_rounds(model, uplink, limits, request)
         notes.append(note)
-    return Chosen(uplink, request, tuple(notes), not curvature.public)
+    # A link that is chosen by prediction looks at the posterior, whatever else is public.
+    predicted = asked.link and isinstance(model, LinearGaussian)
+    return Chosen(uplink, request, tuple(notes), predicted or not curvature.public)
 
 
 def _with_clip(model: Model, uplink: Uplink, curvature: Curvature) -> tuple[Uplink, Finding]:

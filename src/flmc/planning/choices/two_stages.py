@@ -27,6 +27,7 @@ from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
 from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
 
 
@@ -212,6 +213,7 @@ def plan_two_stages(
         raise InvalidSetting(
             f"pilot_rounds must be at most num_rounds - 2 = {total - 2}, got {first}"
         )
+    _check_two(model, uplink, scheduler, total, first)
     settings: dict[str, Any] = {
         "scheduler": scheduler,
         "public_smoothness": public_smoothness,
@@ -236,5 +238,29 @@ def plan_two_stages(
         **rounds,
         **settings,
     )
+    whole = replace(whole, data_dependent=alone.data_dependent)
     pilot = decide(model, uplink, limits, request, most)
     return TwoStagePlan(pilot, whole, total - first, num_burn_in)
+
+
+def _check_two(
+    model: Model, uplink: Uplink, scheduler: Scheduler | None, total: int, first: int
+) -> None:
+    """Refuse beforehand what the second stage could not do."""
+    if model.coordinates is not None:
+        raise InvalidSetting("the model has coordinates of its own already: plan one stage")
+    if uplink.clips_examples and not hasattr(model, "in_coordinates"):
+        raise InvalidSetting(
+            f"{type(model).__name__} cannot clip single examples in coordinates that a pilot finds;"
+            " models from log densities can"
+        )
+    if scheduler is None:
+        return
+    count = model.num_devices
+    both = scheduler.most_rounds(first, count) + scheduler.most_rounds(total - first, count)
+    if isinstance(scheduler, GivenDevices) or both > scheduler.most_rounds(total, count):
+        raise InvalidSetting(
+            f"{type(scheduler).__name__} begins anew in the second stage, so that a device may"
+            " transmit more often than it declares for all rounds; use a policy without a plan of"
+            " its own for each round, such as 'all' or 'random'"
+        )

@@ -139,7 +139,8 @@ def majority_vote(plan: Plan, model: Model) -> Plan:
     uplink = Digital(**_radio(plan.uplink), link=Sign())
     typical = distance(model) / math.sqrt(model.dim)
     step = 2.0 * typical / (plan.num_burn_in or plan.num_rounds)
-    return _plan(plan, model, uplink, limits, step)
+    made = _plan(plan, model, uplink, limits, step)
+    return replace(made, data_dependent=made.data_dependent or plan.data_dependent)
 
 
 def private_descent(plan: Plan, model: Model) -> Plan:

@@ -8,7 +8,6 @@ the same machine, and statistically elsewhere."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,10 +36,10 @@ from flmc.sampling.traced.symbols import SymbolKind, kind_of
 
 _Key = tuple[SymbolKind, ExampleBound | None]
 _Loop = Callable[[Stretch, Fixed, Span], Stretch]
-_loops: weakref.WeakKeyDictionary[Model, dict[_Key, _Loop]] = weakref.WeakKeyDictionary()
-"""Loops that are compiled already, for every model that is still in use."""
 _quadratic_loops: dict[_Key, _Loop] = {}
-"""The same for quadratic models, which share them."""
+"""Loops that are compiled already, for quadratic models, which share them; any other model has its
+own, as an attribute, so that they go with the model."""
+_ATTRIBUTE = "_compiled_rounds"
 
 
 class JaxEngine(Engine):
@@ -216,7 +215,7 @@ def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
     if uplink.clips_examples:
         bound = ExampleBound(uplink.example_bound, by_norm=uplink.example_norm is not None)
     shared = costs.gradients is _quadratic_gradients
-    loops = _quadratic_loops if shared else _loops.setdefault(model, {})
+    loops = _quadratic_loops if shared else vars(model).setdefault(_ATTRIBUTE, {})
     if (kind, bound) not in loops:
         loops[kind, bound] = compile_rounds(jax, costs.gradients, kind)
     return costs, loops[kind, bound]
@@ -224,9 +223,10 @@ def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
 
 def _single(jax: Any, tree: Any) -> Any:
     """Arrays of a tree where JAX computes, real numbers in single precision."""
-    return jax.tree.map(
-        lambda leaf: jax.numpy.asarray(
-            leaf.astype(np.float32) if np.issubdtype(leaf.dtype, np.floating) else leaf
-        ),
-        tree,
-    )
+
+    def single(leaf: Any) -> Any:
+        real = np.issubdtype(leaf.dtype, np.floating)
+        with np.errstate(over="ignore"):  # beyond the range a gradient is infinite, and clipped
+            return jax.numpy.asarray(leaf.astype(np.float32) if real else leaf)
+
+    return jax.tree.map(single, tree)

@@ -192,7 +192,7 @@ def _superpose(
                     changed = numpy.logical_not(numpy.abs(raw) <= fixed.clip)
                 gradient = numpy.clip(gradient, -fixed.clip, fixed.clip)
                 gradient = numpy.where(numpy.isnan(gradient), 0.0, gradient)
-            symbol = gradient * weight
+            symbol = numpy.where(weight != 0.0, gradient * weight, 0.0)
             if kind.link is not None:
                 limit = thresholds(jax, kind.link, gradient, fixed.link_factor)
                 symbol = numpy.where(half < limit, weight, -weight)

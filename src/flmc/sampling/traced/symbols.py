@@ -18,6 +18,8 @@ from flmc.uplink.uplink import Uplink
 
 LARGEST_BELOW = np.float32(2147483520.0)
 """Largest number of single precision below 2^31."""
+_LARGEST = np.float32(1e30)
+"""Magnitude to which entries are cut down before a norm is taken."""
 
 
 class SymbolKind(NamedTuple):
@@ -122,9 +124,11 @@ def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
     unbounded = endless.any(axis=-1, keepdims=True)
     # Infinite entries outweigh all others: such a gradient has a direction, and any length.
     known = numpy.where(unbounded, numpy.where(endless, numpy.sign(known), 0.0), known)
+    # Beyond this size the compiler takes inverses for 0.
+    known = numpy.clip(known, -_LARGEST, _LARGEST)
     largest = numpy.abs(known).max(axis=-1, keepdims=True)
-    tiny = np.finfo(np.float32).tiny
+    tiny = np.float32(1.0) / _LARGEST
     unit = known / numpy.maximum(largest, tiny)
     norm = numpy.sqrt(numpy.square(unit).sum(axis=-1, keepdims=True))
-    length = numpy.where(unbounded, numpy.inf, largest)
+    length = numpy.where(unbounded, numpy.inf, numpy.maximum(largest, tiny))
     return unit * numpy.minimum(length, bound / numpy.maximum(norm, tiny))

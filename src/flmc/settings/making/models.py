@@ -120,5 +120,5 @@ def model_of(settings: Settings, found: FederatedData) -> Model:
     made: Model = MODELS[settings.model].maker(
         found.to_linear() if settings.model == "linear" else found
     )
-    made.made_from_data = found.data_dependent
+    made.made_from_data = made.made_from_data or found.data_dependent
     return made

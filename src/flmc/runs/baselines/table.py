@@ -79,7 +79,8 @@ class MethodScores:
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """Scores of a plan's sampler and of its baselines. Made by :func:`~flmc.runs.baselines.comparing.compare_baselines`.
+    """Scores of a plan's sampler and of its baselines, made by
+    :func:`~flmc.runs.baselines.comparing.compare_baselines`.
 
     Attributes
     ----------

@@ -74,7 +74,7 @@ def test_a_budget_of_the_run_stops_the_search(model: flmc.LinearGaussian) -> Non
     assert plan.num_rounds < 5000
     assert plan.run_cost is not None
     assert plan.run_cost.epsilon <= 10.0
-    assert "bring no more" in notes(plan)["chosen-rounds"]
+    assert "share the budget" in notes(plan)["chosen-rounds"]
 
 
 def test_links(model: flmc.LinearGaussian) -> None:

@@ -9,11 +9,21 @@ import typer
 from flmc.base.errors import InvalidSetting
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
+from flmc.evaluation.model_check import check_model
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
 from flmc.settings.assembly import assemble_with_held_out
 from flmc.settings.schema import Settings
 
 _CHAINS = 4
 """Chains of every method unless settings say more: each is a release of its own."""
+
+
+def _found(model: Model, plan: Plan) -> list[str]:
+    """What a pilot found to be wrong with a model whose posterior is not known."""
+    if model.posterior is not None:
+        return []
+    return [each.message for each in check_model(model, plan) if each.severity != "note"]
 
 
 @with_settings
@@ -49,7 +59,9 @@ def compare_command(
         )
     problem, test = assemble_with_held_out(settings, hold_out, settings.seed)
     chains = _CHAINS if settings.chains is None else settings.chains
-    plan = problem.plan(forecast=False)
+    plan = problem.plan()
+    for text in [*plan.warnings, *_found(problem.model, plan)]:
+        typer.echo(f"warning: {text}", err=True)
     with show_progress("comparing") as progress:
         found = compare_baselines(
             plan,

@@ -17,6 +17,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
 from flmc.evaluation.device_spread import TOO_LARGE, mean_not_sum
+from flmc.evaluation.example_check import judge_examples
 from flmc.evaluation.link_check import judge_link
 from flmc.evaluation.pilot import Curve, Pilot
 from flmc.evaluation.summed_gradients import places_at_once
@@ -103,6 +104,7 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
         if pilot.curves:
             found += [*_judge_curvature(model, plan, pilot), *_not_a_gradient(pilot.curves[-1])]
         if pilot.arrived:
+            found += judge_examples(plan, pilot)
             # Clipping moves the mean too, and its cure comes first.
             found += _judge_clip(plan, pilot) or judge_link(plan, pilot)
         else:

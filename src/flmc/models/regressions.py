@@ -72,7 +72,8 @@ def logistic(
         data,
         {"intercept": 0.0, "slope": np.zeros(data.features.shape[1])},
         smoothness,
-        _least_curvature(prior_sd, intercept_sd),
+        # The prior's, where only public facts count; else it is measured too.
+        None if smoothness is None else _least_curvature(prior_sd, intercept_sd),
     )
 
 
@@ -116,7 +117,8 @@ def softmax(
         data,
         {"intercept": np.zeros(count), "slope": np.zeros((data.features.shape[1], count))},
         smoothness,
-        _least_curvature(prior_sd, intercept_sd),
+        # The prior's, where only public facts count; else it is measured too.
+        None if smoothness is None else _least_curvature(prior_sd, intercept_sd),
     )
 
 
@@ -157,7 +159,7 @@ def poisson(
         data,
         {"intercept": centre, "slope": np.zeros(data.features.shape[1])},
         None,
-        _least_curvature(prior_sd, intercept_sd),
+        None,
         start_sd=0.1,
     )
 

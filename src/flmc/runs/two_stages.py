@@ -204,7 +204,8 @@ def read_pilot(pilot: Result) -> PilotFindings:
     if not worth >= needed:
         raise RunFailed(
             f"the pilot's draws are worth {worth:.0f} independent ones, and"
-            f" coordinates of {draws.shape[-1]} entries need {needed:.0f}: use more pilot_rounds"
+            f" coordinates of {draws.shape[-1]} entries need {needed:.0f}: use more pilot_rounds,"
+            " a smaller clip, or a larger budget if that is what limits the step"
         )
     off = math.sqrt(draws.shape[-1] / worth)
     heat = pilot.plan.temperature or 1.0

@@ -61,8 +61,9 @@ def _example_shrink(settings: Settings) -> float:
         return settings.example_shrink
     if settings.model != "linear":
         raise InvalidSetting(
-            "example_shrink 'auto' is for linear regression: give a number in (0, 1] for your own"
-            " model, what clipping examples leaves of its gradients"
+            f"example_shrink 'auto' is for linear regression: give a number in (0, 1] for"
+            f" {settings.model!r}, what clipping examples leaves of its gradients (1: hardly any"
+            " example is clipped)"
         )
     return typical_shrink(settings.example_clip, settings.example_norm, settings.dim)
 

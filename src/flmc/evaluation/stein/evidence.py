@@ -93,7 +93,7 @@ class Evidence:
         if not self.why_unknown:
             ratio += f", {self.smallest_direction:.3g} to {self.largest_direction:.3g} over"
             ratio += " directions"
-            shift += f", {self.mean_shift_direction:.2g} in the worst direction"
+            shift += f", {self.mean_shift_direction:.2g} in the worst principal direction"
         return [Row("Stein ratio", ratio), Row("mean off by about", shift)]
 
     def findings(self, mixing: Mixing | None = None) -> list[Finding]:

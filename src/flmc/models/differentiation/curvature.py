@@ -57,9 +57,10 @@ class Curvature:
             largest, smallest = self._extremes(theta, effort)
             for _ in range(effort.descent_steps):
                 pull = np.array(self._slope(theta))
-                if not np.isfinite(pull).all():
+                moved = theta - pull / largest
+                if not np.isfinite(moved).all():
                     break
-                theta = theta - pull / largest
+                theta = moved
             there = self._extremes(theta, effort)
         largest, smallest = max(largest, there[0]), min(smallest, there[1])
         return largest, smallest if smallest > 0 else None
@@ -67,14 +68,18 @@ class Curvature:
     def _extremes(self, theta: Array, effort: _Effort) -> tuple[float, float]:
         """Largest and smallest eigenvalue of the Hessian, by power iteration; 0 for a smallest that
         is not measured."""
-        largest = self._extreme(theta, 0.0, effort)
+        dominant = self._dominant(theta, 0.0, effort)
+        # The iteration approaches from below; the last steps change little. Where the dominant
+        # curvature is downwards, the step must respect it as well.
+        largest = effort.factor * max(abs(dominant), 1e-12)
         if effort is _LARGE:
             return largest, 0.0
         # The smallest is the one farthest from the largest.
-        return largest, largest - self._extreme(theta, largest, effort)
+        return largest, largest - max(self._dominant(theta, largest, effort), 0.0)
 
-    def _extreme(self, theta: Array, shift: float, effort: _Effort) -> float:
-        """Largest eigenvalue of the Hessian, or of a multiple of the identity less the Hessian."""
+    def _dominant(self, theta: Array, shift: float, effort: _Effort) -> float:
+        """Eigenvalue of largest magnitude of the Hessian, or of a multiple of the identity less
+        the Hessian."""
         vector = np.random.default_rng(0).standard_normal(len(theta))
         value = 0.0
         for _ in range(effort.power_steps):
@@ -87,10 +92,9 @@ class Curvature:
         if not np.isfinite(value):
             raise InvalidSetting(
                 "the curvature cannot be measured: the log densities have no finite second"
-                " derivative there; give smoothness"
+                " derivative there; scale the features to about 1, or give smoothness"
             )
-        # The iteration approaches from below; the last steps change little.
-        return effort.factor * max(value, 1e-12) if not shift else max(value, 0.0)
+        return value
 
     def laplace(self, theta: Array) -> tuple[Array, Array]:
         """Mode of the posterior and the inverse of the curvature there, by damped Newton steps.

@@ -35,6 +35,8 @@ _STEEPNESS = 0.5
 _WANTED_DRAWS = 400.0
 """Independent draws that a chain is to be worth: means are then known to 0.05 standard deviations,
 standard deviations to 4 %."""
+_FEW_DRAWS = 20.0
+"""Independent draws below which a choice of rounds is a warning."""
 _FIRST_TRIAL, _MOST_ROUNDS, _MOST_TRIALS = 300, 1_000_000, 12
 """Rounds of the first trial, rounds at most, and trials of finding their number."""
 _WORTHWHILE = 1.1
@@ -158,6 +160,8 @@ def _with_link(
         "link Linear(1.0): straight, so that the mean of the samples stays where it belongs even"
         " if devices are not alike; nothing that bends could be judged without data"
     )
+    if limits.epsilon is not None:
+        text += "; where devices are alike, a sigmoid or probit link costs less privacy"
     return replace(uplink, link=Linear(1.0)), Finding("chosen-link", "note", text)
 
 
@@ -208,7 +212,8 @@ def _with_rounds(
             break
         plan = longer
     settled = replace(request, num_rounds=plan.num_rounds, num_burn_in=plan.num_burn_in)
-    return settled, Finding("chosen-rounds", "note", _rounds_in_words(plan))
+    few = (plan.effective_draws or 0.0) < _FEW_DRAWS
+    return settled, Finding("chosen-rounds", "warning" if few else "note", _rounds_in_words(plan))
 
 
 def _rounds_for(plan: Plan, forgotten: float) -> int:
@@ -222,11 +227,18 @@ def _rounds_for(plan: Plan, forgotten: float) -> int:
 
 def _rounds_in_words(plan: Plan) -> str:
     """What the number of rounds is made of."""
+    needed = plan.rounds_needed or 0
+    arrives = "until a chain has arrived"
+    if needed > plan.num_burn_in:
+        arrives = f"of burn-in, where {needed} would be needed"
     text = (
-        f"rounds {plan.num_rounds}: {plan.num_burn_in} until a chain has arrived, and"
+        f"rounds {plan.num_rounds}: {plan.num_burn_in} {arrives}, and"
         f" {plan.num_rounds - plan.num_burn_in} in which it is worth"
         f" {plan.effective_draws or 0:.3g} independent draws"
     )
-    if (plan.effective_draws or 0.0) < 0.9 * _WANTED_DRAWS:
-        text += f"; {_WANTED_DRAWS:g} were wanted, but more rounds within the limits bring no more"
+    if plan.num_rounds >= _MOST_ROUNDS:
+        text += f"; {_WANTED_DRAWS:g} were wanted, and {_MOST_ROUNDS} rounds are the most: the"
+        text += " posterior is far wider in one direction than in another, use flmc.whiten"
+    elif (plan.effective_draws or 0.0) < 0.9 * _WANTED_DRAWS:
+        text += f"; {_WANTED_DRAWS:g} were wanted, but more rounds share the budget of the run"
     return text

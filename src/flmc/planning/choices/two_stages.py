@@ -116,7 +116,7 @@ class TwoStagePlan:
         """The plan in rows."""
         rows = [
             Row("pilot", f"{self.pilot.num_rounds} rounds, {self.pilot.num_burn_in} not kept"),
-            Row("second stage", f"{self.main_rounds} rounds, {self.main_burn_in} not kept"),
+            Row("second stage", f"{self.main_rounds} rounds, {_burn_in(self.main_burn_in)}"),
             Row("gain of the pilot", format_number(self.pilot.typical_gain)),
             Row("largest gain", f"{format_number(self.most_gain)} in any round of both stages"),
             Row("step of the pilot", format_number(self.pilot.step_size)),
@@ -133,6 +133,14 @@ class TwoStagePlan:
                 " data; a simulation"
             )
             rows.append(Row("data dependent", text, severity="warning"))
+        worth, needed = self.pilot.effective_draws, 2 * self.pilot.dim
+        if worth is not None and worth < needed / 2:
+            text = (
+                f"the pilot is expected to be worth about {worth:.2g} independent draws in its"
+                f" slowest direction, and coordinates need about {needed} over all: use more"
+                " pilot_rounds, a smaller clip, or a larger budget if that is what limits the step"
+            )
+            rows.append(Row("warning", text, severity="warning"))
         rows += [each.row for each in self.pilot.findings]
         return Listing(
             f"{self.pilot.uplink.scheme} uplink, two stages with one budget", tuple(rows)
@@ -149,6 +157,10 @@ class TwoStagePlan:
 
     def __str__(self) -> str:
         return str(self.listing())
+
+
+def _burn_in(count: int | str) -> str:
+    return "burn-in as it turns out to need" if count == "auto" else f"{count} not kept"
 
 
 @one_blas_thread()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import numba
+import ctypes
+
 import numpy as np
 import numpy.typing as npt
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.sampling.compiled import kernel, vectors
+from flmc.sampling.compiled.emitted.arrangement import OWN, Arrangement
+from flmc.sampling.compiled.emitted.devices import FIELDS, Devices, Form
+from flmc.sampling.compiled.emitted.emission import Code, emitted
+from flmc.sampling.compiled.emitted.value import FLOAT, NUMBER, WIDTH, Value
 from flmc.sampling.compiled.link_curve import Curve
 
 
@@ -32,18 +36,30 @@ class Skewed(flmc.Link):
 
 def thresholds(g: npt.NDArray[np.float32], curve: Curve) -> Array:
     """What words are compared with for gradients in [-1, 1], as the compiled kernel computes it."""
-    part = kernel._polynomial if isinstance(curve, tuple) else kernel._interpolated
+    polynomial, count = isinstance(curve, tuple), len(curve)
+    padded = np.concatenate([g, np.zeros(-len(g) % WIDTH)]).astype(np.float32)
+    results, link = np.empty_like(padded), np.array(curve, np.float32)
+    form = Form(Arrangement.of(OWN, 1), count if polynomial else 0, False, False, False)
 
-    @numba.njit
-    def evaluate(values, curve, results):  # type: ignore[no-untyped-def]
-        for place in range(0, len(values), vectors.WIDTH):
-            vectors.store(
-                results.ctypes.data, place, part(vectors.load(values.ctypes.data, place), curve)
-            )
+    def body(code: Code, arguments: list[Value]) -> None:
+        frame, most, size = arguments
+        devices = Devices(code, form, frame, most)
+        with code.loop(size, step=WIDTH) as n:
+            code.store(devices.at["recent"], n, devices.threshold(code.load(devices.at["x"], n)))
 
-    padded = np.concatenate([g, np.zeros(-len(g) % vectors.WIDTH)]).astype(np.float32)
-    results = np.empty_like(padded)
-    evaluate(padded, curve, results)
+    fields = {
+        "x": padded.ctypes.data,
+        "recent": results.ctypes.data,
+        "link": link.ctypes.data,
+        "nodes": count,
+        "state": (state := np.zeros(4 * WIDTH, np.uint32)).ctypes.data,
+        "count": (clipped := np.zeros(WIDTH, np.uint32)).ctypes.data,
+    }
+    frame = np.array([fields.get(name, 0) for name in FIELDS], np.uint64)
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float, ctypes.c_uint64)
+    kind(emitted(body, [NUMBER, FLOAT, NUMBER]))(frame.ctypes.data, 1.0, len(padded))
+    assert not state.any()
+    assert not clipped.any()
     return results[: len(g)].astype(np.float64)
 
 

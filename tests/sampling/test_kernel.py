@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,10 +10,8 @@ from scipy import stats
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
-from flmc.sampling.compiled import kernel, vectors
-from flmc.sampling.compiled import numba_engine as fast
-from flmc.sampling.compiled.kernel import LANES
+from flmc.sampling.compiled import random_words
+from flmc.sampling.compiled.blocks import LANES
 from flmc.sampling.compiled.link_curve import WORD_SCALE, fit
 from sampling.problems import Cauchy, Skewed, thresholds
 from support import full
@@ -37,7 +32,8 @@ LINKS = [
 @given(seed=st.integers(0, 2**200), key=st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
 def test_lanes_are_seeded_like_numpy(seed: int, key: tuple[int, ...]) -> None:
     state = np.zeros(4 * LANES, np.uint32)
-    kernel.seed_lane(fast._entropy(seed), np.array(key, np.uint32), state, 5)
+    room = np.array([*key, 0, 0, 0, 0], np.uint32)
+    random_words.seed_lane(random_words.entropy_of(seed), room, state, 5)
     expected = np.random.SeedSequence(seed, spawn_key=key).generate_state(4)
     np.testing.assert_array_equal(state.reshape(4, LANES)[:, 5], expected)
 
@@ -65,7 +61,7 @@ def test_words_are_those_of_xoshiro() -> None:
     state = np.random.default_rng(1).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
     start = state.reshape(4, LANES).copy()
     words = np.zeros(50 * LANES, np.uint32)
-    kernel.fill_words(state, words, np.uint64(50))
+    random_words.fill_words(state, words, np.uint64(50))
     for lane in (0, 1, 3, LANES - 1):
         expected = plain_xoshiro([int(word) for word in start[:, lane]], 50)
         np.testing.assert_array_equal(words.reshape(50, LANES)[:, lane], expected)
@@ -75,7 +71,7 @@ def test_normals() -> None:
     count = full(2_000_000, 200_000) // LANES // 2 * 2
     state = np.random.default_rng(2).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
     words, normals = np.zeros(count * LANES, np.uint32), np.zeros(count * LANES, np.float32)
-    kernel.fill_normals(state, words, normals, np.uint64(count))
+    random_words.fill_normals(state, words, normals, np.uint64(count))
     first, second = words.reshape(2, -1)
     radius = np.sqrt(-2 * np.log((first.astype(np.float64) + 0.5) / 2**32))
     signed = second.view(np.int32) * np.pi / 2**31
@@ -89,6 +85,20 @@ def test_normals() -> None:
     for power, mean, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
         assert abs((z**power).mean() - mean) < 5 * np.sqrt(variance / len(z))
     assert stats.kstest(z, "norm").pvalue > 1e-6
+
+
+@pytest.mark.parametrize("count", [2, 8, 40, 136, 400])
+def test_normals_of_one_lane_are_those_of_the_block(count: int) -> None:
+    """To the bit: a run may not depend on whether its chain had neighbours."""
+    states = np.random.default_rng(3).integers(0, 2**32, (2, 4 * LANES), dtype=np.uint32)
+    states[1] = states[0]
+    words, both = np.zeros(count * LANES, np.uint32), np.zeros((2, count * LANES), np.float32)
+    random_words.fill_normals(states[0], words, both[0], np.uint64(count))
+    room = 2 * (-(-count // 2) + 63) // 64 * 64
+    chosen, made = np.zeros(2 * room, np.uint32), np.zeros(2 * room, np.float32)
+    random_words.fill_normals_alone(states[1], words, both[1], np.uint64(count), chosen, made)
+    np.testing.assert_array_equal(both[0, ::LANES], both[1, ::LANES])
+    np.testing.assert_array_equal(states[0], states[1])
 
 
 @pytest.mark.parametrize(("link", "clip"), LINKS, ids=lambda value: str(value))
@@ -115,13 +125,3 @@ def test_links_that_cannot_be_tabulated() -> None:
 
     assert fit(Jump(), 30.0) is None
     assert fit(flmc.Sign(), 30.0) is not None
-
-
-def test_what_the_kernel_was_built_on() -> None:
-    """Numba's cache notices changes of kernel.py alone: what else is compiled must be named in
-    it."""
-    source = (
-        Path(vectors.__file__).read_bytes()
-        + repr((WORD_SCALE, ROUNDS_PER_BLOCK, list(Purpose))).encode()
-    )
-    assert hashlib.sha256(source).hexdigest()[:16] == kernel._BUILT_ON, "put this into kernel.py"

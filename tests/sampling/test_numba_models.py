@@ -160,16 +160,19 @@ def test_a_plan_of_another_model_is_refused() -> None:
         simulate(plan, model, 0, engine="numba")
 
 
-def test_large_matrices_are_left_to_numpy() -> None:
-    """Measured: with many chains of one data set NumPy takes half the time at dim 200, three times
-    as much at 100."""
-    for dim, name in ((100, "numba"), (200, "numpy")):
+def test_large_problems_are_not_left_to_numpy() -> None:
+    """The engine says how it puts chains together: by what was measured."""
+    for devices, dim, words in ((20, 200, "8 chains of a data set"), (2000, 20, "8 chains")):
         source = flmc.data.draw_linear_statistics(
-            0, num_experiments=1, num_samples=4000, dim=dim, kind="sufficient"
-        )
+            0, num_experiments=1, num_samples=devices * dim, dim=dim, num_devices=devices,
+            kind="sufficient",
+        )  # fmt: skip
         model = flmc.LinearGaussian(source)
         plan = flmc.plan(model, flmc.Digital(), forecast=False, num_rounds=2, num_burn_in=1)
-        assert choose_engine("auto", plan, model).name == name
+        engine = choose_engine("auto", plan, model)
+        assert engine.name == "numba"
+        assert words in engine.blocking(plan, model, 64)
+        assert engine.blocking(plan, model, 1) == "one chain at a time"
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

@@ -72,6 +72,18 @@ class Engine(ABC):
         """
         return True
 
+    def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:
+        """How chains are put together, in words; empty where nothing was to be chosen.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        num_chains
+            Chains of every data set.
+        """
+        return ""
+
     @abstractmethod
     def start(
         self,

@@ -1,0 +1,1 @@
+"""Machine code that is written out operation by operation: what happens inside a round."""

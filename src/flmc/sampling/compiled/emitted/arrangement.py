@@ -1,0 +1,158 @@
+"""How the numbers of a block of lanes lie in memory, and how large they are.
+
+*Lane*: one chain of one data set, see :mod:`flmc.sampling.compiled.kernel`. There are three
+arrangements of the devices' gradients and Hessians:
+
+- *own*: every lane has its own. Eight data sets share each instruction; all their matrices must
+  be near the processor.
+- *shared*: all lanes are chains of one data set, and read each number once for all of them.
+- *rows*: a block is one chain, and the eight numbers of a vector are entries of one gradient, so
+  that no more than the matrices of one data set must be near the processor.
+
+Where a gradient has few entries (:data:`MOST_WRITTEN_OUT`), the loops over them are written out,
+and of a Hessian the upper triangle is stored. Where it has many, entries come in *tiles*: a tile
+holds the gradients at the centre, then column after column of the Hessian."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+from flmc.sampling.compiled.emitted.value import WIDTH
+
+OWN, SHARED, ROWS = "own", "shared", "rows"
+MOST_WRITTEN_OUT = 8
+"""Entries of a gradient up to which loops over them are written out."""
+_HEIGHTS = range(13, 3, -1)
+"""Vectors of a tile: its sums are held in so many of the 16 registers that every processor has."""
+_WAIT = 8
+"""Products that a processor has under way at once: a smaller tile waits for its own sums."""
+
+
+class Arrangement(NamedTuple):
+    """What the compiler knows of an arrangement.
+
+    Attributes
+    ----------
+    kind
+        Own, shared or rows.
+    entries
+        Entries of a gradient where these are few, else 0.
+    tile
+        Vectors of a tile where they are many, else 0.
+    whole
+        Whether the tiles have exactly as many vectors as there are.
+    """
+
+    kind: str
+    entries: int
+    tile: int
+    whole: bool
+
+    @classmethod
+    def of(cls, kind: str, dim: int) -> Arrangement:
+        """The arrangement of a kind for gradients with so many entries.
+
+        Parameters
+        ----------
+        kind
+            Own, shared or rows.
+        dim
+            Entries of a gradient; more than :data:`MOST_WRITTEN_OUT` for rows.
+        """
+        if dim <= MOST_WRITTEN_OUT:
+            return cls(kind, dim, 0, True)
+        vectors = -(-dim // WIDTH) if kind == ROWS else dim
+
+        def cost(height: int) -> int:
+            # A column of a tile takes a load for each of its vectors and one for the position.
+            return -(-vectors // height) * max(_WAIT, height + 1)
+
+        tile = min(_HEIGHTS, key=cost)
+        return cls(kind, 0, tile, vectors % tile == 0)
+
+    @property
+    def unit(self) -> int:
+        """Floats of a number that belongs to a device: one for each lane, or one for all."""
+        return 1 if self.kind == SHARED else WIDTH
+
+    @property
+    def lanes(self) -> int:
+        """Chains of a block."""
+        return 1 if self.kind == ROWS else WIDTH
+
+    def tiles(self, dim: int) -> int:
+        """Tiles of a gradient with so many entries; none where loops are written out.
+
+        Parameters
+        ----------
+        dim
+            Entries of a gradient.
+        """
+        if self.entries:
+            return 0
+        return -(-dim // (self.tile * (WIDTH if self.kind == ROWS else 1)))
+
+    def device_size(self, dim: int) -> int:
+        """Floats of a device: gradients at the centre and Hessians.
+
+        Parameters
+        ----------
+        dim
+            Entries of a gradient.
+        """
+        if self.entries:
+            return self.entries * (self.entries + 3) // 2 * self.unit
+        return self.tiles(dim) * self.tile * (dim + 1) * self.unit
+
+
+class Layout(NamedTuple):
+    """Where the floats of a block of lanes begin in its *space*, one array that holds them all.
+
+    Attributes
+    ----------
+    x
+        Deviation from the centre, (dim, lane).
+    received
+        Sum of the symbols, (dim, lane), with room for whole tiles.
+    horizon
+        Squared distance up to which a chain is near, (lane).
+    reach
+        Squared distance up to which no entry of a device can exceed the clip, (device, lane).
+    scratch
+        Room for two gradients.
+    local
+        The devices, and behind them one more: the sum of all.
+    end
+        Length of the space.
+    """
+
+    x: int
+    received: int
+    horizon: int
+    reach: int
+    scratch: int
+    local: int
+    end: int
+
+    @classmethod
+    def of(cls, arrangement: Arrangement, devices: int, dim: int) -> Layout:
+        """The layout for these sizes, the most used arrays first.
+
+        Parameters
+        ----------
+        arrangement
+            Of the devices' numbers.
+        devices, dim
+            Devices, and entries of theta.
+        """
+        room = WIDTH * max(dim, arrangement.tiles(dim) * arrangement.tile)
+        sizes = (
+            WIDTH * dim,
+            room,
+            WIDTH,
+            WIDTH * devices,
+            2 * room,
+            (devices + 1) * arrangement.device_size(dim),
+        )
+        return cls(*itertools.accumulate(sizes, initial=0))

@@ -1,0 +1,250 @@
+"""What the devices of a round have in common, as emitted code: who is looked at, and what is sent
+for a gradient entry.
+
+*Unit*: gradients are divided by the clip when a block is loaded, so that clipping is to [-1, 1] and
+the link is a function on [-1, 1].
+
+*Comparison*: a bit is +1 with probability (1 + psi)/2, where psi is the mean bit. A word, read as a
+signed number, is uniform on [-2^31, 2^31); it is compared with 2^31 psi, which the polynomial or
+table gives at once: no exponential, no division. A float has 24 bits, so near the ends the word is
+rounded to a multiple of 128 and probabilities have a resolution of 3e-8; rounding of psi itself
+adds up to about 2e-7. :mod:`flmc.sampling.compiled.link_curve` keeps the sum below 1e-6.
+
+*Near*: without bits, what is received is the sum of the clipped gradients, and clipping is rare. A
+chain is near the centre if no gradient entry of any device can exceed a certain number of clips
+(:data:`~flmc.sampling.compiled.blocks.NEAR`). Its sum begins with the gradient of the sum of all
+costs, and a device is looked at only if one of its entries may exceed the clip: then it adds what
+clipping changes. A chain that is far adds up the clipped gradients of all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from flmc.sampling.compiled.emitted.arrangement import Arrangement
+from flmc.sampling.compiled.emitted.emission import Code, Variable
+from flmc.sampling.compiled.emitted.generator import Generator
+from flmc.sampling.compiled.emitted.value import BYTE, FLOAT, NUMBER, WIDTH, WORD, WORDS, Value
+
+FAR = float("inf")
+"""Squared distance that stands for every chain that is not near."""
+
+FIELDS = (
+    "x",
+    "received",
+    "horizon",
+    "reach",
+    "scratch",
+    "local",
+    "devices",
+    "dim",
+    "tiles",
+    "link",
+    "nodes",
+    "words",
+    "state",
+    "count",
+    "pull",
+    "noise",
+    "num_noises",
+    "normals",
+    "recent",
+    "active",
+    "all_active",
+    "talks",
+    "apart",
+)
+"""What a call finds in its frame, an array of numbers of 64 bits: addresses and sizes. See
+:class:`~flmc.sampling.compiled.emitted.arrangement.Layout` for the first six, and
+:func:`~flmc.sampling.compiled.kernel.advance` for the others."""
+
+
+class Form(NamedTuple):
+    """What is a constant for the compiler.
+
+    Attributes
+    ----------
+    arrangement
+        Where the numbers of the devices lie.
+    link
+        What a symbol is: the number of coefficients of a polynomial, 0 for a table, or None for
+        the clipped gradient.
+    norm
+        Whether the norm of a gradient is clipped, not its entries.
+    talks
+        Whether every lane has factors of its own for the devices' symbols.
+    own_noise
+        Whether every lane has factors of its own for the noise.
+    """
+
+    arrangement: Arrangement
+    link: int | None
+    norm: bool
+    talks: bool
+    own_noise: bool
+
+    @property
+    def may_be_near(self) -> bool:
+        """Whether the gradient of all costs may serve: what is sent is the gradient, clipped entry
+        by entry."""
+        return self.link is None and not self.norm
+
+
+class Devices:
+    """The devices of a round, for a block of lanes.
+
+    Parameters
+    ----------
+    code
+        Where code is emitted.
+    form
+        What is known beforehand.
+    frame
+        Address of the frame.
+    most
+        The clip in its own units.
+    """
+
+    def __init__(self, code: Code, form: Form, frame: Value, most: Value) -> None:
+        self.code, self.form = code, form
+        self.at = {name: code.load(frame, i, NUMBER) for i, name in enumerate(FIELDS)}
+        self.limit, self.far, self.zero = most.spread(), code.floats(FAR), code.floats(0.0)
+        self.count = Variable(code, code.load(self.at["count"], 0, WORDS))
+        self.terms = [code.load(self.at["link"], i, FLOAT).spread() for i in range(form.link or 0)]
+        self.generator: Generator | None = None
+        if form.link is not None:
+            kind = WORD if form.arrangement.lanes == 1 else WORDS
+            self.generator = Generator(code, self.at["state"], kind)
+
+    def begin(self, t: Value) -> None:
+        """Begin a round.
+
+        Parameters
+        ----------
+        t
+            Its number in the arrays of this call.
+        """
+        code, first = self.code, t * self.at["devices"]
+        self.active = self.at["active"] + first
+        self.talks = self.at["talks"] + first * self.at["apart"] * 4
+        self.near = code.load(self.at["all_active"], t, BYTE) > code.value(BYTE(0))
+        self.away = self._distance() if self.form.may_be_near else self.far
+
+    def save(self) -> None:
+        """Put generators and the number of clipped entries of every lane back."""
+        self.code.store(self.at["count"], 0, self.count.value)
+        if self.generator is not None:
+            self.generator.save()
+
+    def _distance(self) -> Value:
+        """Squared distance from the centre, infinite in lanes that are not near."""
+        code, distance = self.code, Variable(self.code, self.zero)
+        with code.loop(self.at["dim"]) as j:
+            entry = self.own(self.at["x"], j * WIDTH)
+            distance.value = entry.times(entry, distance.value)
+        inside = (distance.value < code.load(self.at["horizon"], 0)).both(self.near.spread())
+        return inside.choose(distance.value, self.far)
+
+    def own(self, address: Value, place: Value) -> Value:
+        """A number of every chain: each lane its own, or that of the one chain of the block.
+
+        Parameters
+        ----------
+        address, place
+            Where the number of the first chain is.
+        """
+        if self.form.arrangement.lanes == 1:
+            return self.code.load(address, place, FLOAT).spread()
+        return self.code.load(address, place)
+
+    def here(self, k: Value) -> tuple[Value, Value | None]:
+        """Whether device k is to be looked at, and its factors where there are such."""
+        code, talk = self.code, None
+        if self.form.talks:
+            talk = self.own(self.talks, k * self.at["apart"])
+            here = (talk > self.zero).some()
+        else:
+            here = code.load(self.active, k, BYTE) > code.value(BYTE(0))
+        if self.form.may_be_near:
+            here = here.both((self.away > code.load(self.at["reach"], k * WIDTH)).some())
+        return here, talk
+
+    def clipped(self, g: Value) -> Value:
+        """g clipped; NaN becomes the lower end, so that it cannot point beside a table."""
+        above = (g > -self.limit).choose(g, -self.limit)
+        return (above < self.limit).choose(above, self.limit)
+
+    def scale_for(self, squares: Value) -> Value:
+        """The factor that brings a gradient's norm down to the clip, from the sum of squares; 1
+        where it is smaller."""
+        one = self.code.floats(1.0)
+        return one / (squares > one).choose(squares.root(), one)
+
+    def sent(
+        self,
+        g: Value,
+        word: Callable[[], Value] | None,
+        talk: Value | None,
+        scale: Value | None,
+        exist: Value | None = None,
+    ) -> Value:
+        """What a device sends for gradient entries, as truth values where bits need no factor, else
+        floats; clipped entries are counted.
+
+        Parameters
+        ----------
+        g
+            Gradient entries in clips.
+        word
+            Gives random words where bits are sent.
+        talk
+            Factors of the symbols, 0 where the device is silent; None: all are 1.
+        scale
+            Factor of the gradient where its norm is clipped.
+        exist
+            Which of the entries there are; None: all, or those that are not are zero.
+        """
+        code = self.code
+        if scale is not None:
+            g = g * scale
+        inside = self.clipped(g)
+        # All entries of a gradient are changed by clipping its norm, or none.
+        changed = inside.differs(g) if scale is None else scale < code.floats(1.0)
+        for condition in (exist, None if talk is None else talk > self.zero):
+            changed = changed if condition is None else changed.both(condition)
+        self.count.value = self.count.value + changed.ones()
+        if word is None:
+            symbol = self._excess_or(inside, g) if self.form.may_be_near else inside
+            return symbol if talk is None else symbol * talk
+        bit = word().signed() < self.threshold(inside)
+        return bit if talk is None else bit.choose(talk, -talk)
+
+    def _excess_or(self, inside: Value, g: Value) -> Value:
+        """The clipped entries in lanes that are far; else what clipping changes, which is exactly
+        zero where it does nothing."""
+        below = (g < -self.limit).choose(-self.limit - g, self.zero)
+        excess = (g > self.limit).choose(self.limit - g, below)
+        return (self.away < self.far).choose(excess, inside)
+
+    def threshold(self, g: Value) -> Value:
+        """What words are compared with: 2^31 psi(g) for g in [-1, 1].
+
+        Parameters
+        ----------
+        g
+            Clipped gradient entries, in clips.
+        """
+        if self.form.link:  # an odd polynomial, highest coefficient first
+            square, value = g * g, self.terms[0]
+            for term in self.terms[1:]:
+                value = value.times(square, term)
+            return value * g
+        # Linear interpolation between equidistant nodes.
+        code, nodes = self.code, self.at["nodes"]
+        half = (nodes - 1).as_float().spread() * code.floats(0.5)
+        place = g.times(half, half)
+        # g = 1 lies on the last node, behind which there is none: it belongs to the one before.
+        last = (nodes - 2).as_float().spread()
+        node = (place < last).choose(place, last).whole()
+        low, high = (code.pick(self.at["link"] + step, node) for step in (0, 4))
+        return (place - node.signed()).times(high - low, low)

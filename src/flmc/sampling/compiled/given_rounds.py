@@ -1,0 +1,115 @@
+"""What the kernel needs of some rounds: factors of symbols and noise, and who transmits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from flmc.base.arrays import Array
+from flmc.planning.plans import Plan
+from flmc.sampling.schedule import Schedule
+
+Floats = npt.NDArray[np.float32]
+
+
+class GivenRounds(NamedTuple):
+    """What the kernel needs of some rounds.
+
+    Attributes
+    ----------
+    pull
+        Factor of the sum of symbols, (round).
+    noise
+        Factor of the standard normals, (round, dim, 1 or chain).
+    active
+        Who transmits, (round, device).
+    talks
+        Factor of every symbol, (round, device, chain), with pull and who transmits in it, where
+        data sets have devices of their own active; else empty.
+    """
+
+    pull: Floats
+    noise: Floats
+    active: npt.NDArray[np.bool_]
+    talks: Floats
+
+    @classmethod
+    def of(
+        cls, plan: Plan, schedule: Schedule, rows: npt.NDArray[np.intp], unit: float, several: bool
+    ) -> GivenRounds:
+        r"""What the kernel needs of a schedule.
+
+        The update of a chain is :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p =
+        \eta K/K_a` (times the clip where symbols are gradients in units of it) and noise :math:`n =
+        \eta (K/K_a) \sqrt{N_0}/A`.
+
+        Parameters
+        ----------
+        plan
+            What is run.
+        schedule
+            The rounds of some data sets.
+        rows
+            The data set of the schedule for every chain.
+        unit
+            What symbols are measured in: the clip, or 1 for bits.
+        several
+            Whether the run has several data sets.
+        """
+        count = schedule.num_active
+        if schedule.active is None or len(schedule.active) == 1:
+            count = count[:1]
+        # A round in which nobody transmits is skipped.
+        with np.errstate(divide="ignore"):
+            share = schedule.step_sizes * plan.num_devices / count
+        factor = np.where(count > 0, share, 0.0)[np.minimum(rows, len(count) - 1)]
+        noise = (
+            factor[:, :, None]
+            * np.sqrt(plan.uplink.noise_power)
+            / schedule.gain[np.minimum(rows, len(schedule.gain) - 1)]
+        )
+        shape = (factor.shape[1], plan.num_devices)
+        active, talks = np.ones(shape), np.zeros((*shape, 0))
+        if schedule.active is not None:
+            active = schedule.active[0]
+        # By the experiments of the run, not of this call: the kernel rounds in another order.
+        if (several and plan.scheduler.random) or len(count) > 1 or schedule.arriving is not None:
+            factors = unit * factor[:, :, None] * _factors(schedule, rows, plan.num_devices)
+            talks = np.moveaxis(factors, 0, 2)
+            factor, active = np.ones_like(factor) / unit, np.zeros(shape)
+        return cls(
+            (factor[0] * unit).astype(np.float32),
+            np.moveaxis(noise, 0, 2).astype(np.float32),
+            active > 0,
+            talks.astype(np.float32),
+        )
+
+
+def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:
+    """Factor of every device's symbols at the receiver, (chain, round, device): 0 for a silent one,
+    1 for another, or what its estimate of the channel makes of that."""
+    factors = np.ones((len(rows), len(schedule), num_devices))
+    if schedule.active is not None:
+        factors = schedule.active[np.minimum(rows, len(schedule.active) - 1)]
+    if schedule.arriving is not None:
+        # Entries share a path gain, or the engine would have refused.
+        met, known = schedule.arriving[..., 0], schedule.fading[..., 0]
+        factors = factors * (met / known)[np.minimum(rows, len(met) - 1)]
+    return np.asarray(factors)
+
+
+def entries_share_gain(plan: Plan) -> bool:
+    """Whether all entries of a round have the same path gain.
+
+    Parameters
+    ----------
+    plan
+        What is to be run.
+    """
+    rng = np.random.default_rng(0)
+    # As many rounds as the run has: a law of a user's own may need them.
+    rounds = range(1 if plan.uplink.fading.independent else plan.num_rounds)
+    drawn = plan.uplink.fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
+    return plan.dim == 1 or drawn.strides[-1] == 0

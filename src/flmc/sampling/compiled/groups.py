@@ -1,0 +1,283 @@
+"""Groups of data sets whose local costs are in memory, and the calls that advance their chains."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.progress import Progress, report_part
+from flmc.base.randomness import ROUNDS_PER_BLOCK
+from flmc.models.local_costs import Quadratic
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.sampling.chains import Chains, centre_of, fail
+from flmc.sampling.compiled import kernel
+from flmc.sampling.compiled.blocks import LANES
+from flmc.sampling.compiled.emitted.arrangement import SHARED, Arrangement
+from flmc.sampling.compiled.frame import Frame
+from flmc.sampling.compiled.given_rounds import GivenRounds
+from flmc.sampling.compiled.link_curve import Curve, fit
+from flmc.sampling.compiled.random_words import entropy_of
+from flmc.sampling.schedule import (
+    DrawSchedule,
+    Schedule,
+    draw_schedule,
+    is_shared,
+    shared_schedule,
+)
+from flmc.uplink.schemes import Digital
+
+MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
+"""Chains of one call of the kernel at most, and calls into which a thread's share is cut as a rule,
+so that threads end at about the same time."""
+_FEWEST_SYMBOLS = 1_000_000
+"""Symbols of one call at least, about a millisecond's work: a call costs a tenth of that."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Data sets whose local costs are in memory, where their chains stand, and the rounds to go."""
+
+    chains: Chains
+    plan: Plan
+    seed: int
+    experiments: range
+    rounds: range
+    costs: Quadratic
+    centre: Array
+    unit: float
+    """The clip, or 1 where nothing is clipped: gradients are computed in units of it."""
+    link: Curve | None
+    """The link as the kernel takes it; None for an uplink without bits."""
+    at_once: int
+    """Chains of one call, whole blocks of lanes."""
+    shared: GivenRounds | None
+    """What the kernel needs of the rounds, where the channel is the same for all data sets."""
+    schedule: DrawSchedule
+    """Draws the rounds of a block, where it is not."""
+    arrangement: Arrangement
+    """How the data lie in memory."""
+
+    @classmethod
+    def load(
+        cls,
+        chains: Chains,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        experiments: range,
+        rounds: range,
+        threads: int,
+        schedule: DrawSchedule,
+        arrangement: Arrangement,
+    ) -> Group:
+        """A group with its costs, its centre and, where they are shared, its rounds."""
+        rows = slice(experiments.start, experiments.stop)
+        costs = model.quadratic(rows)
+        shape = (len(experiments), plan.num_devices, plan.dim)
+        if (
+            costs is None
+            or costs.offset.shape != shape
+            or costs.hessian.shape != (*shape, plan.dim)
+        ):
+            raise InvalidSetting(
+                "the numba engine needs a quadratic model, with a Hessian (experiment, device, dim,"
+                f" dim) and an offset (experiment, device, dim) = {shape}"
+            )
+        costs = Quadratic(*(np.ascontiguousarray(array, np.float64) for array in costs))
+        centre = np.array(centre_of(model)[rows])
+        unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
+        link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
+        # Few calls, because each has its cost; but enough of them that every thread has something
+        # to do to the end. Whole blocks of lanes, because a call repeats its last chain in the
+        # lanes that are left over.
+        num_chains = chains.position.shape[1]
+        share = len(experiments) * num_chains // (_CALLS_PER_THREAD * threads)
+        fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
+        # Where lanes share a data set, a call that ends inside one wastes lanes.
+        whole = num_chains if arrangement.kind == SHARED and num_chains <= LANES else LANES
+        whole = arrangement.lanes if arrangement.lanes == 1 else whole
+        at_once = max(1, min(max(share, fewest), MOST_CHAINS) // whole) * whole
+        group = cls(
+            chains,
+            plan,
+            seed,
+            experiments,
+            rounds,
+            costs,
+            centre,
+            unit,
+            link,
+            at_once,
+            None,
+            schedule,
+            arrangement,
+        )
+        if schedule is not draw_schedule or not is_shared(plan):
+            return group
+        schedule_of_all = shared_schedule(plan, seed, rounds)
+        return replace(group, shared=group._given(schedule_of_all, np.zeros(1, np.intp)))
+
+    @property
+    def num_chains(self) -> int:
+        """Chains of each data set."""
+        return int(self.chains.position.shape[1])
+
+    @property
+    def firsts(self) -> range:
+        """The first chain of every call, counted through all data sets."""
+        first, end = (
+            self.experiments.start * self.num_chains,
+            self.experiments.stop * self.num_chains,
+        )
+        return range(first, end, self.at_once)
+
+    def advance(self, first: int) -> int:
+        """Advance the chains of one call, from number ``first`` on; returns the number of clipped
+        entries."""
+        dim = self.plan.dim
+        end = min(first + self.at_once, self.experiments.stop * self.num_chains)
+        chains, moments = self.chains, self.chains.moments
+        draws, num_burn_in = np.empty((0, 1, dim)), self.plan.num_burn_in
+        if chains.draws is not None and chains.thin == 1:
+            draws = chains.draws.reshape(-1, *chains.draws.shape[2:])
+        elif chains.draws is not None:
+            # Every kept round of this stretch; those that are not draws are dropped below.
+            num_burn_in = max(num_burn_in, self.rounds.start)
+            count = max(0, self.rounds.stop - num_burn_in)
+            draws = np.empty((chains.draws.shape[0] * self.num_chains, count, dim))
+        rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
+        frame = Frame.of(self.plan, self.arrangement, rounds, self.link)
+        num_clipped, lost, block = kernel.advance(
+            chains.position.reshape(-1, dim),
+            moments.sums.reshape(-1, dim),
+            moments.products.reshape(-1, dim * dim if moments.has_covariance else dim),
+            draws,
+            (first, end, self.num_chains, self.experiments.start),
+            *self.costs,
+            self.centre,
+            self.unit,
+            entropy_of(self.seed),
+            frame.emitted,
+            frame.fields,
+            frame.shape,
+            self.arrangement.kind == SHARED,
+            self.link is not None,
+            np.float32(1 if np.isfinite(self.plan.uplink.clip) else np.inf),
+            (self.rounds.start, self.rounds.stop, num_burn_in),
+            rounds.pull,
+            rounds.noise.ravel(),
+            rounds.active,
+            rounds.talks.ravel(),
+            frame.words,
+            frame.space,
+            frame.layout,
+        )
+        if lost < -1:
+            raise RunFailed(
+                "a Hessian or offset of the model is not finite, or too large against the clip for"
+                " single precision; engine = 'numpy' takes NaN for 0"
+            )
+        if lost >= 0:
+            self._fail(lost, block)
+        if chains.draws is not None and chains.thin > 1:
+            for row in range(first, end):
+                experiment, chain = divmod(row, self.num_chains)
+                place = (experiment, slice(chain, chain + 1))
+                chains.keep(place, num_burn_in, draws[row : row + 1])
+        return int(num_clipped)
+
+    def _fail(self, lost: int, block: int) -> None:
+        """Refuse to go on with a lost chain."""
+        within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
+        # The kernel looks once in a block of rounds, so the message names those of the block that
+        # were run.
+        seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
+        fail(
+            lost // self.num_chains,
+            lost % self.num_chains,
+            f"within rounds {seen.start + 1} to {seen.stop}",
+        )
+
+    def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:
+        """The data set of each chain of a call; the last is repeated, because a block may begin
+        with the last chain, and has as many lanes as any."""
+        return np.minimum(np.arange(first, end + LANES), end - 1) // self.num_chains
+
+    def _given(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> GivenRounds:
+        """What the kernel needs of a schedule; ``rows`` names its data set for every chain."""
+        unit = self.unit if self.link is None else 1.0
+        return GivenRounds.of(self.plan, schedule, rows, unit, len(self.chains.position) > 1)
+
+    def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> GivenRounds:
+        """What the kernel needs of the rounds where the channel changes; ``rows`` names the data
+        set of every chain."""
+        experiments = range(int(rows[0]), int(rows[-1]) + 1)
+        blocks = range(
+            self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)
+        )
+        drawn = [
+            self._given(self.schedule(self.plan, self.seed, experiments, block), rows - rows[0])
+            for block in blocks
+        ]
+        begin = self.rounds.start % ROUNDS_PER_BLOCK
+        return GivenRounds(
+            *(
+                np.concatenate(parts)[begin : begin + len(self.rounds)]
+                for parts in zip(*drawn, strict=True)
+            )
+        )
+
+
+def advance_all(group: Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:
+    """Advance a group's chains, and return the number of clipped entries.
+
+    Parameters
+    ----------
+    group
+        Data sets and rounds.
+    pool, threads
+        Where helpers run, and threads in all.
+    report
+        Told of the progress.
+
+    Notes
+    -----
+    This thread and its helpers take the next call whenever they are free. Where several chains
+    fail, the failure of the first is raised: calls are dealt in order, and a call that was dealt is
+    finished."""
+    firsts = group.firsts
+    # A step of this iterator is one operation of the interpreter: no two threads get the same call.
+    next_call = iter(firsts)
+    failures: dict[int, RunFailed] = {}
+
+    def work(report: Progress) -> int:
+        num_clipped = 0
+        try:
+            for first in next_call:
+                report(firsts.index(first) / len(firsts))
+                try:
+                    num_clipped += group.advance(first)
+                except RunFailed as failure:
+                    failures[first] = failure
+                    break
+        finally:
+            # After a failure (or an interrupt) the iterator is used up, so that no thread begins
+            # another call.
+            deque(next_call, maxlen=0)
+        return num_clipped
+
+    helpers = [
+        pool.submit(work, report_part(None, 0, 1)) for _ in range(min(threads, len(firsts)) - 1)
+    ]
+    num_clipped = work(report) + sum(helper.result() for helper in helpers)
+    if failures:
+        raise failures[min(failures)]
+    report(1.0)
+    return num_clipped

@@ -1,0 +1,72 @@
+"""Which arrangement of the data runs fastest, from costs that were measured.
+
+``make bench`` measures what is predicted here: docs/scale.md has the table."""
+
+from __future__ import annotations
+
+from flmc.sampling.compiled.emitted.arrangement import MOST_WRITTEN_OUT, OWN, ROWS, SHARED
+from flmc.sampling.compiled.emitted.value import WIDTH
+
+_NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE = 0.7e6, 8e6, 16e6
+"""Bytes up to which numbers that are read again in every round stay in a processor's own cache, in
+its share of the common cache, and at all in it; beyond, they come from memory."""
+_READING = (0.045, 0.12, 0.3, 0.6)
+"""Nanoseconds for each float that a lane reads, in these places."""
+_BROADCAST = 0.02
+"""Nanoseconds of a product where eight lanes share a float: the multipliers bind."""
+_SYMBOL = {OWN: 0.7, SHARED: 0.6, ROWS: 1.6}
+"""Nanoseconds of a symbol beside its products: random word, clip, link and comparison."""
+
+IN_WORDS = {
+    OWN: "8 data sets at a time",
+    SHARED: "8 chains of a data set at a time",
+    ROWS: "one chain at a time",
+}
+"""What an arrangement does, for people."""
+
+
+def _reading(floats: float) -> float:
+    """Nanoseconds of a float where so many are read again in every round."""
+    places = (_NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE)
+    return _READING[sum(4 * floats > size for size in places)]
+
+
+def cost(kind: str, devices: int, dim: int, experiments: int, chains: int) -> float:
+    """Nanoseconds of one round of all chains on one processor.
+
+    Parameters
+    ----------
+    kind
+        The arrangement.
+    devices, dim
+        Devices, and entries of theta.
+    experiments, chains
+        Data sets, and chains of each.
+    """
+    symbols = devices * dim
+    data = symbols * (dim + 1)
+    if kind == OWN:
+        lanes = -(-experiments * chains // WIDTH) * WIDTH
+        # Of few entries only the upper triangle is read.
+        share = 0.5 if dim <= MOST_WRITTEN_OUT else 1.0
+        product = share * _reading(share * WIDTH * data)
+    elif kind == SHARED:
+        lanes = experiments * -(-chains // WIDTH) * WIDTH
+        product = max(_BROADCAST, _reading(data) / WIDTH)
+    else:
+        lanes, product = experiments * chains, _reading(data)
+    return lanes * symbols * (_SYMBOL[kind] + dim * product)
+
+
+def choose(devices: int, dim: int, experiments: int, chains: int) -> str:
+    """The arrangement that costs least.
+
+    Parameters
+    ----------
+    devices, dim
+        Devices, and entries of theta.
+    experiments, chains
+        Data sets, and chains of each.
+    """
+    kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, ROWS)
+    return min(kinds, key=lambda kind: cost(kind, devices, dim, experiments, chains))

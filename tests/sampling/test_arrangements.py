@@ -1,0 +1,155 @@
+"""How the fast engine's data lie in memory changes its speed and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flmc
+from flmc.sampling.compiled import policy
+from flmc.sampling.compiled.emitted.arrangement import (
+    MOST_WRITTEN_OUT,
+    OWN,
+    ROWS,
+    SHARED,
+    Arrangement,
+    Layout,
+)
+from flmc.sampling.compiled.numba_engine import NumbaEngine
+from flmc.sampling.engine import Resources
+from flmc.sampling.simulation import simulate
+from sampling.problems import Cauchy, quiet_plan
+from support import full
+
+UPLINKS = {
+    "bits": flmc.Digital(),
+    "bits, table": flmc.Digital(link=Cauchy()),
+    "bits, norm": flmc.Digital(clipping="norm", clip=20.0),
+    "bits, fading": flmc.Digital(fading=flmc.RayleighFading()),
+    "analog": flmc.Analog(),
+    "analog, often clipped": flmc.Analog(clip=5.0),
+    "analog, norm": flmc.Analog(clipping="norm", clip=20.0),
+    "ideal": flmc.Ideal(),
+}
+
+
+def problem(dim: int, experiments: int = 3, devices: int = 7) -> flmc.LinearGaussian:
+    return flmc.LinearGaussian(
+        flmc.data.draw_linear_statistics(
+            1, num_experiments=experiments, num_samples=40 * dim, dim=dim, num_devices=devices
+        )
+    )
+
+
+def everything(
+    kind: str, plan: flmc.Plan, model: flmc.Model, chains: int, cut: int | None = None
+) -> list[np.ndarray]:
+    """All numbers of a run, with its rounds cut in two if asked."""
+    engine, resources = NumbaEngine(kind), Resources(threads=1 if cut is None else 2)
+    found = engine.start(plan, model, 0, chains, keep_draws=True)
+    for until in (plan.num_rounds,) if cut is None else (cut, plan.num_rounds):
+        engine.advance(found, plan, model, 0, until, resources)
+    moments = found.moments
+    assert found.draws is not None
+    return [
+        np.array(found.position), moments.sums, moments.products, found.draws,
+        np.array(found.num_clipped),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", [1, 5, 8, 9, 17, 50, 104][:: full(1, 2)])
+@pytest.mark.parametrize("name", UPLINKS)
+def test_arrangements_give_the_same_bits(name: str, dim: int) -> None:
+    """For 1, 3 and 11 chains, which fill no block, a part of one, and one and a part."""
+    model = problem(dim)
+    plan = flmc.plan(model, UPLINKS[name], forecast=False, num_rounds=137, num_burn_in=50)
+    kinds = (SHARED,) if dim <= MOST_WRITTEN_OUT else (SHARED, ROWS)
+    for chains in (1, 3, 11):
+        expected = everything(OWN, plan, model, chains)
+        for kind in kinds:
+            # The second run stops inside a block of the streams and of normals.
+            for found in (everything(kind, plan, model, chains, cut=cut) for cut in (None, 77)):
+                for one, other in zip(found, expected, strict=True):
+                    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [OWN, SHARED, ROWS])
+@pytest.mark.parametrize("scheduler", [flmc.RandomDevices(3), flmc.ThresholdDevices(0.02)])
+def test_arrangements_with_silent_devices(kind: str, scheduler: flmc.Scheduler) -> None:
+    model = problem(12)
+    uplink = flmc.Digital(fading=flmc.RayleighFading())
+    plan = flmc.plan(
+        model, uplink, scheduler=scheduler, forecast=False, num_rounds=140, num_burn_in=20
+    )
+    expected = everything(OWN, plan, model, 3)
+    for one, other in zip(everything(kind, plan, model, 3, cut=33), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_many_entries_against_numpy() -> None:
+    """A run without noise of the fast engine and of NumPy's, for an uplink without bits."""
+    model = problem(40, experiments=1)
+    plan = quiet_plan(model, flmc.Analog())
+    slow = simulate(plan, model, 0, engine="numpy", keep_draws=True).draws
+    for kind in (OWN, SHARED, ROWS):
+        fast = simulate(plan, model, 0, engine=NumbaEngine(kind), keep_draws=True).draws
+        assert slow is not None
+        assert fast is not None
+        # Single precision, over 40 rounds.
+        np.testing.assert_allclose(fast, slow, atol=2e-6 * np.abs(slow).max())
+
+
+def test_squares_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where products would be too many, the variances are those of the products."""
+    model = problem(20)
+    plan = flmc.plan(model, flmc.Digital(), forecast=False, num_rounds=40, num_burn_in=10)
+    expected = simulate(plan, model, 0, engine="numba").moments
+    monkeypatch.setattr("flmc.sampling.moments.MOST_ENTRIES", 10)
+    found = simulate(plan, model, 0, engine="numba").moments
+    assert not found.has_covariance
+    np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-12)
+
+
+@given(
+    kind=st.sampled_from([OWN, SHARED, ROWS]),
+    dim=st.integers(1, 3000),
+    devices=st.integers(1, 50),
+)
+def test_room_for_every_number(kind: str, dim: int, devices: int) -> None:
+    if kind == ROWS and dim <= MOST_WRITTEN_OUT:
+        return
+    arrangement = Arrangement.of(kind, dim)
+    vectors = -(-dim // 8) if kind == ROWS else dim
+    if arrangement.entries:
+        numbers = dim + dim * (dim + 1) // 2
+    else:
+        assert arrangement.tiles(dim) * arrangement.tile >= vectors
+        assert arrangement.whole == (arrangement.tiles(dim) * arrangement.tile == vectors)
+        numbers = vectors * (dim + 1)
+    assert arrangement.device_size(dim) >= numbers * arrangement.unit
+    layout = Layout.of(arrangement, devices, dim)
+    assert layout.end - layout.local == (devices + 1) * arrangement.device_size(dim)
+
+
+sizes = {"devices": st.integers(1, 10_000), "dim": st.integers(1, 600)}
+
+
+@given(experiments=st.integers(1, 100_000), chains=st.integers(1, 10_000), **sizes)
+def test_the_policy_takes_what_costs_least(
+    devices: int, dim: int, experiments: int, chains: int
+) -> None:
+    chosen = policy.choose(devices, dim, experiments, chains)
+    kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, ROWS)
+    costs = {kind: policy.cost(kind, devices, dim, experiments, chains) for kind in kinds}
+    assert costs[chosen] == min(costs.values())
+    assert all(cost > 0 for cost in costs.values())
+
+
+def test_the_policy_at_known_sizes() -> None:
+    """The paper's experiment, many chains of a large problem, and one chain of it."""
+    assert policy.choose(20, 5, 1000, 1) == OWN
+    assert policy.choose(20, 100, 1, 64) == SHARED
+    assert policy.choose(20, 100, 1, 1) == ROWS
+    assert policy.choose(20, 100, 50, 1) == ROWS

@@ -91,7 +91,7 @@ def test_arrangements_with_silent_devices(kind: str, scheduler: flmc.Scheduler) 
 def test_many_entries_against_numpy() -> None:
     """A run without noise of the fast engine and of NumPy's, for an uplink without bits."""
     model = problem(40, experiments=1)
-    plan = quiet_plan(model, flmc.Analog())
+    plan = quiet_plan(model, flmc.Analog(noise_power=1e-12, snr_db=380.0))
     slow = simulate(plan, model, 0, engine="numpy", keep_draws=True).draws
     for kind in (OWN, SHARED, ROWS):
         fast = simulate(plan, model, 0, engine=NumbaEngine(kind), keep_draws=True).draws

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import flmc
 from flmc.base.arrays import Array
 from flmc.sampling.compiled.emitted.arrangement import OWN, Arrangement
-from flmc.sampling.compiled.emitted.devices import FIELDS, Devices, Form
-from flmc.sampling.compiled.emitted.emission import Code, emitted
-from flmc.sampling.compiled.emitted.value import FLOAT, NUMBER, WIDTH, Value
+from flmc.sampling.compiled.emitted.devices import Devices, Form
 from flmc.sampling.compiled.link_curve import Curve
+from flmc.sampling.compiled.machine.emission import Code, emitted
+from flmc.sampling.compiled.machine.value import FLOAT, NUMBER, WIDTH, Value
 
 
 class Cauchy(flmc.Link):
@@ -36,30 +36,25 @@ class Skewed(flmc.Link):
 
 def thresholds(g: npt.NDArray[np.float32], curve: Curve) -> Array:
     """What words are compared with for gradients in [-1, 1], as the compiled kernel computes it."""
-    polynomial, count = isinstance(curve, tuple), len(curve)
     padded = np.concatenate([g, np.zeros(-len(g) % WIDTH)]).astype(np.float32)
     results, link = np.empty_like(padded), np.array(curve, np.float32)
-    form = Form(Arrangement.of(OWN, 1), count if polynomial else 0, False, False, False)
+    count = len(curve) if isinstance(curve, tuple) else 0
+    form = Form(Arrangement.of(OWN, 1), count, False, False, False)
 
     def body(code: Code, arguments: list[Value]) -> None:
-        frame, most, size = arguments
-        devices = Devices(code, form, frame, most)
+        values, target, size, state, clipped, link, nodes, most = arguments
+        at = {"state": state, "count": clipped, "link": link, "nodes": nodes}
+        devices = Devices(code, form, at, most)
         with code.loop(size, step=WIDTH) as n:
-            code.store(devices.at["recent"], n, devices.threshold(code.load(devices.at["x"], n)))
+            code.store(target, n, devices.threshold(code.load(values, n)))
 
-    fields = {
-        "x": padded.ctypes.data,
-        "recent": results.ctypes.data,
-        "link": link.ctypes.data,
-        "nodes": count,
-        "state": (state := np.zeros(4 * WIDTH, np.uint32)).ctypes.data,
-        "count": (clipped := np.zeros(WIDTH, np.uint32)).ctypes.data,
-    }
-    frame = np.array([fields.get(name, 0) for name in FIELDS], np.uint64)
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float, ctypes.c_uint64)
-    kind(emitted(body, [NUMBER, FLOAT, NUMBER]))(frame.ctypes.data, 1.0, len(padded))
-    assert not state.any()
-    assert not clipped.any()
+    state, clipped = np.zeros(4 * WIDTH, np.uint32), np.zeros(WIDTH, np.uint32)
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * 7, ctypes.c_float)
+    function = kind(emitted(f"thresholds {form!r}", body, [NUMBER] * 7 + [FLOAT]))
+    function(
+        padded.ctypes.data, results.ctypes.data, len(padded), state.ctypes.data,
+        clipped.ctypes.data, link.ctypes.data, len(link), 1.0,
+    )  # fmt: skip
     return results[: len(g)].astype(np.float64)
 
 

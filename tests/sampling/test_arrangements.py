@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import flmc
 from flmc.sampling.compiled import policy
+from flmc.sampling.compiled.blocks import Blocks
 from flmc.sampling.compiled.emitted.arrangement import (
     MOST_WRITTEN_OUT,
     OWN,
     ROWS,
     SHARED,
     Arrangement,
-    Layout,
 )
 from flmc.sampling.compiled.numba_engine import NumbaEngine
 from flmc.sampling.engine import Resources
@@ -115,9 +115,8 @@ def test_squares_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(
     kind=st.sampled_from([OWN, SHARED, ROWS]),
     dim=st.integers(1, 3000),
-    devices=st.integers(1, 50),
 )
-def test_room_for_every_number(kind: str, dim: int, devices: int) -> None:
+def test_room_for_every_number(kind: str, dim: int) -> None:
     if kind == ROWS and dim <= MOST_WRITTEN_OUT:
         return
     arrangement = Arrangement.of(kind, dim)
@@ -129,8 +128,26 @@ def test_room_for_every_number(kind: str, dim: int, devices: int) -> None:
         assert arrangement.whole == (arrangement.tiles(dim) * arrangement.tile == vectors)
         numbers = vectors * (dim + 1)
     assert arrangement.device_size(dim) >= numbers * arrangement.unit
-    layout = Layout.of(arrangement, devices, dim)
-    assert layout.end - layout.local == (devices + 1) * arrangement.device_size(dim)
+
+
+@given(
+    kind=st.sampled_from([OWN, SHARED, ROWS]),
+    first=st.integers(0, 500),
+    count=st.integers(1, 300),
+    num_chains=st.integers(1, 100),
+)
+def test_blocks_hold_every_chain_once(kind: str, first: int, count: int, num_chains: int) -> None:
+    arrangement = Arrangement.of(kind, 20)
+    blocks = Blocks.of(arrangement, first, first + count, num_chains)
+    real = np.arange(8) < blocks.lanes[:, None]
+    np.testing.assert_array_equal(blocks.chains[real], np.arange(first, first + count))
+    assert blocks.lanes.max() <= arrangement.lanes
+    if kind != OWN:  # lanes share a data set, and its blocks a unit
+        assert (blocks.data_sets == blocks.data_sets[:, :1]).all()
+        units = blocks.data_sets[blocks.first_of_unit, 0]
+        np.testing.assert_array_equal(units[blocks.unit], blocks.data_sets[:, 0])
+    else:
+        np.testing.assert_array_equal(blocks.unit, np.arange(len(blocks.firsts)))
 
 
 sizes = {"devices": st.integers(1, 10_000), "dim": st.integers(1, 600)}

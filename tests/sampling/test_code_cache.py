@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import ctypes
+import hashlib
 import logging
 import os
 import resource
@@ -10,15 +11,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numba
+import numpy as np
 import pytest
 
-from flmc.sampling.compiled.code_cache import CodeCache
-from support import full
-
-SOURCE = "def double(number):\n    return 2 * number\n"
+from flmc.sampling.compiled import code_cache
+from flmc.sampling.compiled.machine.emission import Code, emitted
+from flmc.sampling.compiled.machine.value import FLOAT, NUMBER, Value
 
 
 def empty(data: bytes) -> bytes:
@@ -33,61 +32,85 @@ def zero(data: bytes) -> bytes:
     return bytes(len(data))
 
 
-def compiled(place: Path) -> Any:
-    """A function of a file in a place, with its cache beside it."""
-    spec = importlib.util.spec_from_file_location("doubling", place / "doubling.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    function = numba.njit(module.double)
-    function._cache = CodeCache(module.double)
-    return function
+def twice(what: str) -> Callable[[float], float]:
+    """An emitted function that doubles a number, from disk if it is there."""
+
+    def body(code: Code, arguments: list[Value]) -> None:
+        (place,) = arguments
+        number = code.load(place, 0, FLOAT)
+        code.store(place, 0, number + number)
+
+    function = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(emitted(what, body, [NUMBER]))
+
+    def call(value: float) -> float:
+        array = np.array([value], np.float32)
+        function(array.ctypes.data)
+        return float(array[0])
+
+    return call
 
 
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of this test's own, where code is kept."""
+    monkeypatch.setattr(code_cache, "_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def test_code_is_compiled_once(place: Path) -> None:
+    assert twice("once")(21) == 42
+    (file,) = place.iterdir()
+    before = file.stat().st_mtime_ns
+    assert twice("once")(21) == 42
+    assert file.stat().st_mtime_ns == before
+    assert twice("once more")(21) == 42
+    assert len(list(place.iterdir())) == 2
+
+
 @pytest.mark.parametrize("damage", [empty, cut, zero])
 def test_damaged_code_is_compiled_again(
-    suffix: str,
-    damage: Callable[[bytes], bytes],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[bytes], bytes], place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "doubling.py").write_text(SOURCE)
-    assert compiled(tmp_path)(21) == 42
-    (file,) = (tmp_path / "__pycache__").glob(f"*.{suffix}")
+    what = f"damaged by {damage.__name__}"
+    assert twice(what)(21) == 42
+    (file,) = place.iterdir()
     good = file.read_bytes()
-    again = compiled(tmp_path)
-    assert again(21) == 42
-    assert sum(again.stats.cache_hits.values()) == 1
     file.write_bytes(damage(good))
     with caplog.at_level(logging.WARNING):
-        again = compiled(tmp_path)
-        assert again(21) == 42
-    assert "cannot be read" in caplog.text
-    assert str(file).partition(".")[0] in caplog.text
+        assert twice(what)(21) == 42
+    assert "is damaged" in caplog.text
+    assert str(file) in caplog.text
     # What was compiled has replaced what was damaged.
     caplog.clear()
-    again = compiled(tmp_path)
-    assert again(21) == 42
-    assert sum(again.stats.cache_hits.values()) == 1
+    assert file.read_bytes()[:32] == hashlib.sha256(file.read_bytes()[32:]).digest()
+    assert twice(what)(21) == 42
     assert caplog.text == ""
 
 
-def test_a_full_disk_keeps_no_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "doubling.py").write_text(SOURCE)
-    function = compiled(tmp_path)
+def test_a_full_disk_keeps_no_code(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:
         with caplog.at_level(logging.WARNING):
-            assert function(21) == 42
+            assert twice("full")(21) == 42
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "cannot be written" in caplog.text
+    assert list(place.iterdir()) == []
 
 
-@pytest.mark.skipif(not full(1, 0), reason="compiles the kernel twice: in the full run only")
+def test_no_place_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_cache, "_folder", lambda: None)
+    assert twice("nowhere")(21) == 42
+
+
+def test_other_text_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_cache.name_of("what", "machine")
+    assert code_cache.name_of("what", "other machine") != before
+    monkeypatch.setattr(code_cache, "_sources", lambda: "other text")
+    assert code_cache.name_of("what", "machine") != before
+
+
 def test_a_run_whose_cache_is_damaged(tmp_path: Path) -> None:
     """The command says so, naming the file, and computes the same."""
     words = ["run", "--rounds", "40", "--burn-in", "10", "--engine", "numba", "--json"]
@@ -99,7 +122,7 @@ def test_a_run_whose_cache_is_damaged(tmp_path: Path) -> None:
 
     first = run()
     assert first.returncode == 0, first.stderr
-    indices = list(tmp_path.rglob("*.nbi"))
+    indices = list(tmp_path.iterdir())
     assert indices
     for number, file in enumerate(sorted(indices)):
         file.write_bytes(file.read_bytes()[: 20 * (number % 2)])

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +15,17 @@ from scipy import stats
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.sampling.compiled import random_words
 from flmc.sampling.compiled.blocks import LANES
 from flmc.sampling.compiled.link_curve import WORD_SCALE, fit
+from flmc.sampling.compiled.machine import normals as making
+from flmc.sampling.compiled.machine.emission import Code, emitted
+from flmc.sampling.compiled.machine.generator import Generator, seed
+from flmc.sampling.compiled.machine.value import NUMBER, WORD, WORDS, Value
+from flmc.sampling.compiled.starts import entropy_of
 from sampling.problems import Cauchy, Skewed, thresholds
 from support import full
 
+Words = npt.NDArray[np.uint32]
 LINKS = [
     (flmc.Sigmoid(0.05), 30.0),
     (flmc.Sigmoid(0.011), 700.0),
@@ -29,13 +39,35 @@ LINKS = [
 ]
 
 
-@given(seed=st.integers(0, 2**200), key=st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
-def test_lanes_are_seeded_like_numpy(seed: int, key: tuple[int, ...]) -> None:
-    state = np.zeros(4 * LANES, np.uint32)
-    room = np.array([*key, 0, 0, 0, 0], np.uint32)
-    random_words.seed_lane(random_words.entropy_of(seed), room, state, 5)
-    expected = np.random.SeedSequence(seed, spawn_key=key).generate_state(4)
-    np.testing.assert_array_equal(state.reshape(4, LANES)[:, 5], expected)
+def call(what: str, body: Callable[[Code, list[Value]], None], *arguments: Any) -> None:
+    """Run emitted code with arrays, by their addresses, and numbers."""
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(arguments))
+    numbers = [getattr(value, "ctypes", None) for value in arguments]
+    kind(emitted(what, body, [NUMBER] * len(arguments)))(
+        *(
+            value if found is None else found.data
+            for value, found in zip(arguments, numbers, strict=True)
+        )
+    )
+
+
+@given(number=st.integers(0, 2**200), key=st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
+def test_lanes_are_seeded_like_numpy(number: int, key: tuple[int, ...]) -> None:
+    state, keys = np.zeros((4, LANES), np.uint32), np.zeros((4, LANES), np.uint32)
+    keys[:, 5] = key
+    keys[:, 2] = key[::-1]
+
+    def body(code: Code, arguments: list[Value]) -> None:
+        entropy, count, keys, state = arguments
+        words = [code.load(keys, i * LANES, WORDS) for i in range(4)]
+        seed(code, entropy, count, words, state)
+
+    entropy = entropy_of(number)
+    call("seed", body, entropy, len(entropy), keys, state)
+    for lane in (2, 5):
+        spawn_key = tuple(int(word) for word in keys[:, lane])
+        expected = np.random.SeedSequence(number, spawn_key=spawn_key).generate_state(4)
+        np.testing.assert_array_equal(state[:, lane], expected)
 
 
 def plain_xoshiro(state: list[int], count: int) -> list[int]:
@@ -61,17 +93,37 @@ def test_words_are_those_of_xoshiro() -> None:
     state = np.random.default_rng(1).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
     start = state.reshape(4, LANES).copy()
     words = np.zeros(50 * LANES, np.uint32)
-    random_words.fill_words(state, words, np.uint64(50))
+
+    def body(code: Code, arguments: list[Value]) -> None:
+        state, words = arguments
+        generator = Generator(code, state, WORDS)
+        with code.loop(code.number(50)) as n:
+            code.store(words, n * LANES, generator())
+        generator.save()
+
+    call("words", body, state, words)
     for lane in (0, 1, 3, LANES - 1):
         expected = plain_xoshiro([int(word) for word in start[:, lane]], 50)
         np.testing.assert_array_equal(words.reshape(50, LANES)[:, lane], expected)
+
+
+def fill(state: Words, words: Words, normals: npt.NDArray[np.float32], count: int) -> None:
+    """Make ``count`` normals for every lane."""
+
+    def body(code: Code, arguments: list[Value]) -> None:
+        state, words, normals, half = arguments
+        generator = Generator(code, state, WORDS)
+        making.fill(code, generator, words, normals, half, half * LANES)
+        generator.save()
+
+    call("normals", body, state, words, normals, count // 2)
 
 
 def test_normals() -> None:
     count = full(2_000_000, 200_000) // LANES // 2 * 2
     state = np.random.default_rng(2).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
     words, normals = np.zeros(count * LANES, np.uint32), np.zeros(count * LANES, np.float32)
-    random_words.fill_normals(state, words, normals, np.uint64(count))
+    fill(state, words, normals, count)
     first, second = words.reshape(2, -1)
     radius = np.sqrt(-2 * np.log((first.astype(np.float64) + 0.5) / 2**32))
     signed = second.view(np.int32) * np.pi / 2**31
@@ -90,15 +142,20 @@ def test_normals() -> None:
 @pytest.mark.parametrize("count", [2, 8, 40, 136, 400])
 def test_normals_of_one_lane_are_those_of_the_block(count: int) -> None:
     """To the bit: a run may not depend on whether its chain had neighbours."""
-    states = np.random.default_rng(3).integers(0, 2**32, (2, 4 * LANES), dtype=np.uint32)
-    states[1] = states[0]
-    words, both = np.zeros(count * LANES, np.uint32), np.zeros((2, count * LANES), np.float32)
-    random_words.fill_normals(states[0], words, both[0], np.uint64(count))
-    room = 2 * (-(-count // 2) + 63) // 64 * 64
-    chosen, made = np.zeros(2 * room, np.uint32), np.zeros(2 * room, np.float32)
-    random_words.fill_normals_alone(states[1], words, both[1], np.uint64(count), chosen, made)
-    np.testing.assert_array_equal(both[0, ::LANES], both[1, ::LANES])
-    np.testing.assert_array_equal(states[0], states[1])
+    state = np.random.default_rng(3).integers(0, 2**32, 4 * LANES, dtype=np.uint32)
+    again = state.copy()
+    words, block = np.zeros(count * LANES, np.uint32), np.zeros(count * LANES, np.float32)
+    fill(state, words, block, count)
+    apart = -(-count // 2 // LANES) * LANES + LANES
+    alone = np.zeros(2 * apart, np.float32)
+
+    def body(code: Code, arguments: list[Value]) -> None:
+        state, words, normals, half, apart = arguments
+        making.fill(code, Generator(code, state, WORD), words, normals, half, apart)
+
+    call("normals alone", body, again, np.zeros(2 * apart, np.uint32), alone, count // 2, apart)
+    expected = block[::LANES].reshape(2, -1)
+    np.testing.assert_array_equal(alone.reshape(2, apart)[:, : count // 2], expected)
 
 
 @pytest.mark.parametrize(("link", "clip"), LINKS, ids=lambda value: str(value))

@@ -1,98 +1,122 @@
-"""What one call of the kernel works on: its space, and the frame that tells emitted code where
-everything is."""
+"""One call of emitted code: its arrays, and the frame that tells where they are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ctypes
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from flmc.planning.plans import Plan
-from flmc.sampling.compiled.blocks import LANES
-from flmc.sampling.compiled.emitted.arrangement import Arrangement, Layout
-from flmc.sampling.compiled.emitted.devices import FIELDS, Form
-from flmc.sampling.compiled.emitted.emission import ROUNDS_AT_ONCE
-from flmc.sampling.compiled.emitted.moments import moments_of, products_of_rounds
-from flmc.sampling.compiled.emitted.rounds import rounds_of
-from flmc.sampling.compiled.given_rounds import Floats, GivenRounds
+from flmc.sampling.compiled.emitted.advance import advance_of
+from flmc.sampling.compiled.emitted.arrangement import Arrangement
+from flmc.sampling.compiled.emitted.devices import Form
+from flmc.sampling.compiled.emitted.frame_fields import FIELDS
+from flmc.sampling.compiled.given_rounds import GivenRounds
 from flmc.sampling.compiled.link_curve import Curve
+from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE
+from flmc.sampling.compiled.machine.value import WIDTH
 
 _SLACK = 1024
-"""Words that may be read behind the last, where a vector has entries that there are not."""
+"""Numbers that may be read behind the last, where a vector has entries that there are not."""
+_NEVER = 2**64 - 1
+"""Stands for a block of rounds where no chain was lost."""
+_CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
+
+UInts = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True)
 class Frame:
-    """Arrays of a call, and their addresses, which keep no array alive: this does."""
+    """Names and arrays of a call; an array lives as long as its frame.
 
-    emitted: tuple[np.uint64, np.uint64]
-    """Addresses of the functions that run rounds, and that add moments or products."""
-    fields: npt.NDArray[np.uint64]
-    """Addresses and sizes in the order of
-    :data:`~flmc.sampling.compiled.emitted.devices.FIELDS`."""
-    shape: tuple[Any, ...]
-    """The arrangement as :func:`~flmc.sampling.compiled.blocks.load_block` takes it."""
-    words: npt.NDArray[np.uint32]
-    """Room for random words."""
-    space: Floats
-    """The floats of a block of lanes."""
-    layout: Layout
-    """Where they begin."""
-    others: tuple[Any, ...]
-    """Arrays that only the fields point to."""
+    Parameters
+    ----------
+    plan
+        What is run.
+    arrangement
+        How the data lie in memory.
+    rounds
+        The rounds of the call.
+    link
+        The link as the kernel takes it; None for an uplink without bits.
+    entropy
+        The words of the seed.
+    """
 
-    @classmethod
-    def of(
-        cls, plan: Plan, arrangement: Arrangement, rounds: GivenRounds, link: Curve | None
-    ) -> Frame:
-        """The frame of a call.
-
-        Parameters
-        ----------
-        plan
-            What is run.
-        arrangement
-            How the data lie in memory.
-        rounds
-            The rounds of the call.
-        link
-            The link as the kernel takes it; None for an uplink without bits.
-        """
-        devices, dim = plan.num_devices, plan.dim
-        at = Layout.of(arrangement, devices, dim)
-        space = np.zeros(at.end, np.float32)
-        words = np.empty(max(LANES * ROUNDS_AT_ONCE * dim, devices * dim + _SLACK), np.uint32)
-        curve = np.array([] if link is None else link, np.float32)
-        all_active = np.asarray(rounds.active.all(axis=1))
-        fields = {
-            **{name: space.ctypes.data + 4 * start for name, start in at._asdict().items()},
-            "devices": devices,
-            "dim": dim,
-            "tiles": arrangement.tiles(dim),
-            "link": curve.ctypes.data,
-            "nodes": len(curve),
-            "words": words.ctypes.data,
-            "pull": rounds.pull.ctypes.data,
-            "active": rounds.active.ctypes.data,
-            "all_active": all_active.ctypes.data,
-        }
-        form = Form(
+    def __init__(
+        self,
+        plan: Plan,
+        arrangement: Arrangement,
+        rounds: GivenRounds,
+        link: Curve | None,
+        entropy: UInts,
+    ) -> None:
+        self._form = Form(
             arrangement,
             None if link is None else len(link) * isinstance(link, tuple),
             bool(plan.uplink.clips_norm and np.isfinite(plan.uplink.clip)),
             rounds.talks.size > 0,
             rounds.noise.shape[2] > 1,
         )
-        adding = moments_of(dim) if arrangement.entries else products_of_rounds()
-        sizes = (arrangement.entries, arrangement.tile, arrangement.tiles(dim), arrangement.unit)
-        return cls(
-            (np.uint64(rounds_of(form)), np.uint64(adding)),
-            np.array([fields.get(name, 0) for name in FIELDS], np.uint64),
-            (*map(np.uint64, sizes), arrangement.lanes == 1),
-            words,
-            space,
-            Layout._make(map(np.uint64, at)),
-            (curve, all_active),
-        )
+        self._most = 1.0 if np.isfinite(plan.uplink.clip) else np.inf
+        self._fields = dict.fromkeys(FIELDS, 0)
+        self._arrays: dict[str, Any] = {}
+        dim, lanes = plan.dim, arrangement.lanes
+        whole = ROUNDS_AT_ONCE // 2 * dim * lanes
+        whole = -(-whole // WIDTH) * WIDTH
+        vectors = max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH)
+        curve = np.array([] if link is None else link, np.float32)
+        self.put(
+            devices=plan.num_devices, dim=dim, tiles=arrangement.tiles(dim), link=curve,
+            nodes=len(curve), entropy=entropy, num_entropy=len(entropy), pull=rounds.pull,
+            noise=rounds.noise, num_noises=rounds.noise.shape[2], active=rounds.active,
+            all_active=np.asarray(rounds.active.all(axis=1)), talks=rounds.talks,
+            apart=rounds.talks.shape[2], received=np.empty(2 * vectors, np.float32),
+            words=np.zeros(max(2 * whole, plan.num_devices * dim) + _SLACK, np.uint32),
+            normals=np.empty(2 * whole, np.float32), normals_apart=whole,
+            recent=np.empty(ROUNDS_AT_ONCE * dim * lanes, np.float32),
+            positions=np.empty(ROUNDS_AT_ONCE * dim if not arrangement.entries else 0),
+            channel=np.zeros(4 * WIDTH, np.uint32), state=np.zeros(4 * WIDTH, np.uint32),
+        )  # fmt: skip
+
+    @property
+    def may_be_near(self) -> bool:
+        """Whether the gradient of all costs may serve."""
+        return self._form.may_be_near
+
+    def put(self, **values: Any) -> None:
+        """Put numbers, or arrays by their addresses, into the frame.
+
+        Parameters
+        ----------
+        **values
+            By the names of the fields.
+        """
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                self._arrays[name] = kept = np.ascontiguousarray(value)
+                self._fields[name] = kept.ctypes.data
+            else:
+                self._fields[name] = int(value)
+
+    def run(self, blocks: int) -> tuple[int | None, int | None]:
+        """Run all rounds of the blocks.
+
+        Parameters
+        ----------
+        blocks
+            How many there are.
+
+        Returns
+        -------
+        tuple
+            The first block in which a chain was lost, and the block of rounds when; None.
+        """
+        lost = np.full(blocks, _NEVER, np.uint64)
+        self.put(blocks=blocks, lost=lost)
+        frame = np.array([self._fields[name] for name in FIELDS], np.uint64)
+        # The interpreter's lock is not held meanwhile.
+        _CALL(advance_of(self._form))(frame.ctypes.data, self._most)
+        found = np.flatnonzero(lost != _NEVER)
+        return (int(found[0]), int(lost[found[0]])) if len(found) else (None, None)

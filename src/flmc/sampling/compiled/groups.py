@@ -17,13 +17,14 @@ from flmc.models.local_costs import Quadratic
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of, fail
-from flmc.sampling.compiled import kernel
-from flmc.sampling.compiled.blocks import LANES
-from flmc.sampling.compiled.emitted.arrangement import SHARED, Arrangement
+from flmc.sampling.compiled.blocks import LANES, Blocks
+from flmc.sampling.compiled.emitted.arrangement import OWN, SHARED, Arrangement
 from flmc.sampling.compiled.frame import Frame
 from flmc.sampling.compiled.given_rounds import GivenRounds
+from flmc.sampling.compiled.kept_rounds import KeptRounds
 from flmc.sampling.compiled.link_curve import Curve, fit
-from flmc.sampling.compiled.random_words import entropy_of
+from flmc.sampling.compiled.starts import entropy_of
+from flmc.sampling.compiled.units import load_units
 from flmc.sampling.schedule import (
     DrawSchedule,
     Schedule,
@@ -33,11 +34,13 @@ from flmc.sampling.schedule import (
 )
 from flmc.uplink.schemes import Digital
 
-MOST_CHAINS, _CALLS_PER_THREAD = 256, 4
-"""Chains of one call of the kernel at most, and calls into which a thread's share is cut as a rule,
-so that threads end at about the same time."""
-_FEWEST_SYMBOLS = 1_000_000
-"""Symbols of one call at least, about a millisecond's work: a call costs a tenth of that."""
+MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
+"""Chains of one call at most, where each has its own channel and where all share one; and calls
+into which a thread's share is cut as a rule, so that threads end at about the same time."""
+_FEWEST_SYMBOLS = 6_000_000
+"""Symbols of one call at least, some milliseconds' work: a call costs a few tenths of one."""
+_UNITS_AT_ONCE = 8_000_000
+"""Bytes of a call's units of data, if it has more than one."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,11 @@ class Group:
         centre = np.array(centre_of(model)[rows])
         unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
-        # Few calls, because each has its cost; but enough of them that every thread has something
-        # to do to the end. Whole blocks of lanes, because a call repeats its last chain in the
-        # lanes that are left over.
-        num_chains = chains.position.shape[1]
-        share = len(experiments) * num_chains // (_CALLS_PER_THREAD * threads)
+        alike = schedule is draw_schedule and is_shared(plan)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
-        # Where lanes share a data set, a call that ends inside one wastes lanes.
-        whole = num_chains if arrangement.kind == SHARED and num_chains <= LANES else LANES
-        whole = arrangement.lanes if arrangement.lanes == 1 else whole
-        at_once = max(1, min(max(share, fewest), MOST_CHAINS) // whole) * whole
+        at_once = _chains_of_a_call(
+            arrangement, plan, len(experiments), chains.position.shape[1], threads, fewest, alike
+        )
         group = cls(
             chains,
             plan,
@@ -119,7 +117,7 @@ class Group:
             schedule,
             arrangement,
         )
-        if schedule is not draw_schedule or not is_shared(plan):
+        if not alike:
             return group
         schedule_of_all = shared_schedule(plan, seed, rounds)
         return replace(group, shared=group._given(schedule_of_all, np.zeros(1, np.intp)))
@@ -141,63 +139,50 @@ class Group:
     def advance(self, first: int) -> int:
         """Advance the chains of one call, from number ``first`` on; returns the number of clipped
         entries."""
-        dim = self.plan.dim
         end = min(first + self.at_once, self.experiments.stop * self.num_chains)
-        chains, moments = self.chains, self.chains.moments
-        draws, num_burn_in = np.empty((0, 1, dim)), self.plan.num_burn_in
-        if chains.draws is not None and chains.thin == 1:
-            draws = chains.draws.reshape(-1, *chains.draws.shape[2:])
-        elif chains.draws is not None:
-            # Every kept round of this stretch; those that are not draws are dropped below.
-            num_burn_in = max(num_burn_in, self.rounds.start)
-            count = max(0, self.rounds.stop - num_burn_in)
-            draws = np.empty((chains.draws.shape[0] * self.num_chains, count, dim))
         rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
-        frame = Frame.of(self.plan, self.arrangement, rounds, self.link)
-        num_clipped, lost, block = kernel.advance(
-            chains.position.reshape(-1, dim),
-            moments.sums.reshape(-1, dim),
-            moments.products.reshape(-1, dim * dim if moments.has_covariance else dim),
-            draws,
-            (first, end, self.num_chains, self.experiments.start),
-            *self.costs,
-            self.centre,
+        frame = Frame(self.plan, self.arrangement, rounds, self.link, entropy_of(self.seed))
+        blocks = Blocks.of(self.arrangement, first, end, self.num_chains)
+        data_sets = blocks.data_sets - self.experiments.start
+        width = LANES if self.arrangement.kind == OWN else 1
+        known = slice(int(data_sets.min()), int(data_sets.max()) + 1)
+        units = load_units(
+            Quadratic(*(array[known] for array in self.costs)),
+            self.centre[known],
             self.unit,
-            entropy_of(self.seed),
-            frame.emitted,
-            frame.fields,
-            frame.shape,
-            self.arrangement.kind == SHARED,
-            self.link is not None,
-            np.float32(1 if np.isfinite(self.plan.uplink.clip) else np.inf),
-            (self.rounds.start, self.rounds.stop, num_burn_in),
-            rounds.pull,
-            rounds.noise.ravel(),
-            rounds.active,
-            rounds.talks.ravel(),
-            frame.words,
-            frame.space,
-            frame.layout,
+            self.arrangement,
+            np.ascontiguousarray(data_sets[blocks.first_of_unit][:, :width] - known.start),
+            frame.may_be_near,
         )
-        if lost < -1:
+        if units is None:
             raise RunFailed(
                 "a Hessian or offset of the model is not finite, or too large against the clip for"
                 " single precision; engine = 'numpy' takes NaN for 0"
             )
-        if lost >= 0:
-            self._fail(lost, block)
-        if chains.draws is not None and chains.thin > 1:
-            for row in range(first, end):
-                experiment, chain = divmod(row, self.num_chains)
-                place = (experiment, slice(chain, chain + 1))
-                chains.keep(place, num_burn_in, draws[row : row + 1])
-        return int(num_clipped)
+        frame.put(
+            units=units, unit_size=units.shape[1], which=blocks.unit, firsts=blocks.firsts - first,
+            lanes=blocks.lanes, keys=blocks.keys, begin=self.rounds.start, until=self.rounds.stop,
+        )  # fmt: skip
+        kept = KeptRounds.of(self.chains, self.plan.num_burn_in, self.rounds, first, end)
+        lanes = blocks.chains[:, : self.arrangement.lanes]
+        kept.put(frame, lanes, self.arrangement, self.centre[data_sets[:, : lanes.shape[1]]])
+        lost, block = frame.run(len(blocks.firsts))
+        kept.collect(blocks)
+        if lost is not None and block is not None:
+            self._fail(int(blocks.firsts[lost]), int(blocks.lanes[lost]), block)
+        if self.rounds.stop <= self.plan.num_burn_in:
+            return 0
+        # Where lanes are entries of one chain, all of them count; else those that are no repeats.
+        counted = np.arange(LANES) < blocks.lanes[:, None]
+        return int(kept.count[counted | (self.arrangement.lanes == 1)].sum())
 
-    def _fail(self, lost: int, block: int) -> None:
+    def _fail(self, first: int, lanes: int, block: int) -> None:
         """Refuse to go on with a lost chain."""
+        position = self.chains.position.reshape(-1, self.plan.dim)[first : first + lanes]
+        lost = first + int(np.argmin(np.isfinite(position).all(axis=1)))
         within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
-        # The kernel looks once in a block of rounds, so the message names those of the block that
-        # were run.
+        # Positions are looked at once in a block of rounds, so the message names those of the block
+        # that were run.
         seen = range(max(within.start, self.rounds.start), min(within.stop, self.rounds.stop))
         fail(
             lost // self.num_chains,
@@ -233,6 +218,28 @@ class Group:
                 for parts in zip(*drawn, strict=True)
             )
         )
+
+
+def _chains_of_a_call(
+    arrangement: Arrangement,
+    plan: Plan,
+    experiments: int,
+    num_chains: int,
+    threads: int,
+    fewest: int,
+    alike: bool,
+) -> int:
+    """Few calls, because each has its cost; but enough of them that every thread has something to
+    do to the end. Whole blocks of lanes, because a call repeats its last chain in the lanes that
+    are left over."""
+    share = experiments * num_chains // (_CALLS_PER_THREAD * threads)
+    wanted = min(max(share, fewest), _MOST_ALIKE if alike else MOST_CHAINS)
+    units = max(1, _UNITS_AT_ONCE // (4 * plan.num_devices * arrangement.device_size(plan.dim)))
+    wanted = min(wanted, units * (LANES if arrangement.kind == OWN else num_chains))
+    whole = arrangement.lanes
+    if arrangement.kind == SHARED and num_chains < LANES:
+        whole = num_chains  # a call that ends inside a data set wastes lanes
+    return max(1, wanted // whole) * whole
 
 
 def advance_all(group: Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:

@@ -1,67 +1,120 @@
-"""What becomes of the positions of kept rounds: sums, products and draws."""
+"""What a call reads and writes of the chains: positions, sums, products and draws."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from flmc.sampling.compiled.code_cache import compiled
-from flmc.sampling.compiled.emitted.value import WIDTH
-
-_L = np.uint64(WIDTH)
-f64 = np.float64
-
-
-@compiled
-def add_sums(recent, count, dim, lane, positions, sums, squares):  # type: ignore[no-untyped-def]
-    """Add the positions of some rounds of one lane to its chain's sums, round after round.
-
-    Parameters
-    ----------
-    recent
-        Positions, (round, dim, lane; flat).
-    count
-        Rounds.
-    dim, lane
-        Entries of theta, and which lane.
-    positions
-        Where the positions of the lane go, (``ROUNDS_AT_ONCE``, dim); zero for rounds that there
-        are not.
-    sums, squares
-        Sums of the chain, and of its squares where products are not kept, (dim) or empty; changed
-        in place.
-    """
-    positions[count:] = 0.0
-    for r in range(count):
-        for i in range(dim):
-            positions[r, i] = f64(recent[(r * dim + i) * _L + lane])
-            sums[i] += positions[r, i]
-        for i in range(len(squares)):
-            squares[i] += positions[r, i] * positions[r, i]
+from flmc.base.arrays import Array
+from flmc.sampling.chains import Chains
+from flmc.sampling.compiled.blocks import LANES, Blocks, Numbers
+from flmc.sampling.compiled.emitted.arrangement import Arrangement
+from flmc.sampling.compiled.frame import Frame
 
 
-@compiled
-def keep(recent, count, dim, first, last, data_sets, centre, draws, number):  # type: ignore[no-untyped-def]
-    """Write theta of some rounds of the chains of a block to the draws.
+@dataclass
+class KeptRounds:
+    """The chains of a call, as arrays whose first axis is the chain, and their copies in lanes."""
 
-    Parameters
-    ----------
-    recent
-        Positions, (round, dim, lane; flat).
-    count
-        Rounds.
-    dim
-        Entries of theta.
-    first, last
-        The chains, from ``first`` on, below ``last``.
-    data_sets, centre
-        The data set of every lane, and the centres of data sets.
-    draws
-        Where theta goes, (chain, kept round, dim).
-    number
-        The first kept round of these.
-    """
-    for lane in range(last - first):
-        for r in range(count):
-            for i in range(dim):
-                deviation = f64(recent[(r * dim + i) * _L + np.uint64(lane)])
-                draws[first + lane, number + r, i] = centre[data_sets[lane], i] + deviation
+    chains: Chains
+    rounds: range
+    rows: slice
+    """The chains of the call, counted through all data sets."""
+    num_burn_in: int
+    """The first round of which this call keeps draws."""
+    position: Array
+    sums: Array
+    products: Array
+    draws: Array
+    """(chain of the call, kept round, dim), or empty."""
+
+    @classmethod
+    def of(
+        cls, chains: Chains, num_burn_in: int, rounds: range, first: int, end: int
+    ) -> KeptRounds:
+        """What some rounds of some chains read and write.
+
+        Parameters
+        ----------
+        chains
+            All chains of the run.
+        num_burn_in, rounds
+            Rounds that are not kept, and those of the call.
+        first, end
+            The chains, counted through all data sets.
+        """
+        dim, moments, rows = chains.position.shape[2], chains.moments, slice(first, end)
+        draws = np.empty((0, 0, dim))
+        if chains.draws is not None and chains.thin == 1:
+            draws = chains.draws.reshape(-1, *chains.draws.shape[2:])[rows]
+        elif chains.draws is not None:
+            # Every kept round of this stretch; those that are not draws are dropped in the end.
+            num_burn_in = max(num_burn_in, rounds.start)
+            draws = np.empty((end - first, max(0, rounds.stop - num_burn_in), dim))
+        return cls(
+            chains,
+            rounds,
+            rows,
+            num_burn_in,
+            chains.position.reshape(-1, dim)[rows],
+            moments.sums.reshape(-1, dim)[rows],
+            moments.products.reshape(len(moments.sums) * moments.sums.shape[1], -1)[rows],
+            draws,
+        )
+
+    def put(self, frame: Frame, lanes: Numbers, arrangement: Arrangement, centre: Array) -> None:
+        """Put everything into a frame.
+
+        Parameters
+        ----------
+        frame
+            The frame of the call.
+        lanes
+            The chain of every lane, (block, lane).
+        arrangement
+            How data lie in memory.
+        centre
+            The centre of every lane, (block, lane, dim).
+        """
+        own = lanes - self.rows.start
+        self.x = np.swapaxes(self.position[own], 1, 2).copy()
+        self.count = np.zeros((len(lanes), LANES), np.uint32)
+        dim = self.position.shape[1]
+        self._in_lanes: dict[str, Array] = {}
+        if arrangement.entries:
+            for name in ("sums", "products"):
+                copied = np.swapaxes(getattr(self, name)[own], 1, 2)
+                self._in_lanes[name] = np.ascontiguousarray(copied)
+        summed = self._in_lanes or {"sums": self.sums, "products": self.products}
+        frame.put(
+            x=self.x, count=self.count, **summed,
+            squares=not arrangement.entries and self.products.shape[1] == dim,
+            centre=np.swapaxes(centre, 1, 2), draws=self.draws,
+            draws_apart=self.draws.shape[1] * dim, burn_in=self.num_burn_in,
+        )  # fmt: skip
+
+    def collect(self, blocks: Blocks) -> None:
+        """Copy what is in lanes back to the chains.
+
+        Parameters
+        ----------
+        blocks
+            The blocks of the call.
+        """
+        real = np.arange(self.x.shape[2]) < blocks.lanes[:, None]
+        self.position[:] = np.swapaxes(self.x, 1, 2)[real]
+        for name, array in self._in_lanes.items():
+            getattr(self, name)[:] = np.swapaxes(array, 1, 2)[real]
+        dim = self.position.shape[1]
+        if self.products.shape[1] == dim * dim:
+            # Only the upper triangle was summed.
+            square = self.products.reshape(-1, dim, dim)
+            below = np.tril_indices(dim, -1)
+            square[:, below[0], below[1]] = square[:, below[1], below[0]]
+        if self.chains.draws is not None and self.chains.thin > 1:
+            num_chains = self.chains.position.shape[1]
+            for row, draws in enumerate(self.draws, self.rows.start):
+                experiment, chain = divmod(row, num_chains)
+                place = (experiment, slice(chain, chain + 1))
+                self.chains.keep(place, self.num_burn_in, draws[None])

@@ -9,16 +9,13 @@ precision."""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numba.core.event
 import numpy as np
 
 from flmc.base.arrays import Array
@@ -30,18 +27,15 @@ from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of
 from flmc.sampling.compiled import policy
-from flmc.sampling.compiled.blocks import draw_starts
 from flmc.sampling.compiled.emitted.arrangement import Arrangement
 from flmc.sampling.compiled.given_rounds import entries_share_gain
 from flmc.sampling.compiled.groups import MOST_CHAINS, Group, advance_all
 from flmc.sampling.compiled.link_curve import fit
-from flmc.sampling.compiled.random_words import entropy_of
+from flmc.sampling.compiled.starts import draw_starts
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, defined_together
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
-
-_log = logging.getLogger(__name__)
 
 _DATA_AT_ONCE = 32_000_000
 """Bytes of local costs that are held in double precision at a time."""
@@ -173,11 +167,8 @@ class NumbaEngine(Engine):
         position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
         with np.errstate(over="ignore"):  # noticed below
             if plan.start == "prior":
-                with _announced():
-                    draw_starts(entropy_of(seed), num_chains, position.reshape(-1, model.dim))
-                position[:] = (
-                    model.prior.mean + model.prior.sd * position.astype(np.float64) - centre
-                )
+                drawn = draw_starts(seed, *shape).astype(np.float64)
+                position[:] = model.prior.mean + model.prior.sd * drawn - centre
             else:
                 position[:] = -centre
         if not np.isfinite(position).all():
@@ -227,7 +218,7 @@ class NumbaEngine(Engine):
         threads = resources.threads or os.cpu_count() or 1
         kind = self._kind(plan, model, chains.position.shape[1])
         arrangement = Arrangement.of(kind, plan.dim)
-        with _announced(), ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             for index, (rounds, experiments) in enumerate(product(spans, groups)):
                 group = Group.load(
                     chains, plan, model, seed, experiments, rounds, threads, schedule, arrangement
@@ -268,31 +259,3 @@ def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
         last = min(until, done // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK + most)
         yield range(done, last)
         done = last
-
-
-@contextmanager
-def _announced() -> Iterator[None]:
-    """While this lasts, the first compilation is announced in the log; code from the cache is
-    silent."""
-    listener = _Announcer()
-    numba.core.event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        numba.core.event.unregister("numba:compile", listener)  # type: ignore[no-untyped-call]
-
-
-class _Announcer(numba.core.event.Listener):
-    said = False
-
-    def on_start(self, event: Any) -> None:
-        """Announce that a compilation begins, once in a process."""
-        if not _Announcer.said:
-            _Announcer.said = True
-            _log.warning(
-                "compiling the fast engine for this scheme and dimension: once on a machine, some"
-                " ten seconds"
-            )
-
-    def on_end(self, event: Any) -> None:
-        """Do nothing: only the beginning of a compilation is announced."""

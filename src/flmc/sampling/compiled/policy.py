@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from flmc.sampling.compiled.emitted.arrangement import MOST_WRITTEN_OUT, OWN, ROWS, SHARED
-from flmc.sampling.compiled.emitted.value import WIDTH
+from flmc.sampling.compiled.machine.value import WIDTH
 
 _NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE = 0.7e6, 8e6, 16e6
 """Bytes up to which numbers that are read again in every round stay in a processor's own cache, in

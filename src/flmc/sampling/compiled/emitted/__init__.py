@@ -1,1 +1,1 @@
-"""Machine code that is written out operation by operation: what happens inside a round."""
+"""What happens inside a call of the fast engine, written out instruction by instruction."""

@@ -15,10 +15,11 @@ holds the gradients at the centre, then column after column of the Hessian."""
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
-from flmc.sampling.compiled.emitted.value import WIDTH
+from llvmlite import ir
+
+from flmc.sampling.compiled.machine.value import FLOAT, FLOATS, WIDTH, WORD, WORDS
 
 OWN, SHARED, ROWS = "own", "shared", "rows"
 MOST_WRITTEN_OUT = 8
@@ -81,6 +82,16 @@ class Arrangement(NamedTuple):
         """Chains of a block."""
         return 1 if self.kind == ROWS else WIDTH
 
+    @property
+    def word(self) -> ir.Type:
+        """Random words of all lanes, or of the one chain of a block."""
+        return WORD if self.kind == ROWS else WORDS
+
+    @property
+    def float(self) -> ir.Type:
+        """Floats of all lanes, or of the one chain of a block."""
+        return FLOAT if self.kind == ROWS else FLOATS
+
     def tiles(self, dim: int) -> int:
         """Tiles of a gradient with so many entries; none where loops are written out.
 
@@ -104,55 +115,3 @@ class Arrangement(NamedTuple):
         if self.entries:
             return self.entries * (self.entries + 3) // 2 * self.unit
         return self.tiles(dim) * self.tile * (dim + 1) * self.unit
-
-
-class Layout(NamedTuple):
-    """Where the floats of a block of lanes begin in its *space*, one array that holds them all.
-
-    Attributes
-    ----------
-    x
-        Deviation from the centre, (dim, lane).
-    received
-        Sum of the symbols, (dim, lane), with room for whole tiles.
-    horizon
-        Squared distance up to which a chain is near, (lane).
-    reach
-        Squared distance up to which no entry of a device can exceed the clip, (device, lane).
-    scratch
-        Room for two gradients.
-    local
-        The devices, and behind them one more: the sum of all.
-    end
-        Length of the space.
-    """
-
-    x: int
-    received: int
-    horizon: int
-    reach: int
-    scratch: int
-    local: int
-    end: int
-
-    @classmethod
-    def of(cls, arrangement: Arrangement, devices: int, dim: int) -> Layout:
-        """The layout for these sizes, the most used arrays first.
-
-        Parameters
-        ----------
-        arrangement
-            Of the devices' numbers.
-        devices, dim
-            Devices, and entries of theta.
-        """
-        room = WIDTH * max(dim, arrangement.tiles(dim) * arrangement.tile)
-        sizes = (
-            WIDTH * dim,
-            room,
-            WIDTH,
-            WIDTH * devices,
-            2 * room,
-            (devices + 1) * arrangement.device_size(dim),
-        )
-        return cls(*itertools.accumulate(sizes, initial=0))

@@ -12,7 +12,7 @@ adds up to about 2e-7. :mod:`flmc.sampling.compiled.link_curve` keeps the sum be
 
 *Near*: without bits, what is received is the sum of the clipped gradients, and clipping is rare. A
 chain is near the centre if no gradient entry of any device can exceed a certain number of clips
-(:data:`~flmc.sampling.compiled.blocks.NEAR`). Its sum begins with the gradient of the sum of all
+(:data:`~flmc.sampling.compiled.units.NEAR`). Its sum begins with the gradient of the sum of all
 costs, and a device is looked at only if one of its entries may exceed the clip: then it adds what
 clipping changes. A chain that is far adds up the clipped gradients of all devices."""
 
@@ -22,41 +22,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from flmc.sampling.compiled.emitted.arrangement import Arrangement
-from flmc.sampling.compiled.emitted.emission import Code, Variable
-from flmc.sampling.compiled.emitted.generator import Generator
-from flmc.sampling.compiled.emitted.value import BYTE, FLOAT, NUMBER, WIDTH, WORD, WORDS, Value
+from flmc.sampling.compiled.machine.emission import Code, Variable
+from flmc.sampling.compiled.machine.generator import Generator
+from flmc.sampling.compiled.machine.value import BYTE, FLOAT, WIDTH, WORDS, Value
 
 FAR = float("inf")
 """Squared distance that stands for every chain that is not near."""
-
-FIELDS = (
-    "x",
-    "received",
-    "horizon",
-    "reach",
-    "scratch",
-    "local",
-    "devices",
-    "dim",
-    "tiles",
-    "link",
-    "nodes",
-    "words",
-    "state",
-    "count",
-    "pull",
-    "noise",
-    "num_noises",
-    "normals",
-    "recent",
-    "active",
-    "all_active",
-    "talks",
-    "apart",
-)
-"""What a call finds in its frame, an array of numbers of 64 bits: addresses and sizes. See
-:class:`~flmc.sampling.compiled.emitted.arrangement.Layout` for the first six, and
-:func:`~flmc.sampling.compiled.kernel.advance` for the others."""
 
 
 class Form(NamedTuple):
@@ -99,22 +70,20 @@ class Devices:
         Where code is emitted.
     form
         What is known beforehand.
-    frame
-        Address of the frame.
+    at
+        Addresses and sizes by name (:data:`~flmc.sampling.compiled.emitted.frame_fields.FIELDS`).
     most
         The clip in its own units.
     """
 
-    def __init__(self, code: Code, form: Form, frame: Value, most: Value) -> None:
-        self.code, self.form = code, form
-        self.at = {name: code.load(frame, i, NUMBER) for i, name in enumerate(FIELDS)}
+    def __init__(self, code: Code, form: Form, at: dict[str, Value], most: Value) -> None:
+        self.code, self.form, self.at = code, form, at
         self.limit, self.far, self.zero = most.spread(), code.floats(FAR), code.floats(0.0)
         self.count = Variable(code, code.load(self.at["count"], 0, WORDS))
         self.terms = [code.load(self.at["link"], i, FLOAT).spread() for i in range(form.link or 0)]
         self.generator: Generator | None = None
         if form.link is not None:
-            kind = WORD if form.arrangement.lanes == 1 else WORDS
-            self.generator = Generator(code, self.at["state"], kind)
+            self.generator = Generator(code, at["state"], form.arrangement.word)
 
     def begin(self, t: Value) -> None:
         """Begin a round.
@@ -140,7 +109,7 @@ class Devices:
         """Squared distance from the centre, infinite in lanes that are not near."""
         code, distance = self.code, Variable(self.code, self.zero)
         with code.loop(self.at["dim"]) as j:
-            entry = self.own(self.at["x"], j * WIDTH)
+            entry = self.own(self.at["x"], j * self.form.arrangement.lanes)
             distance.value = entry.times(entry, distance.value)
         inside = (distance.value < code.load(self.at["horizon"], 0)).both(self.near.spread())
         return inside.choose(distance.value, self.far)

@@ -4,9 +4,9 @@ registers, and of a matrix only the upper triangle is read."""
 from __future__ import annotations
 
 from flmc.sampling.compiled.emitted.devices import Devices
-from flmc.sampling.compiled.emitted.emission import Variable
-from flmc.sampling.compiled.emitted.generator import Generator
-from flmc.sampling.compiled.emitted.value import FLOAT, WIDTH, Value
+from flmc.sampling.compiled.machine.emission import Variable
+from flmc.sampling.compiled.machine.generator import Generator
+from flmc.sampling.compiled.machine.value import FLOAT, WIDTH, Value
 
 
 class FewEntries:

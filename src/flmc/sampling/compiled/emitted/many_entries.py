@@ -8,9 +8,9 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from flmc.sampling.compiled.emitted.devices import Devices
-from flmc.sampling.compiled.emitted.emission import Variable
-from flmc.sampling.compiled.emitted.generator import Generator
-from flmc.sampling.compiled.emitted.value import FLOAT, WIDTH, WORDS, Value
+from flmc.sampling.compiled.machine.emission import Variable
+from flmc.sampling.compiled.machine.generator import Generator
+from flmc.sampling.compiled.machine.value import FLOAT, WIDTH, WORDS, Value
 
 
 class ManyEntries:
@@ -28,10 +28,10 @@ class ManyEntries:
         self.tile = self.arrangement.tile
         self.in_rows = self.arrangement.lanes == 1
         """Whether the lanes of a vector are entries of one chain."""
-        # Where sums are kept while devices are added: entries of one chain beside each other, or
-        # for every lane its own.
-        self.sums = self.at["scratch"] if self.in_rows else self.at["received"]
-        self.values = self.at["scratch"] + self.at["tiles"] * (4 * WIDTH * self.tile)
+        # Sums of the entries of one chain, beside each other, or of every lane; and room for a
+        # gradient.
+        self.sums = self.at["received"]
+        self.values = self.sums + self.at["tiles"] * (4 * WIDTH * self.tile)
 
     def receive(self) -> None:
         """Add up the symbols of all devices that are looked at, and store the sums."""
@@ -57,10 +57,6 @@ class ManyEntries:
                     if generator is not None and not self.in_rows:
                         with code.loop(self.at["dim"]):
                             generator()
-        if self.in_rows:  # the lanes of the block are eight times the same chain
-            with code.loop(self.at["dim"]) as i:
-                value = code.load(self.sums, i, FLOAT).spread()
-                code.store(self.at["received"], i * WIDTH, value)
 
     def _gradient(self, k: Value, tile: Value) -> list[Value]:
         """A tile of gradient entries of device k: those at the centre plus matrix times position,
@@ -76,7 +72,7 @@ class ManyEntries:
 
         sums = code.variables([read(start + q * unit) for q in range(self.tile)])
         with code.loop(self.at["dim"]) as j:
-            x = self.devices.own(self.at["x"], j * WIDTH)
+            x = self.devices.own(self.at["x"], j * self.arrangement.lanes)
             column = start + (j + 1) * (self.tile * unit)
             for q, value in enumerate(sums):
                 value.value = read(column + q * unit).times(x, value.value)

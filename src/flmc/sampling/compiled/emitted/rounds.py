@@ -1,62 +1,88 @@
 """Some rounds of a block of lanes: gradients, symbols, their sum, and the step of the sampler.
 
-The function is emitted for each :class:`~flmc.sampling.compiled.emitted.devices.Form`. Its numbers
-are the same to the bit for every arrangement: a gradient entry is the same chain of fused products
-in each, and the symbols of an entry are added device after device."""
+Numbers are the same to the bit for every arrangement: a gradient entry is the same chain of fused
+products in each, and the symbols of an entry are added device after device."""
 
 from __future__ import annotations
 
-from functools import cache
-
 from flmc.sampling.compiled.emitted.devices import Devices, Form
-from flmc.sampling.compiled.emitted.emission import Code, emitted
 from flmc.sampling.compiled.emitted.few_entries import FewEntries
 from flmc.sampling.compiled.emitted.many_entries import ManyEntries
-from flmc.sampling.compiled.emitted.value import FLOAT, NUMBER, WIDTH, Value
+from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE, Code
+from flmc.sampling.compiled.machine.value import FLOAT, FLOATS, Value
 
 
-@cache
-def rounds_of(form: Form) -> int:
-    """The address of the function that runs some rounds, which is compiled once in a process: it
-    takes about a tenth of a second.
-
-    Its arguments are the address of the frame; the number of the first round in the arrays of this
-    call; the number of its normals; how many rounds; and the clip in its own units.
+def run_rounds(
+    code: Code,
+    form: Form,
+    at: dict[str, Value],
+    most: Value,
+    first: Value,
+    normal: Value,
+    count: Value,
+) -> None:
+    """Emit the loop over rounds.
 
     Parameters
     ----------
+    code
+        Where code is emitted.
     form
-        What is a constant for the compiler.
+        What is known beforehand.
+    at
+        Addresses and sizes by name, those of one block.
+    most
+        The clip in its own units.
+    first, normal
+        The number of the first round in the arrays of this call, and among those that have normals.
+    count
+        How many rounds.
     """
-
-    def body(code: Code, arguments: list[Value]) -> None:
-        frame, first, normal, count, most = arguments
-        devices = Devices(code, form, frame, most)
-        with code.loop(count) as s:
-            devices.begin(first + s)
-            if form.arrangement.entries:
-                for n, sum_ in enumerate(FewEntries(devices).receive()):
-                    _step(devices, first + s, normal + s, s, code.number(n), sum_)
-            else:
-                ManyEntries(devices).receive()
-                with code.loop(devices.at["dim"]) as i:
-                    received = code.load(devices.at["received"], i * WIDTH)
-                    _step(devices, first + s, normal + s, s, i, received)
-        devices.save()
-
-    return emitted(body, [NUMBER, NUMBER, NUMBER, NUMBER, FLOAT])
+    devices = Devices(code, form, at, most)
+    lanes = form.arrangement.lanes
+    with code.loop(count) as s:
+        devices.begin(first + s)
+        place = _Place(first + s, _normals(code, at, normal + s, lanes), s)
+        if form.arrangement.entries:
+            for n, received in enumerate(FewEntries(devices).receive()):
+                _step(devices, place, code.number(n), received)
+        else:
+            ManyEntries(devices).receive()
+            with code.loop(at["dim"]) as i:
+                received = code.load(at["received"], i * lanes, form.arrangement.float)
+                _step(devices, place, i, received)
+    devices.save()
 
 
-def _step(devices: Devices, t: Value, normal: Value, s: Value, i: Value, received: Value) -> None:
-    """Move an entry of the position, and put it beside those of the other rounds of the call."""
-    code, at = devices.code, devices.at
-    place, number = i * WIDTH, t * at["dim"] + i
+def _normals(code: Code, at: dict[str, Value], number: Value, lanes: int) -> Value:
+    """The address of a round's normals: the second half of the rounds begins with a vector."""
+    half = ROUNDS_AT_ONCE // 2
+    slack = at["normals_apart"] - at["dim"] * (half * lanes)
+    before = (number < code.number(half)).choose(code.number(0), slack)
+    return at["normals"] + (number * at["dim"] * lanes + before) * 4
+
+
+class _Place:
+    """Where a round is."""
+
+    def __init__(self, t: Value, normals: Value, s: Value) -> None:
+        self.t, self.normals, self.s = t, normals, s
+
+
+def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
+    """Move an entry of the position, x - p y - n z, and put it beside those of the other rounds."""
+    code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
+    kind, number = devices.form.arrangement.float, place.t * at["dim"] + i
+
+    def every(value: Value) -> Value:
+        return value.spread() if kind == FLOATS else value
+
     if devices.form.own_noise:
-        deviation = code.load(at["noise"], number * at["num_noises"])
+        deviation = code.load(at["noise"], number * at["num_noises"], kind)
     else:
-        deviation = code.load(at["noise"], number, FLOAT).spread()
-    z = code.load(at["normals"], (normal * at["dim"] + i) * WIDTH)
-    pull = code.load(at["pull"], t, FLOAT).spread()
-    x = code.load(at["x"], place) - pull.times(received, deviation * z)
-    code.store(at["x"], place, x)
-    code.store(at["recent"], (s * at["dim"] + i) * WIDTH, x)
+        deviation = every(code.load(at["noise"], number, FLOAT))
+    z = code.load(place.normals, i * lanes, kind)
+    pull = every(code.load(at["pull"], place.t, FLOAT))
+    x = code.load(at["x"], i * lanes, kind) - pull.times(received, deviation * z)
+    code.store(at["x"], i * lanes, x)
+    code.store(at["recent"], (place.s * at["dim"] + i) * lanes, x)

@@ -77,9 +77,22 @@ class Value:
         """Whether floats differ; NaN differs from everything."""
         return Value(self.builder, self.builder.fcmp_unordered("!=", self.raw, other.raw))
 
+    def same(self, other: Value | int) -> Value:
+        """Whether whole numbers are the same."""
+        right = other.raw if isinstance(other, Value) else self.raw.type(other)
+        return Value(self.builder, self.builder.icmp_unsigned("==", self.raw, right))
+
+    def at_most(self, other: Value) -> Value:
+        """The smaller of two scalars."""
+        return (self < other).choose(self, other)
+
     def choose(self, yes: Value, no: Value) -> Value:
         """Lane by lane, ``yes`` where this is true, else ``no``."""
         return Value(self.builder, self.builder.select(self.raw, yes.raw, no.raw))
+
+    def either(self, other: Value) -> Value:
+        """Whether this or the other is true."""
+        return Value(self.builder, self.builder.or_(self.raw, other.raw))
 
     def both(self, other: Value) -> Value:
         """Whether this and the other are true."""
@@ -114,6 +127,39 @@ class Value:
     def signed(self) -> Value:
         """Words, read as signed numbers, as floats."""
         return Value(self.builder, self.builder.sitofp(self.raw, FLOATS))
+
+    def unsigned(self) -> Value:
+        """Words, read as numbers that are not negative, as floats."""
+        return Value(self.builder, self.builder.uitofp(self.raw, FLOATS))
+
+    def bits(self) -> Value:
+        """The bits of floats, as words."""
+        return Value(self.builder, self.builder.bitcast(self.raw, WORDS))
+
+    def as_bits(self) -> Value:
+        """Words, read as the bits of floats."""
+        return Value(self.builder, self.builder.bitcast(self.raw, FLOATS))
+
+    def lowered_signed(self, by: int) -> Value:
+        """Words, read as signed numbers, over 2^by, rounded down."""
+        return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
+
+    def size(self) -> Value:
+        """Floats without their signs."""
+        kept = ir.Constant(WORDS, [0x7FFFFFFF] * WIDTH)
+        return Value(self.builder, self.builder.and_(self.bits().raw, kept)).as_bits()
+
+    def magnitude(self) -> Value:
+        """A double without its sign."""
+        return (self < Value(self.builder, self.raw.type(0.0))).choose(-self, self)
+
+    def single(self) -> Value:
+        """A double in single precision."""
+        return Value(self.builder, self.builder.fptrunc(self.raw, FLOAT))
+
+    def double(self) -> Value:
+        """A float in double precision."""
+        return Value(self.builder, self.builder.fpext(self.raw, DOUBLE))
 
     def doubles(self) -> Value:
         """Floats in double precision."""
@@ -150,6 +196,10 @@ class Value:
         up = self.builder.shl(self.raw, self.filled(by))
         down = self.builder.lshr(self.raw, self.filled(32 - by))
         return Value(self.builder, self.builder.or_(up, down))
+
+    def lowered(self, by: int) -> Value:
+        """Bits moved downwards; those beyond the end are lost."""
+        return Value(self.builder, self.builder.lshr(self.raw, self.filled(by)))
 
     def shifted(self, by: int) -> Value:
         """Bits moved upwards; those beyond the end are lost."""

@@ -15,7 +15,8 @@ from llvmlite import ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from flmc.sampling.compiled.emitted.value import (
+from flmc.sampling.compiled import code_cache
+from flmc.sampling.compiled.machine.value import (
     BYTE,
     FLOAT,
     FLOATS,
@@ -92,18 +93,23 @@ class Code:
     @contextmanager
     def loop(self, end: Value, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
         """What follows is done for every whole number from ``start`` on, below ``end``."""
-        first = start if isinstance(start, Value) else self.number(start)
-        index = Variable(self, first)
+        index = Variable(self, start if isinstance(start, Value) else self.number(start))
+        with self.during(lambda: index.value < end):
+            now = index.value
+            yield now
+            index.value = now + step
+
+    @contextmanager
+    def during(self, condition: Callable[[], Value]) -> Iterator[None]:
+        """What follows is done again and again while a condition holds."""
         head = self.builder.append_basic_block("head")
         body = self.builder.append_basic_block("body")
         rest = self.builder.append_basic_block("rest")
         self.builder.branch(head)
         self.builder.position_at_end(head)
-        self.builder.cbranch((index.value < end).raw, body, rest)
+        self.builder.cbranch(condition().raw, body, rest)
         self.builder.position_at_end(body)
-        now = index.value
-        yield now
-        index.value = now + step
+        yield
         self.builder.branch(head)
         self.builder.position_at_end(rest)
 
@@ -152,29 +158,45 @@ _LIBRARIES: list[Any] = []
 """Compiled code: whoever holds an address needs it, so it lives as long as the process."""
 
 
-def emitted(body: Callable[[Code, list[Value]], None], arguments: Sequence[Any]) -> int:
-    """Emit and compile a function that returns nothing; its address.
+def emitted(
+    what: str, body: Callable[[Code, list[Value]], None], arguments: Sequence[ir.Type]
+) -> int:
+    """Emit and compile a function that returns nothing, or read it from disk; its address.
 
     Parameters
     ----------
+    what
+        What the function is, with all that is a constant for the compiler.
     body
         Emits what the function does with its arguments.
     arguments
         Their types.
     """
-    name = f"flmc_emitted_{len(_LIBRARIES)}"
     with global_compiler_lock:
-        library = cpu_target.target_context.codegen().create_library(name)
-        module = library.create_ir_module(name)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
-        builder = ir.IRBuilder(function.append_basic_block("variables"))
-        start = function.append_basic_block("start")
-        builder.branch(start)
-        builder.position_at_end(start)
-        code = Code(builder)
-        body(code, [code.value(argument) for argument in function.args])
-        builder.ret_void()
-        library.add_ir_module(module)
-        library.finalize()
+        codegen = cpu_target.target_context.codegen()
+        name = code_cache.name_of(what, codegen.magic_tuple())
+        kept = code_cache.read(name)
+        if kept is not None:
+            library = codegen.unserialize_library((name, "object", tuple(kept)))
+        else:
+            library = codegen.create_library(name)
+            module = library.create_ir_module(name)
+            _emit(ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name), body)
+            library.enable_object_caching()
+            library.add_ir_module(module)
+            library.finalize()
+            _, _, made = library.serialize_using_object_code()
+            code_cache.write(name, code_cache.MachineCode(*made))
         _LIBRARIES.append(library)
         return int(library.get_pointer_to_function(name))
+
+
+def _emit(function: Any, body: Callable[[Code, list[Value]], None]) -> None:
+    """Emit the body of a function: a block for its variables, then what it does."""
+    builder = ir.IRBuilder(function.append_basic_block("variables"))
+    start = function.append_basic_block("start")
+    builder.branch(start)
+    builder.position_at_end(start)
+    code = Code(builder)
+    body(code, [code.value(argument) for argument in function.args])
+    builder.ret_void()

@@ -1,0 +1,1 @@
+"""A small language of machine instructions, and random numbers in it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from flmc import data
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.data.linear import LinearData
+from flmc.data.reading import read
+from flmc.data.synthetic import draw_linear, draw_linear_statistics
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.wide_linear import WIDE, WideLinear
@@ -47,7 +48,7 @@ def make_model(settings: Settings) -> Model:
     if settings.dim > WIDE:
         # Statistics would take dim^2 numbers of every device.
         return WideLinear(draw_examples(settings, settings.experiments))
-    statistics = data.draw_linear_statistics(
+    statistics = draw_linear_statistics(
         settings.seed,
         num_experiments=settings.experiments,
         num_samples=settings.samples,
@@ -69,7 +70,7 @@ def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData
     num_experiments
         Data sets; None: one, without an axis for it.
     """
-    return data.draw_linear(
+    return draw_linear(
         settings.seed,
         num_experiments=num_experiments,
         num_samples=settings.samples,
@@ -96,7 +97,7 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
         raise InvalidSetting(
             f"data_file is for the models {', '.join(MODELS.names)}; got {settings.model!r}"
         )
-    found = data.read(
+    found = read(
         source,
         target=settings.target,
         device_column=settings.device_column,

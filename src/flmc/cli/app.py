@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from flmc.base.errors import FlmcError
+from flmc.base.start_up import collecting_later
 from flmc.base.version import VERSION
 from flmc.cli.output import fail, with_option_names
 
@@ -131,7 +132,8 @@ def _run(words: list[str]) -> int:
     """Run a command, and return its exit code; whatever is no mistake of the user's is raised."""
     try:
         # Only the command that is called is imported; where none is named, help names all.
-        app = make_app(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
+        with collecting_later():
+            app = make_app(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
         code = app(words, standalone_mode=False)
         # Without its standalone mode typer returns a number where it was interrupted.
         if code:

@@ -40,6 +40,21 @@ def _fast_ndtr() -> Callable[[Array], Array] | None:
     return cast("Callable[[Array], Array]", found)
 
 
+def median(values: Array) -> float:
+    """Median of all numbers of an array, to the bit that of ``np.median``, which imports the whole
+    of ``numpy.ma``.
+
+    Parameters
+    ----------
+    values
+        At least one number, in any shape; the median is NaN if one of them is.
+    """
+    ordered = np.sort(values, axis=None)  # NaN last
+    if np.isnan(ordered[-1]):
+        return math.nan
+    return float(ordered[(ordered.size - 1) // 2 : ordered.size // 2 + 1].mean())
+
+
 def expit(x: Array) -> Array:
     """Logistic function :math:`1/(1 + e^{-x})`.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from statistics import NormalDist
 from typing import cast
 
 import numpy as np
@@ -18,16 +17,20 @@ import numpy as np
 from flmc.base.arrays import Array
 
 _erfc = np.frompyfunc(math.erfc, 1, 1)
-_quantile = np.frompyfunc(NormalDist().inv_cdf, 1, 1)
 
 
 _SHORT = 0.1
 """Half length of an interval below which its probability is integrated, not subtracted."""
-_LEGENDRE = np.polynomial.legendre.leggauss(8)
-_FEW_LEGENDRE = np.polynomial.legendre.leggauss(5)
-"""Nodes and weights for an interval shorter than that, and ten times shorter."""
+_NODES, _FEW_NODES = 8, 5
+"""Nodes of Gauss and Legendre's rule for an interval shorter than that, and ten times shorter."""
 _LARGE = 20_000
 """Size of an array, in numbers, from which SciPy is used: the C library takes 6 ms for so many."""
+
+
+@lru_cache(maxsize=2)
+def _legendre(count: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Legendre's rule, found when they are first needed."""
+    return np.polynomial.legendre.leggauss(count)
 
 
 @lru_cache(maxsize=1)
@@ -110,8 +113,8 @@ def normal_between(centre: Array, half_width: float) -> Array:
         return np.asarray(ndtr(half_width - centre) - ndtr(-half_width - centre))
     # The difference of two nearly equal numbers would lose digits: Gauss and Legendre's rule.
     total = np.zeros_like(centre, dtype=np.float64)
-    nodes = _LEGENDRE if half_width > _SHORT / 10 else _FEW_LEGENDRE
-    for node, weight in zip(*nodes, strict=True):
+    count = _NODES if half_width > _SHORT / 10 else _FEW_NODES
+    for node, weight in zip(*_legendre(count), strict=True):
         total += weight * np.exp(-0.5 * np.square(centre + half_width * node))
     return np.asarray(half_width / math.sqrt(2 * math.pi) * total)
 
@@ -129,7 +132,9 @@ def ndtri(p: Array) -> Array:
     Array
         Values in the shape of ``p``.
     """
-    return np.asarray(_quantile(p), dtype=np.float64)
+    from statistics import NormalDist  # which few plans need
+
+    return np.asarray(np.frompyfunc(NormalDist().inv_cdf, 1, 1)(p), dtype=np.float64)
 
 
 def log_ndtr(x: float) -> float:

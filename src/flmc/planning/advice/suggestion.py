@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.advice import judgement
@@ -142,15 +143,15 @@ class Search:
 
     def suggestions(self) -> Iterator[Suggestion]:
         """Settings that fit, those that need the fewest rounds first; none where none are found."""
-        search = self.calibrated()
-        for trial in search.ranked()[:_MOST_SUGGESTIONS]:
-            found = search._verified(trial)
+        for trial in self.calibrated.ranked[:_MOST_SUGGESTIONS]:
+            found = self.calibrated._verified(trial)
             if found is not None:
                 yield found
 
+    @cached_property
     def calibrated(self) -> Search:
         """The search with its estimate corrected by what the accountant allows the best trial."""
-        best = self.ranked()[:1]
+        best = self.ranked[:1]
         if not best or not has_budget(self.uplink, self.limits):
             return self
         uplink, rounds = best[0].uplink, best[0].num_rounds
@@ -161,6 +162,7 @@ class Search:
         exact = privacy_limited_gain(uplink, self.limits, *sizes)
         return replace(self, correction=0.999 * exact / guess)
 
+    @cached_property
     def ranked(self) -> list[Plan]:
         """Plans that fit by the estimate of the privacy limit, those with the fewest rounds
         first."""
@@ -189,7 +191,7 @@ class Search:
         norms = [factor * math.sqrt(self.dim + 2.0) for factor in _EXAMPLE_NORMS]
         left = [norm_shrink_factor(norm, self.dim) for norm in norms]
         return [
-            replace(self.uplink, example_norm=norm, example_shrink=share)
+            replace(self.uplink, example_clip=None, example_norm=norm, example_shrink=share)
             for norm, share in zip(norms, left, strict=True)
         ]
 
@@ -229,11 +231,20 @@ class Search:
             plan = self._plan(uplink, rounds, estimate=True)
             if plan is None or self._fits(plan):
                 return plan
+            if not self._may_fit(plan):
+                return None
             wanted = self._rounds_for(plan)
             if "num_rounds" in self.fixed or wanted <= rounds or wanted > MOST_ROUNDS:
                 return None
             rounds = wanted
         return None
+
+    def _may_fit(self, plan: Plan) -> bool:
+        """Whether other numbers of rounds could fit: the shift of the mean and the clipped share
+        are those of the uplink, however many rounds there are."""
+        law = self.model.law(plan)
+        hopeless = not math.isinf(law.mean_shift) and law.mean_shift > _LARGEST_SHIFT
+        return not hopeless and law.clipped_fraction <= _MOST_CLIPPED
 
     def _rounds_for(self, plan: Plan) -> int:
         """Rounds that a plan needs, kept ones included, with a margin."""

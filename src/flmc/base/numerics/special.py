@@ -89,8 +89,18 @@ def ndtr(x: Array) -> Array:
         Values in [0, 1], in the shape of ``x``.
     """
     fast = _fast_ndtr() if np.size(x) > _LARGE else None
-    if fast is not None:
-        return np.asarray(fast(x), dtype=np.float64)
+    return ndtr_once(x) if fast is None else np.asarray(fast(x), dtype=np.float64)
+
+
+def ndtr_once(x: Array) -> Array:
+    """The same by the C library, whatever the size: for what is computed once, because importing
+    SciPy takes as long as the values of a million arguments.
+
+    Parameters
+    ----------
+    x
+        Arguments, in any shape.
+    """
     return np.asarray(0.5 * _erfc(np.asarray(x) * -math.sqrt(0.5)), dtype=np.float64)
 
 

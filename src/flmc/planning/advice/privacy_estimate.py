@@ -65,7 +65,7 @@ def estimate_gain(
     # The entries of a round share what an example moves, where its norm is bounded.
     shared = uplink.shares_move(limits.neighbouring)
     count = (1 if shared else dim) * (num_transmitting if of_run else 1)
-    # The budget fixes the distance of two normals, mu; a gain of 1 makes it so much per root of N_0.
+    # The budget fixes mu, how far apart two normals may be; it grows with the root of the count.
     one = GaussianEvent(1.0, 1.0, ((1.0, 1),))
     mu = one.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
     apart = sensitivity(uplink, limits.neighbouring)

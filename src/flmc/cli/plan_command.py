@@ -16,6 +16,7 @@ from flmc.base.findings import Finding
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, fail, print_json, said_of
 from flmc.models.model import Model
+from flmc.models.wide_linear import WideLinear
 from flmc.planning.advice.requirements import Requirement, read_requirement
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import assemble
@@ -150,6 +151,14 @@ def _with_check(planned: Plan, model: Model) -> Plan:
     """The plan with what a short pilot found of a model of the user's own."""
     if model.posterior is not None:
         return planned
+    if isinstance(model, WideLinear) and model.undrawn:
+        text = (
+            "the examples are too many to be drawn for a plan: its step is made for a bound of the"
+            " largest curvature, which follows from their number, and clip and link are not checked"
+            " before a run"
+        )
+        unchecked = Finding("model-not-checked", "note", text)
+        return replace(planned, findings=(*planned.findings, unchecked))
     from flmc.evaluation.model_check import check_model
 
     found = check_model(model, planned)

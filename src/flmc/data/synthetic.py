@@ -255,11 +255,11 @@ def _draw_several(
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
-    return LinearData(
-        np.stack([features for features, _ in pairs]),
-        np.stack([targets for _, targets in pairs]),
-        sizes,
-    )
+    if len(pairs) == 1:  # which may be large: it is not copied
+        ((features, targets),) = pairs
+        return LinearData(features[None], targets[None], sizes)
+    features, targets = (np.stack(arrays) for arrays in zip(*pairs, strict=True))
+    return LinearData(features, targets, sizes)
 
 
 def _draw_one(

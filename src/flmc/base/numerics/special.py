@@ -89,18 +89,25 @@ def ndtr(x: Array) -> Array:
         Values in [0, 1], in the shape of ``x``.
     """
     fast = _fast_ndtr() if np.size(x) > _LARGE else None
-    return ndtr_once(x) if fast is None else np.asarray(fast(x), dtype=np.float64)
+    return _by_c_library(x) if fast is None else np.asarray(fast(x), dtype=np.float64)
 
 
 def ndtr_once(x: Array) -> Array:
-    """The same by the C library, whatever the size: for what is computed once, because importing
-    SciPy takes as long as the values of a million arguments.
+    """The same for what is computed once: by the C library up to a million arguments, which take
+    it as long as importing SciPy does.
 
     Parameters
     ----------
     x
         Arguments, in any shape.
     """
+    if np.size(x) > 50 * _LARGE:
+        return ndtr(x)
+    return _by_c_library(x)
+
+
+def _by_c_library(x: Array) -> Array:
+    """Standard normal distribution function, a number at a time."""
     return np.asarray(0.5 * _erfc(np.asarray(x) * -math.sqrt(0.5)), dtype=np.float64)
 
 

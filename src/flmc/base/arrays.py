@@ -41,6 +41,18 @@ def without_copies(array: Array) -> Array:
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
+def one_of_equals(array: Array) -> Array:
+    """View of an array with one row in place of all, where rows, the axis before the last, are
+    copies of one: what devices with the same path gains can afford is computed once.
+
+    Parameters
+    ----------
+    array
+        (..., row, entry), perhaps made by ``np.broadcast_to``.
+    """
+    return array[..., :1, :] if array.strides[-2] == 0 else array
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """While this lasts, linear algebra of this process runs on one thread.

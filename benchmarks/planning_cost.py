@@ -81,7 +81,7 @@ def measure_planning(repeats: int, before: Path | None = None) -> list[dict[str,
                     runs.setdefault((case, tree), []).append(child)
     imports = _median(runs[MODULES_ONLY, ""])
     rows = []
-    for case, command in commands.items():
+    for case in commands:
         children = runs[case, ""]
         row = {
             "case": case,

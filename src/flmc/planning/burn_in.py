@@ -94,17 +94,22 @@ def auto_burn_in_factor(
     )
     if noise == 0.0 or wanted == 1.0:
         return wanted
-    factors = _factors_up_to(wanted)
     start = distance / 2.0
-    t = num_fast * factors * speed / start
-    left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
-    error = (
-        left
-        + injected_variance(uplink, factors * step_size, num_fast, num_devices, smoothness, noise)
-        / start**2
-    )
-    # The largest factor that is about as good as the best: it also serves starts further away.
-    return float(factors[np.flatnonzero(error <= error.min() + _NEGLIGIBLE_NOISE)[-1]])
+
+    def error(factors: Array) -> Array:
+        t = num_fast * factors * speed / start
+        left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
+        steps = factors * step_size
+        injected = injected_variance(uplink, steps, num_fast, num_devices, smoothness, noise)
+        return np.asarray(left + injected / start**2)
+
+    # The largest factor that is about as good as the best: it also serves starts further away. No
+    # error is below 0, so that mostly the largest of all need not be compared with the others.
+    if error(np.array([wanted]))[0] <= _NEGLIGIBLE_NOISE:
+        return wanted
+    factors = _factors_up_to(wanted)
+    errors = error(factors)
+    return float(factors[np.flatnonzero(errors <= errors.min() + _NEGLIGIBLE_NOISE)[-1]])
 
 
 def _factors_up_to(highest: float) -> Array:

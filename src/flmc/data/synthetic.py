@@ -193,14 +193,15 @@ class DrawnStatistics:
         gram = np.empty((len(experiments), self.num_devices, self.dim, self.dim))
         moment = np.empty(gram.shape[:-1])
         at_once = self._at_once
-        # Blocks begin at multiples of their size, not at the first data set that is asked for:
-        # directly drawn data sets of one block share a stream, which is named by the block's first
-        # number.
+        # Blocks begin at multiples of their size, not at the first data set that is asked for: what
+        # is drawn directly shares a stream with its block, which the first number there names.
         for first in range(experiments.start // at_once * at_once, experiments.stop, at_once):
             block = range(first, first + at_once)
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
             place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
             part = self._draw(block, wanted)
+            if wanted == experiments:  # which may be large: not copied
+                return part
             gram[place], moment[place] = part.gram, part.moment
         return LinearStatistics(gram, moment)
 

@@ -148,8 +148,8 @@ class WideLinear(Model):
 
         def summed(rows: Array, residual: Array) -> Array:
             # An example's gradient is its features times its residual, which is therefore clipped.
-            norms = np.maximum(np.linalg.norm(rows, axis=1), np.finfo(float).tiny)
-            most = example_norm * self._variance / norms
+            with np.errstate(divide="ignore", over="ignore"):  # nothing bounds what has no features
+                most = example_norm * self._variance / np.linalg.norm(rows, axis=1)
             return np.asarray(np.nan_to_num(np.clip(residual, -most, most)) @ rows)
 
         return self._local(theta, experiments, summed)

@@ -406,7 +406,7 @@ def test_as_a_real_process(tmp_path: Path) -> None:
         ),
         (["plan"], {"flmc.runs", "flmc.sampling", "flmc.evaluation", "flmc.papers"}),
         (
-            ["plan", "--neighbouring", "example", "--example-norm", "3", "--scope", "run"],
+            ["plan", "--neighbouring", "example", "--example-clip", "3", "--scheme", "analog"],
             {"scipy.special", "flmc.runs"},
         ),
     ],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shlex
 import statistics
 import subprocess
@@ -24,6 +25,8 @@ CORE = ("numpy", "scipy", "pydantic", "typer", "rich", "threadpoolctl")
 """The core dependencies of ``pyproject.toml``."""
 NAMES_ONLY, MODULES_ONLY = "imports, by name", "imports, what a plan loads"
 
+_MOST_BYTES, _MOST_SECONDS = 6 * 10**9, 60
+"""Address space and CPU time that a child may take."""
 _EXAMPLE = "plan --neighbouring example --example-clip 1 --scope run"
 CASES = {
     "ordinary": "plan",
@@ -64,26 +67,29 @@ def measure_planning(repeats: int, before: Path | None = None) -> list[dict[str,
     -------
     list of dict
         For each case ``case``, ``command``, ``cpu_seconds``, ``times_imports`` (over what a plan
-        loads), ``peak_mb`` and ``exit_code``; with ``before`` also ``cpu_seconds_before``.
+        loads), ``peak_mb`` and ``exit_code``; with ``before`` also ``cpu_seconds_before``, None
+        where that version does not answer alike.
     """
     python = [sys.executable]
     names = [*python, "-c", f"import {', '.join(CORE)}"]
     modules = [*python, "-c", f"import {', '.join(_modules_of_a_plan())}"]
     commands = {NAMES_ONLY: names, MODULES_ONLY: modules}
     commands |= {case: [*python, "-m", "flmc", *shlex.split(text)] for case, text in CASES.items()}
-    trees = {"": None, **({} if before is None else {"_before": before})}
-    runs: dict[tuple[str, str], list[_Child]] = {}
-    for turn in range(repeats + 1):
-        for case, command in commands.items():
-            for tree, source in trees.items():
-                child = _run(command, source)
-                if turn:  # the first of each writes bytecode and warms caches
-                    runs.setdefault((case, tree), []).append(child)
-    imports = _median(runs[MODULES_ONLY, ""])
+    # The first of each writes bytecode and warms caches; it says too whether there is an answer.
+    jobs: dict[tuple[str, Path | None], list[_Child]] = {}
+    for case, command in commands.items():
+        now = _run(command, None)
+        jobs[case, None] = []
+        if before is not None and _run(command, before).exit_code == now.exit_code:
+            jobs[case, before] = []
+    for _ in range(repeats):
+        for (case, source), children in jobs.items():
+            children.append(_run(commands[case], source))
+    imports = _median(jobs[MODULES_ONLY, None])
     rows = []
     for case in commands:
-        children = runs[case, ""]
-        row = {
+        children = jobs[case, None]
+        row: dict[str, Any] = {
             "case": case,
             "command": "import" if case not in CASES else f"flmc {CASES[case]}",
             "cpu_seconds": _median(children),
@@ -92,7 +98,8 @@ def measure_planning(repeats: int, before: Path | None = None) -> list[dict[str,
             "exit_code": children[-1].exit_code,
         }
         if before is not None:
-            row["cpu_seconds_before"] = _median(runs[case, "_before"])
+            found = jobs.get((case, before))
+            row["cpu_seconds_before"] = None if found is None else _median(found)
         rows.append(row)
     return rows
 
@@ -117,10 +124,17 @@ def _run(command: list[str], source: Path | None) -> _Child:
         env=_environment(source),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=_limit,
     )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return _Child(status, usage)
+
+
+def _limit() -> None:
+    """In a child, before it starts: an older version may want all memory, or never answer."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS, _MOST_SECONDS))
 
 
 def _environment(source: Path | None) -> dict[str, str]:

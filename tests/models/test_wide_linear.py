@@ -68,3 +68,14 @@ def test_what_is_drawn_later_is_what_would_have_been_drawn() -> None:
     theta = np.concatenate([THETA, -THETA])
     np.testing.assert_array_equal(later.gradient(theta), now.gradient(theta))
     assert not later.undrawn
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (1, 7), (20, 20)], ids=["few", "uneven", "many"])
+def test_steps_by_products_of_examples_are_the_steps(sizes: tuple[int, ...]) -> None:
+    data = flmc.data.draw_linear(3, num_samples=sum(sizes), dim=9, device_sizes=sizes)
+    model = WideLinear(data, noise_variance=0.7, prior_precision=2.0)
+    noise = np.random.default_rng(2).standard_normal((6, *THETA[0].shape))
+    theta = THETA[0]
+    for each in noise:
+        theta = theta - 0.02 * model.gradient(theta[None])[0].sum(axis=1) + each
+    np.testing.assert_allclose(model.after_steps(THETA[0], 0.02, noise), theta, atol=1e-11)

@@ -191,8 +191,8 @@ class WideLinear(Model):
         return np.asarray(total)
 
     def after_steps(self, theta: Array, step: float, noise: Array) -> Array:
-        r"""Where :math:`\theta \leftarrow \theta - \eta\nabla f(\theta) + \xi` leads, with the sum f of
-        all local costs of the first data set, (chain, dim).
+        r"""Where :math:`\theta \leftarrow \theta - \eta\nabla f(\theta) + \xi` leads, (chain, dim),
+        with the sum f of all local costs of the first data set.
 
         With few examples U and their products :math:`U U^\top` the residuals of all steps are found
         without theta, so that the examples are gone through three times, not twice for each step.

@@ -43,6 +43,7 @@ review: | $(BIN)/uv
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/engines.py --json $(OUT)/benchmark.json
 	$(BIN)/python benchmarks/jax_engine.py --json $(OUT)/jax_benchmark.json
+	$(BIN)/python benchmarks/planning_cost.py --json $(OUT)/planning_benchmark.json
 
 # The pages about the reproductions are generated from full runs.
 reproduction: $(VENV)/.installed

@@ -1,12 +1,12 @@
 """The script ``flmc``: a Ctrl-C is one line, also while Python still imports a package.
 
-It is not part of the package, because importing any part of that imports the whole, which takes
-half a second."""
+It is not part of the package, so that a signal is heard before anything of that is imported."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 
 
 def main() -> int:
@@ -18,7 +18,11 @@ def main() -> int:
         The exit code; 130 after an interruption.
     """
     signal.signal(signal.SIGINT, _leave)
-    from flmc.cli import main as command
+    from flmc.base.start_up import collecting_later, spare_threads
+
+    spare_threads(sys.argv[1:])
+    with collecting_later():
+        from flmc.cli import main as command
 
     # It stays: engines and tables are imported later. Commands that have something to finish, a run
     # or the points of a sweep, hear the signal themselves while they do.

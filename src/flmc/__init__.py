@@ -3,131 +3,33 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flmc import data
-from flmc.base import errors
 from flmc.base.version import VERSION
-from flmc.data.linear import LinearData
-from flmc.evaluation.diagnostics import Diagnostics, diagnose
-from flmc.evaluation.model_check import check_model
-from flmc.models.coordinates.whitening import whiten
-from flmc.models.distributions import Gaussian, Normal
-from flmc.models.linear import LinearGaussian
-from flmc.models.model import Model
-from flmc.models.priors import CorrelatedNormal, FunctionPrior
-from flmc.planning.advice.link_choice import choose_link
-from flmc.planning.choices.two_stages import TwoStagePlan, plan_two_stages
-from flmc.planning.limits import Limits
-from flmc.planning.planner import plan
-from flmc.planning.plans import Plan
-from flmc.runs.comparison import Comparison, compare
-from flmc.runs.execution import resume, run
-from flmc.runs.ledger_cost import spent
-from flmc.runs.loading import Record, load
-from flmc.runs.results import Result
-from flmc.runs.sweeps.calling import sweep
-from flmc.runs.sweeps.table import Sweep
-from flmc.runs.two_stages import TwoStageResult, run_two_stages
-from flmc.uplink.fading import Fading
-from flmc.uplink.fadings import (
-    ConstantFading,
-    DistanceFading,
-    FixedFading,
-    GaussMarkovFading,
-    JakesFading,
-    NakagamiFading,
-    RayleighFading,
-    RicianFading,
-    SelectiveFading,
-    TappedDelayFading,
-    TraceFading,
-    TraceFile,
-)
-from flmc.uplink.link import Link
-from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
-from flmc.uplink.replacing import replace
-from flmc.uplink.scheduler import Scheduler
-from flmc.uplink.schedulers import (
-    AllDevices,
-    GivenDevices,
-    PredecessorDevices,
-    RandomDevices,
-    StrongestDevices,
-    ThresholdDevices,
-)
-from flmc.uplink.schemes import Analog, Digital, Ideal
-from flmc.uplink.uplink import Uplink
+
+if TYPE_CHECKING:
+    from flmc.interface import *  # noqa: F403
 
 __version__ = VERSION
 
-__all__ = [
-    "AllDevices",
-    "Analog",
-    "Comparison",
-    "ConstantFading",
-    "CorrelatedNormal",
-    "Diagnostics",
-    "Digital",
-    "DistanceFading",
-    "Fading",
-    "FixedFading",
-    "FunctionPrior",
-    "GaussMarkovFading",
-    "Gaussian",
-    "GivenDevices",
-    "Ideal",
-    "JakesFading",
-    "Limits",
-    "Linear",
-    "LinearData",
-    "LinearGaussian",
-    "Link",
-    "Model",
-    "NakagamiFading",
-    "Normal",
-    "Plan",
-    "PredecessorDevices",
-    "Probit",
-    "RandomDevices",
-    "RayleighFading",
-    "Record",
-    "Result",
-    "RicianFading",
-    "Scheduler",
-    "SelectiveFading",
-    "Sigmoid",
-    "Sign",
-    "StrongestDevices",
-    "Sweep",
-    "TappedDelayFading",
-    "ThresholdDevices",
-    "TraceFading",
-    "TraceFile",
-    "TwoStagePlan",
-    "TwoStageResult",
-    "Uplink",
-    "check_model",
-    "choose_link",
-    "compare",
-    "data",
-    "diagnose",
-    "errors",
-    "load",
-    "plan",
-    "plan_two_stages",
-    "replace",
-    "resume",
-    "run",
-    "run_two_stages",
-    "spent",
-    "sweep",
-    "whiten",
-]
-
 
 def __getattr__(name: str) -> Any:
-    """Import what is named only when it is used: figures need half a second."""
+    """Import the public names when the first of them is used: a command such as `flmc plan` needs
+    half of what they import, and figures (``flmc.plot``) need half a second more."""
     if name == "plot":
         return importlib.import_module("flmc.views.plot")
+    # Python itself asks for names with underscores while it imports a module.
+    if name == "__all__" or not name.startswith("_"):
+        interface = importlib.import_module("flmc.interface")
+        public = {each: getattr(interface, each) for each in interface.__all__}
+        globals().update(public, __all__=interface.__all__)
+        if name in globals():
+            return globals()[name]
     raise AttributeError(f"module 'flmc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Every public name, also before the first is used."""
+    from flmc.interface import __all__ as public
+
+    return sorted({*globals(), *public, "plot"})

@@ -8,7 +8,7 @@ import scipy.special
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flmc.base.numerics.special import expit, log_ndtr, ndtr, ndtri
+from flmc.base.numerics.special import expit, log_ndtr, median, ndtr, ndtr_once, ndtri
 
 
 @given(st.floats(-35, 35))
@@ -19,6 +19,20 @@ def test_normal_distribution_function(x: float) -> None:
 def test_large_arrays() -> None:
     x = np.linspace(-35, 35, 100_001)
     np.testing.assert_allclose(ndtr(x), [float(ndtr(value)) for value in x], rtol=1e-13)
+
+
+def test_large_arrays_that_come_once() -> None:
+    """By the C library and by SciPy, beyond the size from which that pays."""
+    for size in (30_000, 1_000_001):
+        x = np.linspace(-35, 35, size)
+        np.testing.assert_allclose(ndtr_once(x), scipy.special.ndtr(x), rtol=1e-13)
+
+
+@given(st.lists(st.floats(allow_nan=True), min_size=1))
+def test_median_is_that_of_numpy_to_the_bit(values: list[float]) -> None:
+    with np.errstate(all="ignore"):
+        assert np.array_equal(median(np.array(values)), np.median(values), equal_nan=True)
+    assert median(np.array([[3.0, 1.0], [2.0, 10.0]])) == 2.5
 
 
 @given(st.floats(-1e4, 10))

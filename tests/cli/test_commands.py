@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flmc.cli import main
+from flmc.cli.app import _COMMANDS, make_app
 from flmc.settings.registered import FADINGS, LINKS
 from flmc.settings.schema import Settings
 from support import full
@@ -399,7 +400,15 @@ def test_as_a_real_process(tmp_path: Path) -> None:
     [
         (["--help"], {"numba", "matplotlib", "scipy.stats", "dp_accounting"}),
         (["plan", "--no-run"], {"numba", "matplotlib", "scipy.stats", "dp_accounting"}),
-        (["plan"], {"numba", "matplotlib", "scipy.stats", "dp_accounting", "scipy.special"}),
+        (
+            ["plan"],
+            {"numba", "matplotlib", "scipy.stats", "scipy.special", "numpy.ma", "numpy.typing"},
+        ),
+        (["plan"], {"flmc.runs", "flmc.sampling", "flmc.evaluation", "flmc.papers"}),
+        (
+            ["plan", "--neighbouring", "example", "--example-clip", "3", "--scheme", "analog"],
+            {"scipy.special", "flmc.runs"},
+        ),
     ],
 )
 def test_imports(arguments: list[str], forbidden: set[str]) -> None:
@@ -608,3 +617,20 @@ def test_where_an_answer_cannot_be_printed(where: str) -> None:
         assert done.returncode == 0
         assert b"variance ratio" in done.stdout
     assert b"Traceback" not in done.stderr
+
+
+def test_a_command_alone_is_the_same_as_among_all(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in _COMMANDS:
+        told = []
+        for app in (make_app([name]), make_app()):
+            app([name, "--help"], standalone_mode=False)
+            told.append(capsys.readouterr().out)
+        assert told[0] == told[1] != ""
+
+
+def test_a_plan_of_more_examples_than_memory_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten thousand devices and entries: 8 GB of examples, which are not drawn."""
+    sizes = ("--dim", "10000", "--devices", "10000", "--samples", "100000")
+    code, out, _ = call(capsys, "plan", *sizes, "--json")
+    assert code == 0
+    assert "model-not-checked" in [each["code"] for each in json.loads(out)["findings"]]

@@ -65,7 +65,11 @@ def imported(path: Path) -> set[str]:
 
 def test_every_folder_is_a_package_of_the_map() -> None:
     assert {path.parent.name for path in SOURCE.glob("*/__init__.py")} == set(PACKAGES)
-    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py"}
+    assert {path.name for path in SOURCE.glob("*.py")} == {
+        "__init__.py",
+        "__main__.py",
+        "interface.py",
+    }
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.planning.burn_in import auto_burn_in_factor, injected_variance
+from flmc.base.numerics.special import ndtr
+from flmc.planning import burn_in
+from flmc.planning.burn_in import _factors_up_to, auto_burn_in_factor, injected_variance
 from flmc.planning.step_size import auto_step_size
 from support import full
 
@@ -107,3 +109,19 @@ def test_automatic_burn_in_is_what_is_needed(model: flmc.LinearGaussian) -> None
     )
     with pytest.raises(flmc.errors.InvalidSetting, match="convexity"):
         flmc.plan(own, flmc.Digital(), num_burn_in="auto")
+
+
+def test_factors_that_are_tried_are_those_of_numpy_to_the_bit() -> None:
+    for highest in np.exp(np.random.default_rng(1).uniform(0, 8, 200)):
+        np.testing.assert_array_equal(_factors_up_to(highest), np.geomspace(1.0, highest, 200))
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1.0, 1e2, 1e4])
+def test_the_largest_factor_is_taken_without_looking_only_where_it_wins(
+    noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = (flmc.Digital(), 1e-3, 50, 20, 2.0, 1200.0, noise)
+    found = auto_burn_in_factor(*asked)
+    # An array of one is the short cut; with an infinite error it is never taken.
+    monkeypatch.setattr(burn_in, "ndtr", lambda x: np.full(1, np.inf) if x.size == 1 else ndtr(x))
+    assert auto_burn_in_factor(*asked) == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import flmc
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
 from flmc.planning.advice.privacy_estimate import estimate_gain
-from flmc.planning.advice.public_knowledge import PublicModel
+from flmc.planning.advice.public_knowledge import PublicLaw, PublicModel
 from flmc.planning.privacy_cost import privacy_limited_gain
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge
@@ -176,3 +177,19 @@ def test_data_that_are_not_what_public_knowledge_says() -> None:
         suggest_settings(merge({}, asked))
     with pytest.raises(InvalidSetting, match="devices must not exceed samples"):
         suggest_settings(merge({}, {"samples": 50, "devices": 100}))
+
+
+def test_a_bound_of_entries_may_be_left_open_for_one_of_norms() -> None:
+    """It used to be said that two bounds were given."""
+    settings = merge(
+        {}, {"neighbouring": "example", "scope": "run", "example_clip": 1.0, "rounds": 3000}
+    )
+    with pytest.raises(RunFailed, match="example_bound"):
+        suggest_settings(settings)
+
+
+def test_what_no_number_of_rounds_can_mend_is_left_at_once() -> None:
+    assert PublicLaw(1.0, 0.1, 0.001).fits
+    assert PublicLaw(9.0, math.inf, 0.001).may_fit  # the step was too large
+    assert not PublicLaw(1.0, 0.18, 0.001).may_fit
+    assert not PublicLaw(1.0, 0.1, 0.02).may_fit

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -289,3 +291,25 @@ def test_comparisons_tell_of_unequal_steps(small: flmc.LinearGaussian) -> None:
     )
     with pytest.raises(InvalidSetting, match="uplinks must be a dict"):
         flmc.compare([flmc.Digital()], small)  # type: ignore[arg-type]
+
+
+def test_names_are_imported_when_the_first_is_used() -> None:
+    code = """
+import sys
+import flmc
+print('numpy' in sys.modules, 'plan' in dir(flmc), 'plot' in dir(flmc))
+from flmc import Digital, data
+print(callable(flmc.plan), data is flmc.data, flmc.runs.records.__name__)
+try:
+    flmc.nonsense
+except AttributeError as error:
+    print(error)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert out == [
+        "False True True",
+        "True True flmc.runs.records",
+        "module 'flmc' has no attribute 'nonsense'",
+    ]

@@ -11,7 +11,7 @@ from scipy.special import exp1
 import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.sampling.schedule import draw_schedule
-from flmc.uplink.power import DrawnRounds, average_limited_gain, largest_mean_power
+from flmc.uplink.power import DrawnRounds, average_limited_gain, largest_mean_power, power_scale
 from support import full
 
 
@@ -125,3 +125,16 @@ def test_entries_with_gains_of_their_own(model: flmc.LinearGaussian) -> None:
     flmc.plan(model, uplink, step_size=1e-6, gain=alone)
     with pytest.raises(InvalidSetting, match="with which a device spends 10"):
         flmc.plan(model, uplink, step_size=1e-6, gain=1.01 * alone)
+
+
+@pytest.mark.parametrize("clipping", ["entry", "norm"])
+def test_devices_with_the_same_path_gains_are_computed_once(clipping: str) -> None:
+    """Views without copies and full arrays give the same to the bit."""
+    uplink = flmc.Analog(clipping=clipping)
+    rng = np.random.default_rng(1)
+    gain, each = rng.uniform(0.1, 1.0, (4, 7)), rng.uniform(0.01, 0.1, (4, 1, 7))
+    view = np.broadcast_to(each, (4, 5, 7))
+    active = (rng.random((4, 5)) < 0.5).astype(float)
+    for who in (None, active):
+        once, full_ = (power_scale(uplink, gain, h, who) for h in (view, view.copy()))
+        np.testing.assert_array_equal(once, full_)

@@ -12,17 +12,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-Array = npt.NDArray[np.float64]
+# Written out: importing numpy.typing takes longer than deciding a plan.
+Array = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
 """Real numbers in double precision; the shape is stated where an array is passed."""
-ComplexArray = npt.NDArray[np.complex128]
+ComplexArray = np.ndarray[tuple[Any, ...], np.dtype[np.complex128]]
 """Complex numbers in double precision."""
-IntArray = npt.NDArray[np.int64]
+IntArray = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
 """Whole numbers of 64 bits, for what must be added without rounding."""
+BoolArray = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
+"""Yes or no."""
+AnyArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]
+"""Entries of any kind, as a file has them."""
 
 
 def without_copies(array: Array) -> Array:
@@ -34,6 +39,18 @@ def without_copies(array: Array) -> Array:
         Any array, perhaps made by ``np.broadcast_to``.
     """
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
+
+
+def one_of_equals(array: Array) -> Array:
+    """View of an array with one row in place of all, where rows, the axis before the last, are
+    copies of one: what devices with the same path gains can afford is computed once.
+
+    Parameters
+    ----------
+    array
+        (..., row, entry), perhaps made by ``np.broadcast_to``.
+    """
+    return array[..., :1, :] if array.strides[-2] == 0 else array
 
 
 @contextmanager

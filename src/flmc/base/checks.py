@@ -255,13 +255,15 @@ def precision(name: str, value: Any, dim: int) -> Array:
         If the shape is another one, or the matrix is not symmetric or not positive definite.
     """
     matrix = finite_array(name, value)
-    if matrix.shape in ((), (dim,)):
+    diagonal = matrix.shape in ((), (dim,))
+    smallest = float(matrix.min()) if diagonal else 0.0
+    if diagonal:
         matrix = np.diag(np.broadcast_to(matrix, (dim,)))
-    if matrix.shape != (dim, dim) or not np.allclose(matrix, matrix.T):
+    elif matrix.shape != (dim, dim) or not np.allclose(matrix, matrix.T):
         raise InvalidSetting(
             f"{name} must be a number, {dim} numbers or a symmetric matrix, got {matrix.shape}"
         )
-    if np.linalg.eigvalsh(matrix).min() <= 0:
+    if (smallest if diagonal else np.linalg.eigvalsh(matrix).min()) <= 0:
         raise InvalidSetting(
             f"{name} must be positive definite, got an eigenvalue that is not positive"
         )

@@ -5,43 +5,58 @@ says what is wrong; there is no traceback, unless ``--debug`` asks for that of a
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from flmc.base.errors import FlmcError
+from flmc.base.start_up import collecting_later
 from flmc.base.version import VERSION
-from flmc.cli.audit_command import audit_command
-from flmc.cli.compare_command import compare_command
 from flmc.cli.output import fail, with_option_names
-from flmc.cli.plan_command import plan_command
-from flmc.cli.reproduce_command import reproduce_command
-from flmc.cli.run_commands import ledger_command, resume_command, run_command
-from flmc.cli.schemas.command import schema_command
-from flmc.cli.sweep_command import sweep_command
 
 # The base of typer's own errors. typer exports it from 0.28 on. Before that it is the base of
 # UsageError, the base of BadParameter: click's ClickException, or from 0.26 on typer's copy of it.
 CommandLineError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-app.command("plan")(plan_command)
-app.command("run")(run_command)
-app.command("resume")(resume_command)
-app.command("compare")(compare_command)
-app.command("audit")(audit_command)
-app.command("ledger")(ledger_command)
-app.command("sweep")(sweep_command)
-app.command("reproduce")(reproduce_command)
-app.command("schema")(schema_command)
+_COMMANDS = {
+    "plan": "plan_command:plan_command",
+    "run": "run_commands:run_command",
+    "resume": "run_commands:resume_command",
+    "compare": "compare_command:compare_command",
+    "audit": "audit_command:audit_command",
+    "ledger": "run_commands:ledger_command",
+    "sweep": "sweep_command:sweep_command",
+    "reproduce": "reproduce_command:reproduce_command",
+    "schema": "schemas.command:schema_command",
+    "version": "app:print_version",
+}
+"""Module in :mod:`flmc.cli` and function of every command, in the order of the help."""
 
 
-@app.callback(invoke_without_command=True)
-def options(
+def make_app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """The command ``flmc`` with some of its subcommands.
+
+    Parameters
+    ----------
+    names
+        Subcommands to import; all by default. A call needs one of them, and importing the others
+        and making their options takes a quarter of the time of a plan.
+    """
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.callback(invoke_without_command=True)(_options)
+    for name in names:
+        module, _, function = _COMMANDS[name].partition(":")
+        app.command(name)(getattr(importlib.import_module(f"flmc.cli.{module}"), function))
+    return app
+
+
+def _options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
 ) -> None:
@@ -53,7 +68,6 @@ def options(
         raise CommandLineError(context.get_help())
 
 
-@app.command("version")
 def print_version() -> None:
     """Print the version of flmc."""
     sys.stdout.write(VERSION + "\n")
@@ -117,6 +131,9 @@ def _forget_output() -> None:
 def _run(words: list[str]) -> int:
     """Run a command, and return its exit code; whatever is no mistake of the user's is raised."""
     try:
+        # Only the command that is called is imported; where none is named, help names all.
+        with collecting_later():
+            app = make_app(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
         code = app(words, standalone_mode=False)
         # Without its standalone mode typer returns a number where it was interrupted.
         if code:

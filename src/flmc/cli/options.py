@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from flmc.runs.sweeps.grid import read_grid
 from flmc.settings.schema import Settings, choices_of, merge, read_file
 
 
@@ -48,6 +47,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
         document = {} if config is None else read_file(config)
         if sweeps:
+            from flmc.runs.sweeps.grid import read_grid  # which no other command needs
+
             command(grid=read_grid(document, options), **values)
         else:
             command(settings=merge(document, options), **values)

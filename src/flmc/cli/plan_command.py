@@ -15,19 +15,13 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.findings import Finding
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, fail, print_json, said_of
-from flmc.cli.two_stage_commands import plan_two, refuse_beside_pilot
-from flmc.evaluation.model_check import check_model
 from flmc.models.model import Model
+from flmc.models.wide_linear import WideLinear
 from flmc.planning.advice.requirements import Requirement, read_requirement
 from flmc.planning.plans import Plan
-from flmc.planning.plans.schema import schema as plan_schema
-from flmc.runs.files.durable_files import write_new_text
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings, merge
 from flmc.settings.solutions import AXES, Solution
-from flmc.settings.solving import solve
-from flmc.settings.suggestions import suggest_settings
-from flmc.settings.toml import to_toml
 
 
 @with_settings
@@ -77,7 +71,10 @@ def plan_command(
 ) -> None:
     """What the constraints allow: gain, limits, which one binds, temperature, privacy of a round
     and of the run."""
+    # What only some plans need is imported where it is used: importing is most of a plan's time.
     if schema:
+        from flmc.planning.plans.schema import schema as plan_schema
+
         print_json(plan_schema())
         return
     requirements = [read_requirement(text) for text in require or ()]
@@ -87,15 +84,15 @@ def plan_command(
     settings, above, solution = _chosen(settings, suggest_, solve_, requirements)
     problem = assemble(settings)
     if problem.settings.precondition == "pilot":
+        from flmc.cli.two_stage_commands import plan_two, refuse_beside_pilot
+
         refuse_beside_pilot(solve=solve_, require=require, write=write, out=out)
         plan_two(problem, json_)
         return
     planned = _with_check(problem.plan(), problem.model)
     document = planned.to_document(with_run=not no_run) if json_ or out is not None else {}
-    if write is not None:
-        write_new_text(write, to_toml(problem.settings.model_dump(exclude_unset=True)))
-    if out is not None:
-        write_new_text(out, json.dumps(document, allow_nan=False, indent=1) + "\n")
+    if write is not None or out is not None:
+        _write_files(write, problem.settings, out, document)
     if json_:
         for each in above:
             typer.echo(f"{each}\n", err=True)
@@ -115,12 +112,26 @@ def plan_command(
         raise RunFailed(broken[-1])
 
 
+def _write_files(
+    write: Path | None, settings: Settings, out: Path | None, document: dict[str, Any]
+) -> None:
+    """Keep the settings, the plan or both in new files."""
+    from flmc.runs.files.durable_files import write_new_text
+    from flmc.settings.toml import to_toml
+
+    if write is not None:
+        write_new_text(write, to_toml(settings.model_dump(exclude_unset=True)))
+    if out is not None:
+        write_new_text(out, json.dumps(document, allow_nan=False, indent=1) + "\n")
+
+
 def _chosen(
     settings: Settings, suggest: bool, name: str | None, requirements: Sequence[Requirement]
 ) -> tuple[Settings, list[Any], Solution | None]:
     """Settings to plan with, what is shown above the plan, and the answer to an inverse
     question."""
     if name is not None:
+        from flmc.settings.solving import solve
         from flmc.views.progress import show_progress
 
         with show_progress(f"solving for {name}") as progress:
@@ -129,6 +140,8 @@ def _chosen(
         return solution.settings, [solution.words, solution.grid(), *listing], solution
     if not suggest:
         return settings, [], None
+    from flmc.settings.suggestions import suggest_settings
+
     suggested = suggest_settings(settings)
     given = settings.model_dump(exclude_unset=True)
     return merge({}, {**given, **suggested.settings}), [suggested.listing()], None
@@ -138,6 +151,16 @@ def _with_check(planned: Plan, model: Model) -> Plan:
     """The plan with what a short pilot found of a model of the user's own."""
     if model.posterior is not None:
         return planned
+    if isinstance(model, WideLinear) and model.undrawn:
+        text = (
+            "the examples are too many to be drawn for a plan: its step is made for a bound of the"
+            " largest curvature, which follows from their number, and clip and link are not checked"
+            " before a run"
+        )
+        unchecked = Finding("model-not-checked", "note", text)
+        return replace(planned, findings=(*planned.findings, unchecked))
+    from flmc.evaluation.model_check import check_model
+
     found = check_model(model, planned)
     if not found:
         text = "check of the model by a short pilot: nothing that does not fit"

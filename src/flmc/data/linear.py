@@ -76,9 +76,9 @@ class LinearData:
         targets = self.targets.reshape(len(features), -1)
         ends = np.cumsum(self.device_sizes)
         blocks = [slice(end - size, end) for end, size in zip(ends, self.device_sizes, strict=True)]
-        gram = np.stack(
-            [np.swapaxes(features[:, b], 1, 2) @ features[:, b] for b in blocks], axis=1
-        )
+        gram = np.empty((len(features), len(blocks), *2 * features.shape[2:]))
+        for device, b in enumerate(blocks):  # into their place: they may be large
+            gram[:, device] = np.swapaxes(features[:, b], 1, 2) @ features[:, b]
         moment = np.stack(
             [np.einsum("esm,es->em", features[:, b], targets[:, b]) for b in blocks], axis=1
         )

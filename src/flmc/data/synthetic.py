@@ -193,14 +193,15 @@ class DrawnStatistics:
         gram = np.empty((len(experiments), self.num_devices, self.dim, self.dim))
         moment = np.empty(gram.shape[:-1])
         at_once = self._at_once
-        # Blocks begin at multiples of their size, not at the first data set that is asked for:
-        # directly drawn data sets of one block share a stream, which is named by the block's first
-        # number.
+        # Blocks begin at multiples of their size, not at the first data set that is asked for: what
+        # is drawn directly shares a stream with its block, which the first number there names.
         for first in range(experiments.start // at_once * at_once, experiments.stop, at_once):
             block = range(first, first + at_once)
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
             place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
             part = self._draw(block, wanted)
+            if wanted == experiments:  # which may be large: not copied
+                return part
             gram[place], moment[place] = part.gram, part.moment
         return LinearStatistics(gram, moment)
 
@@ -255,11 +256,11 @@ def _draw_several(
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
-    return LinearData(
-        np.stack([features for features, _ in pairs]),
-        np.stack([targets for _, targets in pairs]),
-        sizes,
-    )
+    if len(pairs) == 1:  # which may be large: it is not copied
+        ((features, targets),) = pairs
+        return LinearData(features[None], targets[None], sizes)
+    features, targets = (np.stack(arrays) for arrays in zip(*pairs, strict=True))
+    return LinearData(features, targets, sizes)
 
 
 def _draw_one(

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import AnyArray, Array, BoolArray
 from flmc.base.errors import InvalidSetting, MissingExtra
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """Sets that scikit-learn brings."""
 _MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
 """What stands for a missing value, in any case."""
-Words = npt.NDArray[np.object_]
+Words = np.ndarray[tuple[Any, ...], np.dtype[np.object_]]
 
 
 @dataclass(frozen=True)
@@ -89,9 +88,7 @@ class FileTable:
         there = [str(value) for value in column if str(value).strip().lower() not in _MISSING]
         return not np.isnan([_number(text) for text in there]).any()
 
-    def _refuse(
-        self, name: str, wrong: npt.NDArray[np.bool_], kind: str, column: Array | Words
-    ) -> None:
+    def _refuse(self, name: str, wrong: BoolArray, kind: str, column: Array | Words) -> None:
         """Refuse a column where something is wrong, with the first place."""
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
@@ -192,7 +189,7 @@ def _read_npz(path: Path) -> FileTable:
 
 
 def _from_arrays(
-    name: str, features: npt.NDArray[Any], targets: npt.NDArray[Any], said: Sequence[str]
+    name: str, features: AnyArray, targets: AnyArray, said: Sequence[str]
 ) -> FileTable:
     """A table from features and targets."""
     if features.ndim != 2 or targets.shape != features.shape[:1]:

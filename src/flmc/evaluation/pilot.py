@@ -12,6 +12,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.evaluation.summed_gradients import places_at_once, summed_gradients
 from flmc.models.model import Model
+from flmc.models.wide_linear import WideLinear
 from flmc.uplink.uplink import Uplink
 
 _MOST_DIRECTIONS = 48
@@ -225,9 +226,14 @@ class Pilot:
         step = 0.4 / largest
         count = min(_NUM_DRAWS, places_at_once(self._model))
         theta = np.broadcast_to(self.theta, (count, len(self.theta)))
-        for _ in range(_NUM_MOVES):
-            noise = np.sqrt(2 * step * temperature) * self._rng.standard_normal(theta.shape)
-            theta = theta - step * self.summed(theta) + noise
+        spread, moves = np.sqrt(2 * step * temperature), range(_NUM_MOVES)
+        if isinstance(self._model, WideLinear):
+            noise = [spread * self._rng.standard_normal(theta.shape) for _ in moves]
+            return self._model.after_steps(theta, step, np.stack(noise))
+        for _ in moves:
+            theta = (
+                theta - step * self.summed(theta) + spread * self._rng.standard_normal(theta.shape)
+            )
         return np.asarray(theta)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.models.model import Model
+from flmc.models.wide_linear import WideLinear
 
 _AT_ONCE = 8_000_000
 """Entries of local gradients that are held at a time, 64 MB."""
@@ -32,6 +33,8 @@ def summed_gradients(model: Model, theta: Array) -> Array:
     theta
         Where, (place, dim).
     """
+    if isinstance(model, WideLinear):
+        return model.summed_gradient(theta)
     size = places_at_once(model)
     parts = [
         model.gradient(theta[None, first : first + size], slice(0, 1))[0].sum(axis=1)

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
 from flmc.base.numerics.clipping import clip
 
 MANY_EXAMPLES = 10_000
@@ -118,7 +117,7 @@ class _Near(NamedTuple):
 
     features: Array
     targets: Array
-    starts: npt.NDArray[np.intp]
+    starts: IntArray
 
 
 class _Sorted(NamedTuple):

@@ -202,3 +202,18 @@ class Gaussian:
             )
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "covariance", covariance)
+
+
+def marginal_variances(precision: Array) -> Array:
+    """Variance of each entry of a normal law, (dim).
+
+    Parameters
+    ----------
+    precision
+        Its precision matrix, (dim, dim), positive definite.
+    """
+    diagonal = np.diag(precision)
+    # Inverting a large matrix takes seconds, and mostly it is diagonal.
+    if np.count_nonzero(precision) == len(diagonal):
+        return np.asarray(1.0 / diagonal)
+    return np.diag(np.linalg.inv(precision))

@@ -10,7 +10,7 @@ from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.data.linear import LinearData, StatisticsSource
 from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
-from flmc.models.distributions import Gaussian, Normal
+from flmc.models.distributions import Gaussian, Normal, marginal_variances
 from flmc.models.local_costs import Quadratic
 from flmc.models.model import Model
 
@@ -97,7 +97,7 @@ class LinearGaussian(Model):
         mean = np.broadcast_to(mean, (self.dim,))
         self._pull = self.prior_precision @ mean
         # A start is drawn entry by entry, by the marginal standard deviations.
-        self.prior = Normal(mean, np.sqrt(np.diag(np.linalg.inv(self.prior_precision))))
+        self.prior = Normal(mean, np.sqrt(marginal_variances(self.prior_precision)))
         self._sorted: dict[tuple[int, EntryClip | NormClip], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None
         # What does not fit is drawn again when it is needed.

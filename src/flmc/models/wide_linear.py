@@ -3,6 +3,8 @@ made."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
+from flmc.base.numerics.clipping import clip
+from flmc.data.drawn_examples import DrawnExamples
 from flmc.data.linear import LinearData
 from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
@@ -17,6 +21,8 @@ from flmc.models.model import Model
 
 WIDE = 2048
 """Features from which on a synthetic linear regression is held as examples."""
+_ROWS_AT_ONCE = 10
+"""Examples whose sum is taken at a time."""
 _LARGE_GRAM = 3000
 """Rows of a Gram matrix from which on only its largest eigenvalue is found."""
 
@@ -30,7 +36,8 @@ class WideLinear(Model):
     Parameters
     ----------
     data
-        Examples of one data set or several.
+        Examples of one data set or several; of those that are not drawn yet a bound of the
+        curvature is taken, and they are drawn for the first gradient.
     prior_precision
         :math:`\lambda`, the same for all entries.
     noise_variance
@@ -52,20 +59,42 @@ class WideLinear(Model):
     convexity: float
 
     def __init__(
-        self, data: LinearData, *, prior_precision: float = 1.0, noise_variance: float = 1.0
+        self,
+        data: LinearData | DrawnExamples,
+        *,
+        prior_precision: float = 1.0,
+        noise_variance: float = 1.0,
     ) -> None:
-        self.made_from_data = data.data_dependent
-        features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
-        self.num_experiments, _, self.dim = features.shape
-        self.num_devices = len(data.device_sizes)
         self._precision = checks.positive("prior_precision", prior_precision)
         self._variance = checks.positive("noise_variance", noise_variance)
+        self._source = data
+        self._gram: Array | None = None
+        self.num_devices = len(data.device_sizes)
+        if isinstance(data, DrawnExamples):
+            self.num_experiments, self.dim = data.num_experiments, data.dim
+            top = data.largest_curvature
+        else:
+            self.made_from_data = data.data_dependent
+            features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
+            self.num_experiments, _, self.dim = features.shape
+            tops = [_largest_eigenvalue(each) for each in features]
+            top, self._gram = max(top for top, _ in tops), tops[0][1]
         self.prior = Normal(np.zeros(self.dim), np.full(self.dim, self._precision**-0.5))
-        self._features, self._targets = _padded(features, data)
-        tops = [_largest_eigenvalue(each) for each in features]
-        self.smoothness = max(tops) / self._variance + self._precision
+        self.smoothness = top / self._variance + self._precision
         # Where there are fewer examples than features, exactly; else a lower bound.
         self.convexity = self._precision
+
+    @property
+    def undrawn(self) -> bool:
+        """Whether the examples have not been drawn, so that the first gradient will take long."""
+        return isinstance(self._source, DrawnExamples) and "_examples" not in self.__dict__
+
+    @cached_property
+    def _examples(self) -> tuple[Array, Array]:
+        """Features (experiment, device, largest, dim) and targets (experiment, device, largest),
+        with zeros, which count for nothing, where a device has fewer examples."""
+        source = self._source
+        return _padded(source.draw() if isinstance(source, DrawnExamples) else source)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
         """Local gradients, (experiment, chain, device, dim).
@@ -77,15 +106,120 @@ class WideLinear(Model):
         experiments
             The data sets that the first axis of ``theta`` is about; all by default.
         """
+
+        def summed(rows: Array, residual: Array) -> Array:
+            return np.asarray(residual @ rows)
+
+        return self._local(theta, experiments, summed)
+
+    def clipped_gradient(
+        self, theta: Array, example_clip: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Local gradients with every entry of an example's gradient clipped before the sum.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_clip
+            Largest magnitude of an entry of one example's gradient.
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+        """
+
+        def summed(rows: Array, residual: Array) -> Array:
+            bound = example_clip * self._variance
+            return np.stack([clip(each[:, None] * rows, bound).sum(axis=0) for each in residual])
+
+        return self._local(theta, experiments, summed)
+
+    def norm_clipped_gradient(
+        self, theta: Array, example_norm: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Local gradients with every example's gradient scaled down to a norm before the sum.
+
+        Parameters
+        ----------
+        theta
+            Where, (experiment, chain, dim).
+        example_norm
+            Largest Euclidean norm of one example's gradient.
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+        """
+
+        def summed(rows: Array, residual: Array) -> Array:
+            # An example's gradient is its features times its residual, which is therefore clipped.
+            with np.errstate(divide="ignore", over="ignore"):  # nothing bounds what has no features
+                most = example_norm * self._variance / np.linalg.norm(rows, axis=1)
+            return np.asarray(np.nan_to_num(np.clip(residual, -most, most)) @ rows)
+
+        return self._local(theta, experiments, summed)
+
+    def _local(
+        self, theta: Array, experiments: slice, summed: Callable[[Array, Array], Array]
+    ) -> Array:
+        """Local gradients from what ``summed(rows, residual)`` makes of a device's features
+        (example, dim) and residuals (chain, example), before the noise variance divides it."""
+        features, targets = self._examples
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
         # One product after the other: NumPy copies the matrices of a stack that is transposed.
         for e, experiment in enumerate(range(*experiments.indices(self.num_experiments))):
             for device in range(self.num_devices):
-                rows = self._features[experiment, device]
-                residual = theta[e] @ rows.T - self._targets[experiment, device]
-                local[e, :, device] = residual @ rows / self._variance
+                rows = features[experiment, device]
+                residual = theta[e] @ rows.T - targets[experiment, device]
+                local[e, :, device] = summed(rows, residual) / self._variance
         local += theta[:, :, None] * (self._precision / self.num_devices)
         return local
+
+    def summed_gradient(self, theta: Array) -> Array:
+        """Gradient of the sum of all local costs of the first data set, (chain, dim): without the
+        local gradients, which take more memory than the examples.
+
+        Parameters
+        ----------
+        theta
+            Where, (chain, dim).
+        """
+        features, targets = (each[0] for each in self._examples)
+        rows, wanted = features.reshape(-1, self.dim), targets.reshape(-1)
+        total = theta * self._precision
+        # A few rows at a time, which are still in the cache when they are needed again.
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            part = slice(first, first + _ROWS_AT_ONCE)
+            total += (theta @ rows[part].T - wanted[part]) @ rows[part] / self._variance
+        return np.asarray(total)
+
+    def after_steps(self, theta: Array, step: float, noise: Array) -> Array:
+        r"""Where :math:`\theta \leftarrow \theta - \eta\nabla f(\theta) + \xi` leads, (chain, dim),
+        with the sum f of all local costs of the first data set.
+
+        With few examples U and their products :math:`U U^\top` the residuals of all steps are found
+        without theta, so that the examples are gone through three times, not twice for each step.
+
+        Parameters
+        ----------
+        theta
+            Where the steps begin, (chain, dim).
+        step
+            The step :math:`\eta`.
+        noise
+            What is added in each step, (step, chain, dim).
+        """
+        if self._gram is None or sum(self._source.device_sizes) != self._examples[1][0].size:
+            for each in noise:
+                theta = theta - step * self.summed_gradient(theta) + each
+            return theta
+        features, targets = (each[0] for each in self._examples)
+        rows, wanted = features.reshape(-1, self.dim), targets.reshape(-1)
+        kept, pull = 1.0 - step * self._precision, step / self._variance
+        residual = theta @ rows.T - wanted
+        moved = (noise.reshape(-1, self.dim) @ rows.T).reshape(*noise.shape[:2], -1)
+        pulled = np.zeros_like(residual)
+        for each, seen in zip(noise, moved, strict=True):
+            theta, pulled = kept * theta + each, kept * pulled + residual
+            residual = kept * (residual + wanted) - pull * residual @ self._gram + seen - wanted
+        return np.asarray(theta - pull * (pulled @ rows))
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
         """Local gradients as JAX traces them; None if single examples are to be bounded.
@@ -104,17 +238,21 @@ class WideLinear(Model):
             return (residual[:, None] @ data["features"])[:, 0] + share * theta
 
         def data(experiment: int) -> dict[str, Array]:
-            return {"features": self._features[experiment], "targets": self._targets[experiment]}
+            features, targets = self._examples
+            return {"features": features[experiment], "targets": targets[experiment]}
 
         return TracedCosts(gradients, data)
 
 
-def _padded(features: Array, data: LinearData) -> tuple[Array, Array]:
+def _padded(data: LinearData) -> tuple[Array, Array]:
     """Features (experiment, device, largest, dim) and targets (experiment, device, largest), with
     zeros, which count for nothing, where a device has fewer examples."""
     sizes, largest = data.device_sizes, max(1, *data.device_sizes)
+    features = np.reshape(data.features, (-1, *data.features.shape[-2:]))
     targets = data.targets.reshape(len(features), -1)
     shape = (len(features), len(sizes), largest)
+    if min(sizes) == largest:  # nothing to fill: no copy
+        return features.reshape(*shape, -1), targets.reshape(shape)
     rows, wanted = np.zeros((*shape, features.shape[2])), np.zeros(shape)
     first = 0
     for device, size in enumerate(sizes):
@@ -125,16 +263,18 @@ def _padded(features: Array, data: LinearData) -> tuple[Array, Array]:
 
 
 @one_blas_thread()
-def _largest_eigenvalue(rows: Array) -> float:
-    """Largest eigenvalue of the sum of products of features."""
+def _largest_eigenvalue(rows: Array) -> tuple[float, Array | None]:
+    """Largest eigenvalue of the sum of products of features; and the products of examples with each
+    other, (example, example), where these are few."""
     if not len(rows):
-        return 0.0
+        return 0.0, None
     gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
     if not np.isfinite(gram).all():
         raise InvalidSetting("the features are too large: their products are not finite")
     if len(gram) <= _LARGE_GRAM:
-        return float(np.linalg.eigvalsh(gram)[-1])
+        top = float(np.linalg.eigvalsh(gram)[-1])
+        return top, gram if len(rows) <= rows.shape[1] else None
     from scipy.sparse.linalg import eigsh  # only here, because importing it takes long
 
     start = np.random.default_rng(0).standard_normal(len(gram))
-    return float(eigsh(gram, k=1, v0=start, return_eigenvectors=False)[0])
+    return float(eigsh(gram, k=1, v0=start, return_eigenvectors=False)[0]), None

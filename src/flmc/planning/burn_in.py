@@ -16,6 +16,8 @@ from flmc.uplink.uplink import Uplink
 _NEGLIGIBLE_NOISE = 0.01
 """Mean square error by which an automatic factor of the first steps may exceed the least possible,
 over the mean square distance at the start."""
+_COUNTED = np.arange(200.0)
+"""Numbers of the factors that are tried."""
 
 
 def distance_to_travel(model: Model, start: str) -> float:
@@ -92,17 +94,32 @@ def auto_burn_in_factor(
     )
     if noise == 0.0 or wanted == 1.0:
         return wanted
-    factors = np.geomspace(1.0, wanted, 200)
     start = distance / 2.0
-    t = num_fast * factors * speed / start
-    left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
-    error = (
-        left
-        + injected_variance(uplink, factors * step_size, num_fast, num_devices, smoothness, noise)
-        / start**2
-    )
-    # The largest factor that is about as good as the best: it also serves starts further away.
-    return float(factors[np.flatnonzero(error <= error.min() + _NEGLIGIBLE_NOISE)[-1]])
+
+    def error(factors: Array) -> Array:
+        t = num_fast * factors * speed / start
+        left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
+        steps = factors * step_size
+        injected = injected_variance(uplink, steps, num_fast, num_devices, smoothness, noise)
+        return np.asarray(left + injected / start**2)
+
+    # The largest factor that is about as good as the best: it also serves starts further away. No
+    # error is below 0, so that mostly the largest of all need not be compared with the others.
+    if error(np.array([wanted]))[0] <= _NEGLIGIBLE_NOISE:
+        return wanted
+    factors = _factors_up_to(wanted)
+    errors = error(factors)
+    return float(factors[np.flatnonzero(errors <= errors.min() + _NEGLIGIBLE_NOISE)[-1]])
+
+
+def _factors_up_to(highest: float) -> Array:
+    """Factors from 1 to the highest, evenly in logarithms: to the bit ``np.geomspace``, which takes
+    longer than all that is computed of them."""
+    top = np.log10(highest)
+    exponents = _COUNTED * (top / (len(_COUNTED) - 1))
+    factors = np.power(10.0, exponents)
+    factors[-1] = highest
+    return np.asarray(factors)
 
 
 def injected_variance(

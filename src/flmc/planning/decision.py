@@ -13,6 +13,7 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.memory import fits
+from flmc.base.numerics.special import median
 from flmc.models.model import Model
 from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
@@ -144,7 +145,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
     )
     langevin = task.langevin_limit(step, factor, rounds.fast)
     # The Langevin limit of a kept round; the median, where devices come and go.
-    gain_limits = GainLimits(power, float(np.median(langevin[-rounds.kept :])), privacy)
+    gain_limits = GainLimits(power, median(langevin[-rounds.kept :]), privacy)
     cap = given
     if cap is None:
         steps = step * np.where(np.arange(rounds.total) < rounds.fast, factor, 1.0)

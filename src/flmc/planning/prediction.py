@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.numerics.special import ndtr
+from flmc.base.numerics.special import ndtr_once
 from flmc.models.linear import LinearGaussian
 from flmc.uplink.csi import arrival_of
 from flmc.uplink.uplink import Uplink
@@ -220,7 +220,7 @@ class _Stationary:
         """Expected fraction of gradient entries beyond the clip, over devices, entries and data
         sets."""
         centre, spread = self.gradient_law(mean, covariance)
-        inside = ndtr((self.uplink.clip - centre) / spread) - ndtr(
+        inside = ndtr_once((self.uplink.clip - centre) / spread) - ndtr_once(
             (-self.uplink.clip - centre) / spread
         )
         return float(1.0 - np.mean(inside))

@@ -6,10 +6,9 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-import numpy.typing as npt
 
 from flmc.base import checks
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 
 Transmissions = tuple[tuple[float, int], ...]
@@ -76,7 +75,7 @@ def round_up(transmissions: Transmissions, most: int) -> Transmissions:
     return tuple(zip(values[levels].tolist(), numbers.tolist(), strict=True))
 
 
-def _levels(values: Array, counts: Array, most: int) -> npt.NDArray[np.intp]:
+def _levels(values: Array, counts: Array, most: int) -> IntArray:
     """Indices of the gains to which others are rounded up, the last one among them."""
     if most > 1000:  # so many levels need not be chosen well
         steps = np.linspace(0, len(values) - 1, most + 1)[1:]

@@ -120,7 +120,7 @@ class _Trials:
         try:
             settings = self.settings_at(value)
             if self.suggest:
-                fitting = make_search(settings).ranked()
+                fitting = make_search(settings).ranked
                 plan = fitting[0] if fitting else None
                 return Point(value, plan, () if fitting else ("no settings fit",))
             plan = assemble(settings, self._model(settings)).try_plan()

@@ -148,7 +148,7 @@ def suggest_settings(settings: Settings) -> SuggestedSettings:
             "settings fit as far as public knowledge tells, but not the data that were drawn:"
             f" {against}; use more examples, or other values"
         )
-    obstacles = find_obstacles(search.calibrated())
+    obstacles = find_obstacles(search.calibrated)
     if not obstacles:
         raise RunFailed(
             "no settings fit, and relaxing a single number does not help: relax several, or what"

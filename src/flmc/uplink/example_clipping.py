@@ -17,7 +17,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.special import ndtr
+from flmc.base.numerics.special import ndtr_once
 from flmc.models.model import Model
 
 
@@ -98,6 +98,7 @@ class ExampleBounds:
         return self.example_bound >= self.clip or self.clips_norm
 
 
+@lru_cache(maxsize=64)
 def shrink_factor(
     example_clip: float, feature_scale: float = 1.0, residual_scale: float = 1.0
 ) -> float:
@@ -139,7 +140,7 @@ def shrink_factor(
     u = np.linspace(1e-6, 10.0, 20_001)
     # Given the feature, the probability that a normal residual keeps |u e| <= c. Zero is left out
     # of the nodes, because it divides by u; the integrand vanishes there.
-    density = np.square(u) * np.exp(-0.5 * u * u) * (2 * ndtr(scaled / u) - 1)
+    density = np.square(u) * np.exp(-0.5 * u * u) * (2 * ndtr_once(scaled / u) - 1)
     return float(2 * np.trapezoid(density, u) / np.sqrt(2 * np.pi))
 
 
@@ -179,6 +180,7 @@ def mean_shift_variance(example_clip: float) -> float:
     return float((weight[:, None] * np.square(apart) * weight).sum())
 
 
+@lru_cache(maxsize=64)
 def norm_shrink_factor(
     example_norm: float, dim: int, feature_scale: float = 1.0, residual_scale: float = 1.0
 ) -> float:
@@ -213,7 +215,7 @@ def norm_shrink_factor(
     checks.positive("residual_scale", residual_scale)
     scaled = checks.positive("example_norm", example_norm) * residual_scale / feature_scale
     radius, weight = _radii(checks.at_least("dim", dim, 1))
-    return float((weight * (2 * ndtr(scaled / radius) - 1)).sum())
+    return float((weight * (2 * ndtr_once(scaled / radius) - 1)).sum())
 
 
 @lru_cache(maxsize=64)

@@ -78,11 +78,10 @@ def draw_planned_channels(
         They go through ``rounds`` in order: once if the channel is constant, else again and again,
         if the run is short or its rounds are independent.
     """
-    # A fixed seed: two plans with the same settings are equal, whatever the seed of the run.
-    rng = generator(0, Purpose.PLANNING)
     sizes = (num_devices, dim)
     if fading.constant:
-        return PlannedChannels(fading.draw_checked(rng, range(1), *sizes), len(rounds))
+        draw_constant = _draw_constant if _is_value(fading) else _draw_constant.__wrapped__
+        return PlannedChannels(draw_constant(fading, *sizes), len(rounds))
     if not fading.independent:
         # As the run itself is drawn: all its rounds at once, of which only some are asked for.
         part = slice(rounds.start, rounds.stop)
@@ -175,6 +174,20 @@ def _is_value(fading: Fading) -> bool:
     except TypeError:  # it holds an array
         return False
     return type(fading).__module__.startswith("flmc.")
+
+
+# A fixed seed in all that follow: two plans with the same settings are equal, whatever the seed of
+# the run.
+
+
+@lru_cache(maxsize=4)
+def _draw_constant(fading: Fading, num_devices: int, dim: int) -> Array:
+    """Path gains of a constant channel, (1, device, dim); kept, because searches ask for the same
+    ones many times."""
+    rng = generator(0, Purpose.PLANNING)
+    drawn = fading.draw_checked(rng, range(1), num_devices, dim)
+    drawn.flags.writeable = False
+    return drawn
 
 
 @lru_cache(maxsize=2)

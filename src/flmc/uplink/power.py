@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array, IntArray
+from flmc.base.arrays import Array, IntArray, one_of_equals
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
@@ -39,7 +39,7 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     Array
         One factor for each leading index.
     """
-    power = np.square(gain[..., None, :] / fading)
+    power = np.square(gain[..., None, :] / one_of_equals(fading))
     # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols. Where
     # their norm is bounded, all of it may be in the entry that costs most.
     if uplink.shares_power:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, BoolArray
 
 
 def clip(gradient: Array, bound: float) -> Array:
@@ -99,7 +98,7 @@ def _comparable(gradient: Array) -> Array:
     return np.asarray(np.where(largest > 1e140, known / (largest / 1e140), known))
 
 
-def count_marked(marked: npt.NDArray[np.bool_], active: Array | None = None) -> int:
+def count_marked(marked: BoolArray, active: Array | None = None) -> int:
     """Number of marked entries of active devices.
 
     Parameters

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from statistics import NormalDist
 from typing import cast
 
 import numpy as np
@@ -18,16 +17,20 @@ import numpy as np
 from flmc.base.arrays import Array
 
 _erfc = np.frompyfunc(math.erfc, 1, 1)
-_quantile = np.frompyfunc(NormalDist().inv_cdf, 1, 1)
 
 
 _SHORT = 0.1
 """Half length of an interval below which its probability is integrated, not subtracted."""
-_LEGENDRE = np.polynomial.legendre.leggauss(8)
-_FEW_LEGENDRE = np.polynomial.legendre.leggauss(5)
-"""Nodes and weights for an interval shorter than that, and ten times shorter."""
+_NODES, _FEW_NODES = 8, 5
+"""Nodes of Gauss and Legendre's rule for an interval shorter than that, and ten times shorter."""
 _LARGE = 20_000
 """Size of an array, in numbers, from which SciPy is used: the C library takes 6 ms for so many."""
+
+
+@lru_cache(maxsize=2)
+def _legendre(count: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Legendre's rule, found when they are first needed."""
+    return np.polynomial.legendre.leggauss(count)
 
 
 @lru_cache(maxsize=1)
@@ -38,6 +41,21 @@ def _fast_ndtr() -> Callable[[Array], Array] | None:
     except ImportError:
         return None
     return cast("Callable[[Array], Array]", found)
+
+
+def median(values: Array) -> float:
+    """Median of all numbers of an array, to the bit that of ``np.median``, which imports the whole
+    of ``numpy.ma``.
+
+    Parameters
+    ----------
+    values
+        At least one number, in any shape; the median is NaN if one of them is.
+    """
+    ordered = np.sort(values, axis=None)  # NaN last
+    if np.isnan(ordered[-1]):
+        return math.nan
+    return float(ordered[(ordered.size - 1) // 2 : ordered.size // 2 + 1].mean())
 
 
 def expit(x: Array) -> Array:
@@ -71,8 +89,25 @@ def ndtr(x: Array) -> Array:
         Values in [0, 1], in the shape of ``x``.
     """
     fast = _fast_ndtr() if np.size(x) > _LARGE else None
-    if fast is not None:
-        return np.asarray(fast(x), dtype=np.float64)
+    return _by_c_library(x) if fast is None else np.asarray(fast(x), dtype=np.float64)
+
+
+def ndtr_once(x: Array) -> Array:
+    """The same for what is computed once: by the C library up to a million arguments, which take
+    it as long as importing SciPy does.
+
+    Parameters
+    ----------
+    x
+        Arguments, in any shape.
+    """
+    if np.size(x) > 50 * _LARGE:
+        return ndtr(x)
+    return _by_c_library(x)
+
+
+def _by_c_library(x: Array) -> Array:
+    """Standard normal distribution function, a number at a time."""
     return np.asarray(0.5 * _erfc(np.asarray(x) * -math.sqrt(0.5)), dtype=np.float64)
 
 
@@ -95,8 +130,8 @@ def normal_between(centre: Array, half_width: float) -> Array:
         return np.asarray(ndtr(half_width - centre) - ndtr(-half_width - centre))
     # The difference of two nearly equal numbers would lose digits: Gauss and Legendre's rule.
     total = np.zeros_like(centre, dtype=np.float64)
-    nodes = _LEGENDRE if half_width > _SHORT / 10 else _FEW_LEGENDRE
-    for node, weight in zip(*nodes, strict=True):
+    count = _NODES if half_width > _SHORT / 10 else _FEW_NODES
+    for node, weight in zip(*_legendre(count), strict=True):
         total += weight * np.exp(-0.5 * np.square(centre + half_width * node))
     return np.asarray(half_width / math.sqrt(2 * math.pi) * total)
 
@@ -114,7 +149,9 @@ def ndtri(p: Array) -> Array:
     Array
         Values in the shape of ``p``.
     """
-    return np.asarray(_quantile(p), dtype=np.float64)
+    from statistics import NormalDist  # which few plans need
+
+    return np.asarray(np.frompyfunc(NormalDist().inv_cdf, 1, 1)(p), dtype=np.float64)
 
 
 def log_ndtr(x: float) -> float:

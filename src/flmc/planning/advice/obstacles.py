@@ -72,14 +72,14 @@ def find_obstacles(search: Search) -> list[Obstacle]:
 def _fixed(search: Search) -> Iterator[Obstacle]:
     """Settings that were fixed and might be left open."""
     for name in sorted(search.fixed):
-        found = replace(search, fixed=search.fixed - {name}).ranked()
+        found = replace(search, fixed=search.fixed - {name}).ranked
         if found:
             given = _number(name, search.uplink, search.request)
             needed = _number(name, found[0].uplink, found[0])
             yield Obstacle(name.removeprefix("num_"), given, needed)
     step = search.request.step_size
     if step != "auto":
-        found = replace(search, request=replace(search.request, step_size="auto")).ranked()
+        found = replace(search, request=replace(search.request, step_size="auto")).ranked
         if found:
             yield Obstacle("step_size", float(step), found[0].step_size)
     if search.limits.neighbouring == "device" and has_budget(search.uplink, search.limits):

@@ -65,12 +65,11 @@ def estimate_gain(
     # The entries of a round share what an example moves, where its norm is bounded.
     shared = uplink.shares_move(limits.neighbouring)
     count = (1 if shared else dim) * (num_transmitting if of_run else 1)
-    event = GaussianEvent(
-        sensitivity(uplink, limits.neighbouring), uplink.noise_power, ((1.0, count),)
-    )
-    allowed = event.allowed_gain(
-        limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta
-    )
+    # The budget fixes mu, how far apart two normals may be; it grows with the root of the count.
+    one = GaussianEvent(1.0, 1.0, ((1.0, 1),))
+    mu = one.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
+    apart = sensitivity(uplink, limits.neighbouring)
+    allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
     by_bits = limits.neighbouring == "example" and uplink.bit_variance > 0
     allowed = _PLACE_MARGIN * allowed if by_bits else allowed
     unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)

@@ -19,6 +19,12 @@ from flmc.planning.prediction import NODES, WEIGHTS
 from flmc.uplink.example_clipping import typical_shift_variance
 from flmc.uplink.uplink import Uplink
 
+_WIDEST, _MOST_CLIPPED = 1.15, 0.015
+"""Variance ratio and clipped share up to which a candidate counts, by public knowledge."""
+_LARGEST_SHIFT = 0.17
+"""Typical shift of the mean up to which a candidate counts: two thirds of what is warned of,
+because data differ."""
+
 
 class PublicLaw(NamedTuple):
     """What a chain samples, as far as public knowledge tells.
@@ -37,6 +43,23 @@ class PublicLaw(NamedTuple):
     variance_ratio: float
     mean_shift: float
     clipped_fraction: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing speaks against it."""
+        return (
+            1 / _WIDEST <= self.variance_ratio <= _WIDEST
+            and self.mean_shift <= _LARGEST_SHIFT
+            and self.clipped_fraction <= _MOST_CLIPPED
+        )
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether that of another number of rounds could fit: the shift of the mean and the clipped
+        share are those of the uplink, however many rounds there are."""
+        # An infinite shift says that the step was too large, which does depend on the rounds.
+        shifted = _LARGEST_SHIFT < self.mean_shift < math.inf
+        return not shifted and self.clipped_fraction <= _MOST_CLIPPED
 
 
 class PublicModel(Model):

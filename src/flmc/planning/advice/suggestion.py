@@ -9,12 +9,13 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.advice import judgement
 from flmc.planning.advice.example_judgement import clip_in_words
 from flmc.planning.advice.privacy_estimate import estimate_gain
-from flmc.planning.advice.public_knowledge import PublicModel
+from flmc.planning.advice.public_knowledge import PublicLaw, PublicModel
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
@@ -40,11 +41,6 @@ _WIDE_CLIPS = (3.5, 6.0)
 """The same where single examples are hidden, which the device's clip has no part in."""
 _EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
 """Bounds of an example's norm that are tried, over the root of the number of entries plus 2."""
-_WIDEST, _MOST_CLIPPED = 1.15, 0.015
-"""Variance ratio and clipped share up to which a candidate counts, by public knowledge."""
-_LARGEST_SHIFT = 0.17
-"""Typical shift of the mean up to which a candidate counts: two thirds of what is warned of,
-because data differ."""
 _MOST_SUGGESTIONS = 4
 """Candidates that are made again with the accountant."""
 _MARGIN = 1.05
@@ -142,15 +138,15 @@ class Search:
 
     def suggestions(self) -> Iterator[Suggestion]:
         """Settings that fit, those that need the fewest rounds first; none where none are found."""
-        search = self.calibrated()
-        for trial in search.ranked()[:_MOST_SUGGESTIONS]:
-            found = search._verified(trial)
+        for trial in self.calibrated.ranked[:_MOST_SUGGESTIONS]:
+            found = self.calibrated._verified(trial)
             if found is not None:
                 yield found
 
+    @cached_property
     def calibrated(self) -> Search:
         """The search with its estimate corrected by what the accountant allows the best trial."""
-        best = self.ranked()[:1]
+        best = self.ranked[:1]
         if not best or not has_budget(self.uplink, self.limits):
             return self
         uplink, rounds = best[0].uplink, best[0].num_rounds
@@ -161,6 +157,7 @@ class Search:
         exact = privacy_limited_gain(uplink, self.limits, *sizes)
         return replace(self, correction=0.999 * exact / guess)
 
+    @cached_property
     def ranked(self) -> list[Plan]:
         """Plans that fit by the estimate of the privacy limit, those with the fewest rounds
         first."""
@@ -189,7 +186,7 @@ class Search:
         norms = [factor * math.sqrt(self.dim + 2.0) for factor in _EXAMPLE_NORMS]
         left = [norm_shrink_factor(norm, self.dim) for norm in norms]
         return [
-            replace(self.uplink, example_norm=norm, example_shrink=share)
+            replace(self.uplink, example_clip=None, example_norm=norm, example_shrink=share)
             for norm, share in zip(norms, left, strict=True)
         ]
 
@@ -227,8 +224,13 @@ class Search:
         rounds = self.request.num_rounds if "num_rounds" in self.fixed else _FEWEST_BURN_IN + _KEPT
         for _ in range(40):
             plan = self._plan(uplink, rounds, estimate=True)
-            if plan is None or self._fits(plan):
+            if plan is None:
+                return None
+            law = self.model.law(plan)
+            if self._fits(plan, law):
                 return plan
+            if not law.may_fit:
+                return None
             wanted = self._rounds_for(plan)
             if "num_rounds" in self.fixed or wanted <= rounds or wanted > MOST_ROUNDS:
                 return None
@@ -242,18 +244,12 @@ class Search:
             needed = max(needed, int(self.request.num_burn_in))
         return needed + _KEPT
 
-    def _fits(self, plan: Plan) -> bool:
+    def _fits(self, plan: Plan, law: PublicLaw) -> bool:
         """Whether nothing speaks against a plan, as far as public knowledge tells."""
         heat, needed = plan.temperature, plan.rounds_needed
         if heat is None or needed is None or abs(heat - 1.0) > judgement.HEAT_TOLERANCE:
             return False
-        law = self.model.law(plan)
-        return (
-            needed <= plan.num_burn_in
-            and 1 / _WIDEST <= law.variance_ratio <= _WIDEST
-            and law.mean_shift <= _LARGEST_SHIFT
-            and law.clipped_fraction <= _MOST_CLIPPED
-        )
+        return needed <= plan.num_burn_in and law.fits
 
     def _asked(self, rounds: int, burn_in: int | str) -> Request:
         """The request with so many rounds, and with public curvature."""
@@ -287,7 +283,7 @@ class Search:
         rounds = trial.num_rounds
         for _ in range(3):
             plan = self._plan(trial.uplink, rounds, estimate=False)
-            if plan is not None and self._fits(plan):
+            if plan is not None and self._fits(plan, self.model.law(plan)):
                 asked = self._asked(rounds, plan.num_burn_in)
                 return Suggestion(trial.uplink, asked, plan, self.model)
             if plan is None or "num_rounds" in self.fixed:

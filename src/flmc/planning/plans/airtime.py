@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, one_of_equals
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.power import planned_gain
 from flmc.uplink.uplink import Uplink
@@ -101,6 +101,6 @@ def _energy_of_a_round(plan: Plan) -> float:
 
 def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
     """Energy of each device in each round over the noise power, (round, device)."""
-    power = np.square(uplink.peak * gain[:, None, :] / fading)
+    power = np.square(uplink.peak * gain[:, None, :] / one_of_equals(fading))
     total = power.max(axis=-1) if uplink.shares_power else power.sum(axis=-1)
-    return np.asarray(total / uplink.noise_power)
+    return np.broadcast_to(total / uplink.noise_power, fading.shape[:2])

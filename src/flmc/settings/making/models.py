@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from flmc import data
 from flmc.base.errors import InvalidSetting
+from flmc.data.drawn_examples import DrawnExamples
 from flmc.data.federated import FederatedData
 from flmc.data.linear import LinearData
+from flmc.data.reading import read
+from flmc.data.synthetic import draw_linear, draw_linear_statistics
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.wide_linear import WIDE, WideLinear
 from flmc.settings.registered import MODELS, SPLITS
 from flmc.settings.schema import Settings
 from flmc.settings.uplinks import refuse
+
+_MOST_STATISTICS = 500_000_000
+"""Numbers of the devices' sufficient statistics beyond which they are not made: 4 GB."""
 
 
 def make_model(settings: Settings) -> Model:
@@ -43,11 +48,13 @@ def make_model(settings: Settings) -> Model:
             raise InvalidSetting(
                 f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
             )
-        return LinearGaussian(draw_examples(settings, settings.experiments))
+        if settings.devices * settings.dim**2 <= _MOST_STATISTICS:
+            return LinearGaussian(draw_examples(settings, settings.experiments))
+        return _wide(settings, sizes)
     if settings.dim > WIDE:
         # Statistics would take dim^2 numbers of every device.
-        return WideLinear(draw_examples(settings, settings.experiments))
-    statistics = data.draw_linear_statistics(
+        return _wide(settings, sizes)
+    statistics = draw_linear_statistics(
         settings.seed,
         num_experiments=settings.experiments,
         num_samples=settings.samples,
@@ -57,6 +64,12 @@ def make_model(settings: Settings) -> Model:
         kind=settings.data,
     )
     return LinearGaussian(statistics)
+
+
+def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
+    """Linear regression that is held as examples; very many are not drawn for a plan."""
+    many = DrawnExamples(settings.seed, settings.experiments, sizes, settings.dim)
+    return WideLinear(many if many.too_many else draw_examples(settings, settings.experiments))
 
 
 def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
@@ -69,7 +82,7 @@ def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData
     num_experiments
         Data sets; None: one, without an axis for it.
     """
-    return data.draw_linear(
+    return draw_linear(
         settings.seed,
         num_experiments=num_experiments,
         num_samples=settings.samples,
@@ -96,7 +109,7 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
         raise InvalidSetting(
             f"data_file is for the models {', '.join(MODELS.names)}; got {settings.model!r}"
         )
-    found = data.read(
+    found = read(
         source,
         target=settings.target,
         device_column=settings.device_column,

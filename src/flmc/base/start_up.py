@@ -1,0 +1,44 @@
+"""How a command starts: importing is most of what a plan costs, so it is made cheap.
+
+This file imports nothing of flmc, because it is used before NumPy is loaded."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+def spare_threads(words: Sequence[str]) -> None:
+    """Start no threads of linear algebra where none are used; to be called before NumPy is loaded.
+
+    A plan is computed on one thread (:mod:`flmc.base.arrays` says why). OpenBLAS starts one for
+    every processor when it is loaded, which then wait busily for a while. A number of threads that
+    the user set is kept.
+
+    Parameters
+    ----------
+    words
+        Words of the command line behind ``flmc``.
+    """
+    if words[:1] == ["plan"]:
+        os.environ.setdefault(_THREADS, "1")
+
+
+@contextmanager
+def collecting_later() -> Iterator[None]:
+    """While this lasts, Python does not look for garbage; what was made meanwhile is kept for good.
+
+    It is for imports: modules stay, and looking through them again and again takes a tenth of the
+    time of a plan."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,122 @@
+"""What ``import flmc`` offers: every public name, imported from where it lives.
+
+``flmc`` loads this file when the first of them is asked for."""
+
+from __future__ import annotations
+
+import flmc.data as data  # not "from flmc", which asks for this file
+from flmc.base import errors
+from flmc.data.linear import LinearData
+from flmc.evaluation.diagnostics import Diagnostics, diagnose
+from flmc.evaluation.model_check import check_model
+from flmc.models.coordinates.whitening import whiten
+from flmc.models.distributions import Gaussian, Normal
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.models.priors import CorrelatedNormal, FunctionPrior
+from flmc.planning.advice.link_choice import choose_link
+from flmc.planning.choices.two_stages import TwoStagePlan, plan_two_stages
+from flmc.planning.limits import Limits
+from flmc.planning.planner import plan
+from flmc.planning.plans import Plan
+from flmc.runs.comparison import Comparison, compare
+from flmc.runs.execution import resume, run
+from flmc.runs.ledger_cost import spent
+from flmc.runs.loading import Record, load
+from flmc.runs.results import Result
+from flmc.runs.sweeps.calling import sweep
+from flmc.runs.sweeps.table import Sweep
+from flmc.runs.two_stages import TwoStageResult, run_two_stages
+from flmc.uplink.fading import Fading
+from flmc.uplink.fadings import (
+    ConstantFading,
+    DistanceFading,
+    FixedFading,
+    GaussMarkovFading,
+    JakesFading,
+    NakagamiFading,
+    RayleighFading,
+    RicianFading,
+    SelectiveFading,
+    TappedDelayFading,
+    TraceFading,
+    TraceFile,
+)
+from flmc.uplink.link import Link
+from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
+from flmc.uplink.replacing import replace
+from flmc.uplink.scheduler import Scheduler
+from flmc.uplink.schedulers import (
+    AllDevices,
+    GivenDevices,
+    PredecessorDevices,
+    RandomDevices,
+    StrongestDevices,
+    ThresholdDevices,
+)
+from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink
+
+__all__ = [
+    "AllDevices",
+    "Analog",
+    "Comparison",
+    "ConstantFading",
+    "CorrelatedNormal",
+    "Diagnostics",
+    "Digital",
+    "DistanceFading",
+    "Fading",
+    "FixedFading",
+    "FunctionPrior",
+    "GaussMarkovFading",
+    "Gaussian",
+    "GivenDevices",
+    "Ideal",
+    "JakesFading",
+    "Limits",
+    "Linear",
+    "LinearData",
+    "LinearGaussian",
+    "Link",
+    "Model",
+    "NakagamiFading",
+    "Normal",
+    "Plan",
+    "PredecessorDevices",
+    "Probit",
+    "RandomDevices",
+    "RayleighFading",
+    "Record",
+    "Result",
+    "RicianFading",
+    "Scheduler",
+    "SelectiveFading",
+    "Sigmoid",
+    "Sign",
+    "StrongestDevices",
+    "Sweep",
+    "TappedDelayFading",
+    "ThresholdDevices",
+    "TraceFading",
+    "TraceFile",
+    "TwoStagePlan",
+    "TwoStageResult",
+    "Uplink",
+    "check_model",
+    "choose_link",
+    "compare",
+    "data",
+    "diagnose",
+    "errors",
+    "load",
+    "plan",
+    "plan_two_stages",
+    "replace",
+    "resume",
+    "run",
+    "run_two_stages",
+    "spent",
+    "sweep",
+    "whiten",
+]

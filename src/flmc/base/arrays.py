@@ -36,6 +36,17 @@ def without_copies(array: Array) -> Array:
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
+def without_copied_entries(array: Array) -> Array:
+    """View of an array without its last axis, but for one entry, if it was broadcast along it.
+
+    Parameters
+    ----------
+    array
+        Any array with an axis of entries at the end, perhaps made by ``np.broadcast_to``.
+    """
+    return array[..., :1] if array.strides[-1] == 0 else array
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """While this lasts, linear algebra of this process runs on one thread.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array, IntArray
+from flmc.base.arrays import Array, IntArray, without_copied_entries
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
@@ -39,7 +39,9 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     Array
         One factor for each leading index.
     """
-    power = np.square(gain[..., None, :] / fading)
+    # Entries that share a gain and a path gain share this quotient.
+    each = np.square(without_copied_entries(gain)[..., None, :] / without_copied_entries(fading))
+    power = np.broadcast_to(each, (*each.shape[:-1], fading.shape[-1]))
     # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols. Where
     # their norm is bounded, all of it may be in the entry that costs most.
     if uplink.shares_power:
@@ -77,7 +79,7 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
     Array
         One gain for each leading index.
     """
-    return power_scale(uplink, np.ones(fading.shape[-1]), fading, active)
+    return power_scale(uplink, np.broadcast_to(1.0, fading.shape[-1:]), fading, active)
 
 
 def finite_cap(uplink: Uplink, cap: Array) -> Array:
@@ -117,10 +119,10 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     """
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
-    finite = finite_cap(uplink, cap)
-    return np.asarray(
-        finite * np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None]
-    )
+    own = finite_cap(uplink, without_copied_entries(cap))
+    finite = np.broadcast_to(own, cap.shape)
+    scale = np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None]
+    return np.broadcast_to(own * scale, (*scale.shape[:-1], cap.shape[-1]))
 
 
 class DrawnRounds(NamedTuple):

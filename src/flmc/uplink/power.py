@@ -40,23 +40,35 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
         One factor for each leading index.
     """
     # Entries that share a gain and a path gain share this quotient.
-    each = np.square(without_copied_entries(gain)[..., None, :] / without_copied_entries(fading))
-    power = np.broadcast_to(each, (*each.shape[:-1], fading.shape[-1]))
+    power = np.square(without_copied_entries(gain)[..., None, :] / without_copied_entries(fading))
+    dim = fading.shape[-1]
     # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols. Where
     # their norm is bounded, all of it may be in the entry that costs most.
     if uplink.shares_power:
-        affordable = (power.max(axis=-1) / power.shape[-1]) ** -0.5
+        affordable = (power.max(axis=-1) / dim) ** -0.5
     elif uplink.csi_error:
         # Every entry by itself: the privacy of uncertain gains rests on a bound of each amplitude.
         affordable = power.max(axis=-1) ** -0.5
     else:
-        affordable = np.mean(power, axis=-1) ** -0.5
+        affordable = _mean_over_entries(power, dim) ** -0.5
     if active is not None:
         # A silent device spends no power, so that it limits nobody.
         affordable = np.where(active > 0, affordable, np.inf)
     # The largest symbol counts, so that the limit holds whatever the gradients are; and the weakest
     # device decides, because all must arrive with the same gain.
     return np.asarray(np.sqrt(uplink.power_limit) / uplink.peak * affordable.min(axis=-1))
+
+
+def _mean_over_entries(power: Array, dim: int) -> Array:
+    """Mean over ``dim`` entries of powers (..., 1 or dim), to the bits that NumPy's mean has."""
+    if power.shape[-1] == dim or dim >= 8:
+        return np.asarray(np.mean(np.broadcast_to(power, (*power.shape[:-1], dim)), axis=-1))
+    # NumPy adds up to seven numbers one after the other. So does this, for all means at once: a
+    # sum of so few numbers takes it as long as of a hundred.
+    total = np.array(power[..., 0])
+    for _ in range(dim - 1):
+        total += power[..., 0]
+    return np.asarray(total / dim)
 
 
 def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = None) -> Array:

@@ -52,8 +52,8 @@ class Channels:
     dim: int
     _active: dict[float, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
-    def active(self, snr_db: float) -> Array:
-        """Who transmits by the study's rule, (run, round, device) with 1 or 0.
+    def active(self, snr_db: float) -> npt.NDArray[np.bool_]:
+        """Who transmits by the study's rule, (run, round, device).
 
         Parameters
         ----------
@@ -68,9 +68,9 @@ class Channels:
             chosen = PredecessorDevices(snr_db).draw(
                 np.random.default_rng(0), range(len(every)), every
             )
-            # Kept in an eighth of the memory: several curves have the same devices active.
+            # Several curves have the same devices active.
             self._active[snr_db] = chosen.reshape(self.fading.shape) > 0
-        return self._active[snr_db].astype(np.float64)
+        return self._active[snr_db]
 
 
 class Laboratory:
@@ -211,9 +211,8 @@ class Laboratory:
             rounds = block_of(plan, block)
             place = (slice(experiments.start, experiments.stop), slice(rounds.start, rounds.stop))
             met = fading[place][..., None]
-            return schedule_of(
-                plan, np.broadcast_to(met, (*met.shape[:-1], plan.dim)), active[place], rounds
-            )
+            every = np.broadcast_to(met, (*met.shape[:-1], plan.dim))
+            return schedule_of(plan, every, active[place].astype(np.float64), rounds)
 
         return schedule
 

@@ -134,7 +134,7 @@ def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
     few = NUM_RUNS * min(study.experiments, MOST_ADAPTIVE)
     rows: list[tuple[str, float, Array]] = []
     for index, snr in enumerate(SNR_DB):
-        active = laboratory.channels.active(snr)
+        active = laboratory.channels.active(snr).astype(np.float64)
         allowed = Allocations.of(study.case, snr, laboratory.channels.fading, active)
         first = Allocations(study.case, allowed.largest[:few], active[:few])
         # Runs beyond those of the adaptive allocation repeat its last ones, and are dropped.

@@ -279,14 +279,10 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
 
     Parameters
     ----------
-    plan
-        Gives the cap of the gain, the power limit and the steps.
-    fading
-        Path gains, (experiment, round or 1, device, dim).
-    active
-        Who transmits, (experiment, round, device) with 1 or 0; None: all.
-    rounds
-        Which rounds, counted from 0.
+    plan, rounds
+        Gives the cap of the gain, the power limit and the steps of these rounds, from 0.
+    fading, active
+        Path gains, (experiment, round or 1, device, dim), and :attr:`Schedule.active`.
     """
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array, IntArray, without_copied_entries
+from flmc.base.arrays import Array, IntArray, mean_over_entries, without_copied_entries
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
@@ -50,25 +50,13 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
         # Every entry by itself: the privacy of uncertain gains rests on a bound of each amplitude.
         affordable = power.max(axis=-1) ** -0.5
     else:
-        affordable = _mean_over_entries(power, dim) ** -0.5
+        affordable = mean_over_entries(power, dim) ** -0.5
     if active is not None:
         # A silent device spends no power, so that it limits nobody.
         affordable = np.where(active > 0, affordable, np.inf)
     # The largest symbol counts, so that the limit holds whatever the gradients are; and the weakest
     # device decides, because all must arrive with the same gain.
     return np.asarray(np.sqrt(uplink.power_limit) / uplink.peak * affordable.min(axis=-1))
-
-
-def _mean_over_entries(power: Array, dim: int) -> Array:
-    """Mean over ``dim`` entries of powers (..., 1 or dim), to the bits that NumPy's mean has."""
-    if power.shape[-1] == dim or dim >= 8:
-        return np.asarray(np.mean(np.broadcast_to(power, (*power.shape[:-1], dim)), axis=-1))
-    # NumPy adds up to seven numbers one after the other. So does this, for all means at once: a
-    # sum of so few numbers takes it as long as of a hundred.
-    total = np.array(power[..., 0])
-    for _ in range(dim - 1):
-        total += power[..., 0]
-    return np.asarray(total / dim)
 
 
 def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = None) -> Array:
@@ -105,7 +93,6 @@ def finite_cap(uplink: Uplink, cap: Array) -> Array:
         Gives the noise power.
     cap
         Cap of the gain, in any shape; infinite: no limit but power.
-
     """
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
@@ -132,9 +119,8 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
     own = finite_cap(uplink, without_copied_entries(cap))
-    finite = np.broadcast_to(own, cap.shape)
-    scale = np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None]
-    return np.broadcast_to(own * scale, (*scale.shape[:-1], cap.shape[-1]))
+    scale = power_scale(uplink, np.broadcast_to(own, cap.shape), fading, active)[..., None]
+    return np.broadcast_to(own * np.minimum(1.0, scale), (*scale.shape[:-1], cap.shape[-1]))
 
 
 class DrawnRounds(NamedTuple):

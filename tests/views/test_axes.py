@@ -23,7 +23,7 @@ from flmc.views.figures import draw_curves, new_figure, write_png_and_pdf
 
 def test_fonts_of_a_pdf_are_truetype(tmp_path: Path) -> None:
     figure, (axes,) = new_figure(columns=1)
-    axes.set_xlabel("epsilon")
+    axes.set_xlabel("epsilon, \u03b5")  # which the small font does not have
     assert write_png_and_pdf(figure, tmp_path, "f") == "f.png"
     data = (tmp_path / "f.pdf").read_bytes()
     for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, flags=re.DOTALL):
@@ -33,6 +33,9 @@ def test_fonts_of_a_pdf_are_truetype(tmp_path: Path) -> None:
             continue  # not compressed
     assert b"/FontFile2" in data  # TrueType, embedded
     assert b"/Type3" not in data
+    names = set(re.findall(rb"/BaseFont /([\w+-]+)", data))
+    # The small font has the name of the usual one, from which the Greek letter comes.
+    assert {name.split(b"+")[-1] for name in names} == {b"DejaVuSans"}
 
 
 def test_labels_of_epsilon() -> None:

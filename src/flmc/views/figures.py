@@ -4,11 +4,8 @@ Every function draws into Axes that it is given, so that users can add curves of
 
 from __future__ import annotations
 
-import atexit
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +14,7 @@ import numpy as np
 from flmc.base.errors import MissingExtra
 from flmc.runs.files.durable_files import write_atomically
 from flmc.views.axes import make_y_logarithmic
+from flmc.views.fonts.small_font import families_for
 
 _log = logging.getLogger(__name__)
 
@@ -256,45 +254,11 @@ def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
     str
         Name of the PNG.
     """
-    from matplotlib import rc_context, rcParams
+    from matplotlib import rc_context
 
     figure.savefig(out / f"{name}.png", dpi=160)
     figure.set_layout_engine("none")  # saving the PNG has found the layout; once is enough
-    # Signs that the small font does not have come from the usual ones.
-    families = [_SMALL_FONT, *rcParams["font.sans-serif"]] if _add_small_font() else None
     # The usual Type 3 fonts are refused by many publishers, and cannot be edited.
-    with rc_context({"pdf.fonttype": 42, **({"font.sans-serif": families} if families else {})}):
+    with rc_context({"pdf.fonttype": 42, "font.sans-serif": families_for(figure)}):
         figure.savefig(out / f"{name}.pdf")
     return f"{name}.png"
-
-
-_SMALL_FONT = "flmc small"
-"""Family name of the usual font with Latin signs only, inside this process."""
-
-
-@cache
-def _add_small_font() -> bool:
-    """Make the usual font known once more with its Latin signs only, as :data:`_SMALL_FONT`.
-
-    A PDF holds the signs that it needs, and to take them out of a font with thousands takes longer
-    than to draw the picture. Signs, their widths and the font's name in the PDF are the same. False
-    if the usual font is not TrueType."""
-    from fontTools import subset
-    from matplotlib import font_manager
-
-    found = font_manager.findfont(font_manager.FontProperties(family=["sans-serif"]))
-    if not found.endswith(".ttf"):
-        return False
-    options = subset.Options(glyph_names=True, name_IDs=["*"], drop_tables=["FFTM"])
-    small, subsetter = subset.load_font(found, options), subset.Subsetter(options)
-    subsetter.populate(unicodes=range(0x20, 0x7F))
-    subsetter.subset(small)
-    for record in small["name"].names:
-        if record.nameID in (1, 16):  # the family; the name in a PDF is another
-            record.string = _SMALL_FONT
-    directory = tempfile.TemporaryDirectory(prefix="flmc-font-")
-    atexit.register(directory.cleanup)
-    path = Path(directory.name) / "small.ttf"
-    small.save(path)
-    font_manager.fontManager.addfont(path)
-    return True

@@ -9,7 +9,7 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.evaluation.quality.metrics import Metrics, measure, variance_ratio
+from flmc.evaluation.quality.metrics import Metrics, measure, variance_ratio_to
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 from support import full
@@ -43,7 +43,7 @@ def measured(draws: Array) -> Metrics:
         moments.add(each, slice(0, experiments), 0)
     moments = moments.in_batches()
     metrics = measure(moments, posterior, 1 - MEMORY, chains)
-    assert variance_ratio(moments, posterior).mean == metrics.variance_ratio.mean
+    assert variance_ratio_to(posterior)(moments).mean == metrics.variance_ratio.mean
     return metrics
 
 

@@ -139,7 +139,7 @@ def laboratory(case: BaseCase) -> Laboratory:
 @pytest.mark.parametrize("snr_db", [5.0, 10.0, 40.0])
 def test_allocations_keep_all_limits(laboratory: Laboratory, snr_db: float) -> None:
     case = laboratory.case
-    active = laboratory.channels.active(snr_db, 5)
+    active = laboratory.channels.active(snr_db).astype(float)
     allowed = Allocations.of(case, snr_db, laboratory.channels.fading, active)
     heard = np.where(active > 0, laboratory.channels.fading, np.inf)
     energy = 10 ** (snr_db / 10) * 5
@@ -161,7 +161,7 @@ def test_allocations_keep_all_limits(laboratory: Laboratory, snr_db: float) -> N
 
 
 def test_adaptive_is_predicted_to_beat_static(laboratory: Laboratory) -> None:
-    active = laboratory.channels.active(25.0, 5)[:6]
+    active = laboratory.channels.active(25.0).astype(float)[:6]
     fading = laboratory.channels.fading[:6]
     allowed = Allocations.of(laboratory.case, 25.0, fading, active)
     programs = allowed.programs(BUDGET)
@@ -209,7 +209,7 @@ def test_runs_against_a_plain_loop(curve: str, engine: str) -> None:
     experiments = full(12, 6)
     case = make_base_case({}, None, 0, NUM_RUNS * experiments)
     laboratory = Laboratory(case, 5, engine)
-    active = laboratory.channels.active(10.0, 5)
+    active = laboratory.channels.active(10.0).astype(float)
     allowed = Allocations.of(case, 10.0, laboratory.channels.fading, active)
     squared = allowed.largest if curve == "largest" else allowed.static(BUDGET)
     fast = np.log(laboratory.worst_distances(laboratory.run(np.sqrt(squared), active)))
@@ -232,7 +232,7 @@ def test_population_and_floor(laboratory: Laboratory, case: BaseCase) -> None:
 
 
 def test_draws_are_common_to_all_snr(laboratory: Laboratory) -> None:
-    at = [laboratory.channels.active(snr, 5) for snr in (5.0, 40.0)]
+    at = [laboratory.channels.active(snr).astype(float) for snr in (5.0, 40.0)]
     # The rule has at least as many devices where power is larger, of the same channels.
     assert (at[0] <= at[1]).all()
     ideal = laboratory.run_ideal()

@@ -63,6 +63,18 @@ def test_the_predecessor_s_rule_by_trying_every_number() -> None:
             np.testing.assert_array_equal(who > 0, gains >= threshold)
 
 
+def test_among_equal_channels_the_first_transmit() -> None:
+    """Path gains of three sizes: the order of equals is that of the devices."""
+    fading = np.random.default_rng(4).choice([0.01, 0.02, 0.04], (200, 12, 1))
+    rounds, rng = range(200), np.random.default_rng(0)
+    for policy in (flmc.StrongestDevices(5), flmc.PredecessorDevices(20.0)):
+        active = policy.draw_checked(rng, rounds, fading)
+        for gains, who in zip(fading[:, :, 0], active, strict=True):
+            order = sorted(range(12), key=lambda device: (-gains[device], device))
+            assert set(np.flatnonzero(who)) == set(order[: int(who.sum())])
+            assert who.sum() == 5 or isinstance(policy, flmc.PredecessorDevices)
+
+
 @pytest.fixture(scope="module")
 def sparse() -> tuple[flmc.LinearGaussian, flmc.Plan]:
     """A threshold that leaves some rounds empty, three data sets of four devices."""

@@ -19,11 +19,13 @@ from flmc.runs.sweeps.table import Sweep
 from flmc.views import sweep_figure
 from flmc.views.axes import epsilon_label, make_x_logarithmic
 from flmc.views.figures import draw_curves, new_figure, write_png_and_pdf
+from flmc.views.fonts.small_font import families_for
 
 
-def test_fonts_of_a_pdf_are_truetype(tmp_path: Path) -> None:
+@pytest.mark.parametrize("label", ["epsilon (a \u2212 b)", "\u03b5, which is Greek"])
+def test_fonts_of_a_pdf_are_truetype(label: str, tmp_path: Path) -> None:
     figure, (axes,) = new_figure(columns=1)
-    axes.set_xlabel("epsilon")
+    axes.set_xlabel(label)
     assert write_png_and_pdf(figure, tmp_path, "f") == "f.png"
     data = (tmp_path / "f.pdf").read_bytes()
     for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, flags=re.DOTALL):
@@ -33,6 +35,9 @@ def test_fonts_of_a_pdf_are_truetype(tmp_path: Path) -> None:
             continue  # not compressed
     assert b"/FontFile2" in data  # TrueType, embedded
     assert b"/Type3" not in data
+    # Under its own name, whether or not the signs come from the small one.
+    assert re.findall(rb"/BaseFont /[A-Z]+\+DejaVuSans\b", data)
+    assert (families_for(figure)[0] == "flmc small") == label.startswith("epsilon")
 
 
 def test_labels_of_epsilon() -> None:

@@ -53,6 +53,37 @@ def one_of_equals(array: Array) -> Array:
     return array[..., :1, :] if array.strides[-2] == 0 else array
 
 
+def without_copied_entries(array: Array) -> Array:
+    """View of an array without its last axis, but for one entry, if it was broadcast along it.
+
+    Parameters
+    ----------
+    array
+        Any array with an axis of entries at the end, perhaps made by ``np.broadcast_to``.
+    """
+    return array[..., :1] if array.strides[-1] == 0 else array
+
+
+def mean_over_entries(values: Array, dim: int) -> Array:
+    """Mean over ``dim`` entries, to the bits that NumPy's mean has.
+
+    Parameters
+    ----------
+    values
+        One value that all entries share, or one for each, (..., 1 or dim).
+    dim
+        Number of entries.
+    """
+    if values.shape[-1] == dim or dim >= 8:
+        return np.asarray(np.mean(np.broadcast_to(values, (*values.shape[:-1], dim)), axis=-1))
+    # NumPy adds up to seven numbers one after the other. So does this, for all means at once: a
+    # sum of so few numbers takes it as long as of a hundred.
+    total = np.array(values[..., 0])
+    for _ in range(dim - 1):
+        total += values[..., 0]
+    return np.asarray(total / dim)
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """While this lasts, linear algebra of this process runs on one thread.

@@ -136,7 +136,7 @@ def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Sche
     # Fading first: who is active may depend on the channel.
     fading, arriving = draw_known_channel(plan, seed, experiments, block, rounds)
     active = _draw_active(plan, seed, experiments, block, fading)
-    return replace(_schedule_of(plan, fading, active, rounds), arriving=arriving)
+    return replace(schedule_of(plan, fading, active, rounds), arriving=arriving)
 
 
 DrawSchedule = Callable[[Plan, int, range, int], Schedule]
@@ -163,7 +163,7 @@ def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
     """
     fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
-    return _schedule_of(plan, fading, active, rounds)
+    return schedule_of(plan, fading, active, rounds)
 
 
 def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Array | None:
@@ -270,13 +270,20 @@ def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: A
     )
 
 
-def _schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) -> Schedule:
+def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) -> Schedule:
     """The schedule of some rounds, from the channel and who is active.
 
-    ``fading`` is (experiment, round or 1, device, dim), ``active`` (experiment, round, device) or
-    None. The gain of a round is the smaller of the plan's cap and what the power limit allows in
-    that round; where the channel decides how many transmit, also what is calibrated for so many.
-    Nothing here looks at data, so the gain may be public."""
+    The gain of a round is the smaller of the plan's cap and what the power limit allows in that
+    round; where the channel decides how many transmit, also what is calibrated for so many. Nothing
+    here looks at data, so the gain may be public.
+
+    Parameters
+    ----------
+    plan, rounds
+        Gives the cap of the gain, the power limit and the steps of these rounds, from 0.
+    fading, active
+        Path gains, (experiment, round or 1, device, dim), and :attr:`Schedule.active`.
+    """
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]
     if plan.scheduler.by_channel and active is not None:

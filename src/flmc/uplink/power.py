@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import Array, IntArray, one_of_equals
+from flmc.base.arrays import (
+    Array,
+    IntArray,
+    mean_over_entries,
+    one_of_equals,
+    without_copied_entries,
+)
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
@@ -39,16 +45,18 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     Array
         One factor for each leading index.
     """
-    power = np.square(gain[..., None, :] / one_of_equals(fading))
+    # Entries that share a gain and a path gain share this quotient, and so do equal devices.
+    known, dim = without_copied_entries(one_of_equals(fading)), fading.shape[-1]
+    power = np.square(without_copied_entries(gain)[..., None, :] / known)
     # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols. Where
     # their norm is bounded, all of it may be in the entry that costs most.
     if uplink.shares_power:
-        affordable = (power.max(axis=-1) / power.shape[-1]) ** -0.5
+        affordable = (power.max(axis=-1) / dim) ** -0.5
     elif uplink.csi_error:
         # Every entry by itself: the privacy of uncertain gains rests on a bound of each amplitude.
         affordable = power.max(axis=-1) ** -0.5
     else:
-        affordable = np.mean(power, axis=-1) ** -0.5
+        affordable = mean_over_entries(power, dim) ** -0.5
     if active is not None:
         # A silent device spends no power, so that it limits nobody.
         affordable = np.where(active > 0, affordable, np.inf)
@@ -77,7 +85,7 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
     Array
         One gain for each leading index.
     """
-    return power_scale(uplink, np.ones(fading.shape[-1]), fading, active)
+    return power_scale(uplink, np.broadcast_to(1.0, fading.shape[-1:]), fading, active)
 
 
 def finite_cap(uplink: Uplink, cap: Array) -> Array:
@@ -91,7 +99,6 @@ def finite_cap(uplink: Uplink, cap: Array) -> Array:
         Gives the noise power.
     cap
         Cap of the gain, in any shape; infinite: no limit but power.
-
     """
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
@@ -117,10 +124,9 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     """
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
-    finite = finite_cap(uplink, cap)
-    return np.asarray(
-        finite * np.minimum(1.0, power_scale(uplink, finite, fading, active))[..., None]
-    )
+    own = finite_cap(uplink, without_copied_entries(cap))
+    scale = power_scale(uplink, np.broadcast_to(own, cap.shape), fading, active)[..., None]
+    return np.broadcast_to(own * np.minimum(1.0, scale), (*scale.shape[:-1], cap.shape[-1]))
 
 
 class DrawnRounds(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 from flmc.base.errors import MissingExtra
 from flmc.runs.files.durable_files import write_atomically
 from flmc.views.axes import make_y_logarithmic
+from flmc.views.fonts.small_font import families_for
 
 _log = logging.getLogger(__name__)
 
@@ -258,6 +259,6 @@ def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
     figure.savefig(out / f"{name}.png", dpi=160)
     figure.set_layout_engine("none")  # saving the PNG has found the layout; once is enough
     # The usual Type 3 fonts are refused by many publishers, and cannot be edited.
-    with rc_context({"pdf.fonttype": 42}):
+    with rc_context({"pdf.fonttype": 42, "font.sans-serif": families_for(figure)}):
         figure.savefig(out / f"{name}.pdf")
     return f"{name}.png"

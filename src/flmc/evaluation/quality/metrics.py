@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -140,18 +141,27 @@ def measure(
     )
 
 
-def variance_ratio(moments: Moments, posterior: Gaussian) -> Estimate:
-    """Variance of the draws over that of the posterior, as ``Metrics.variance_ratio`` has it.
+def variance_ratio_to(posterior: Gaussian) -> Callable[[Moments], Estimate]:
+    """What computes the variance of draws over that of a posterior, as ``Metrics.variance_ratio``
+    has it; the posterior is decomposed once for all moments.
 
     Parameters
     ----------
-    moments
-        Sums over kept rounds about the exact posterior means.
     posterior
         The exact posterior of every data set.
+
+    Returns
+    -------
+    Callable[[Moments], Estimate]
+        From sums over kept rounds about the exact posterior means to the ratio.
     """
-    found: Estimate = _variance_ratios(moments, Comparison(posterior))["variance_ratio"]
-    return found
+    compare = Comparison(posterior)
+
+    def ratio(moments: Moments) -> Estimate:
+        found: Estimate = _variance_ratios(moments, compare)["variance_ratio"]
+        return found
+
+    return ratio
 
 
 def _variance_ratios(moments: Moments, compare: Comparison) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
 from flmc.evaluation.quality.against_posterior import distance_from
-from flmc.evaluation.quality.metrics import Estimate, squared_errors, variance_ratio
+from flmc.evaluation.quality.metrics import Estimate, squared_errors, variance_ratio_to
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
@@ -169,6 +169,7 @@ class Laboratory:
         first = slice(0, _DISTANCES)
         posterior = model.posterior
         self._distance = distance_from(Gaussian(posterior.mean[first], posterior.covariance[first]))
+        self._ratio = variance_ratio_to(posterior)
         self._done: dict[str, Measured] = {}
 
     def plan(self, point: Point) -> Plan:
@@ -224,7 +225,7 @@ class Laboratory:
             moments = simulate(plan, self.model, self.seed, engine=self.engine).moments
             self._done[key] = Measured(
                 squared_errors(moments),
-                variance_ratio(moments, self.model.posterior),
+                self._ratio(moments),
                 Estimate.over(self._distance(_first(moments))),
             )
         return self._done[key]

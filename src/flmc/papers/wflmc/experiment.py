@@ -3,10 +3,11 @@ rounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
@@ -18,7 +19,13 @@ from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.sampling.path_gains import draw_path_gains
-from flmc.sampling.schedule import Schedule, block_of
+from flmc.sampling.schedule import (
+    DrawSchedule,
+    Schedule,
+    block_of,
+    draw_schedule,
+    schedule_of,
+)
 from flmc.sampling.simulation import simulate
 from flmc.settings.uplinks import make_fading
 from flmc.uplink.schedulers import PredecessorDevices
@@ -31,26 +38,39 @@ _FLOOR_EXPERIMENTS = 200
 
 @dataclass(frozen=True)
 class Channels:
-    """Path gains of all runs, the same for all schemes and SNR, (run, round, device)."""
+    """The channel of every run, the same for all schemes and SNR.
+
+    Attributes
+    ----------
+    fading
+        Path gains, (run, round, device).
+    dim
+        Number of entries, which share them.
+    """
 
     fading: Array
+    dim: int
+    _active: dict[float, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
-    def active(self, snr_db: float, dim: int) -> Array:
-        """Who transmits by the study's rule, (run, round, device) with 1 or 0.
+    def active(self, snr_db: float) -> npt.NDArray[np.bool_]:
+        """Who transmits by the study's rule, (run, round, device).
 
         Parameters
         ----------
         snr_db
             Energy of a block over that of its noise, in dB.
-        dim
-            Number of entries.
         """
-        runs, rounds, devices = self.fading.shape
-        every = np.broadcast_to(self.fading.reshape(-1, devices, 1), (runs * rounds, devices, dim))
-        rule = PredecessorDevices(snr_db)
-        # The rule is not random.
-        chosen = rule.draw(np.random.default_rng(0), range(len(every)), every)
-        return chosen.reshape(self.fading.shape)
+        if snr_db not in self._active:
+            runs, rounds, devices = self.fading.shape
+            every = self.fading.reshape(-1, devices, 1)
+            every = np.broadcast_to(every, (runs * rounds, devices, self.dim))
+            # The rule is not random.
+            chosen = PredecessorDevices(snr_db).draw(
+                np.random.default_rng(0), range(len(every)), every
+            )
+            # Several curves have the same devices active.
+            self._active[snr_db] = chosen.reshape(self.fading.shape) > 0
+        return self._active[snr_db]
 
 
 class Laboratory:
@@ -123,7 +143,7 @@ class Laboratory:
                     f" {self.case.settings.fading!r}"
                 )
             parts.append(whole[..., 0])
-        return Channels(np.stack(parts))
+        return Channels(np.stack(parts), self.analog.dim)
 
     def run(self, gain: Array, active: Array) -> Array:
         """Thetas of kept rounds with given gains, (run, kept, dim).
@@ -166,17 +186,35 @@ class Laboratory:
         )
         return _kept(chains.draws)
 
-    def run_plan(self, planned: Plan) -> Array:
+    def run_plan(self, planned: Plan, snr_db: float | None = None) -> Array:
         """Thetas of kept rounds of a plan of its own, (run, kept, dim).
 
         Parameters
         ----------
         planned
             The plan.
+        snr_db
+            Where the plan has the study's fading and its rule at this SNR: then channels and
+            active devices, which a run of the plan would draw, are there already. None: it draws
+            them.
         """
         model, seed = self.case.model, self.seed
-        chains = simulate(planned, model, seed, engine=self.engine, keep_draws=True)
+        known = draw_schedule if snr_db is None else self._schedule_at(snr_db)
+        chains = simulate(planned, model, seed, engine=self.engine, keep_draws=True, schedule=known)
         return _kept(chains.draws)
+
+    def _schedule_at(self, snr_db: float) -> DrawSchedule:
+        """What makes schedules from the study's channels and its rule at an SNR."""
+        fading, active = self.channels.fading, self.channels.active(snr_db)
+
+        def schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
+            rounds = block_of(plan, block)
+            place = (slice(experiments.start, experiments.stop), slice(rounds.start, rounds.stop))
+            met = fading[place][..., None]
+            every = np.broadcast_to(met, (*met.shape[:-1], plan.dim))
+            return schedule_of(plan, every, active[place].astype(np.float64), rounds)
+
+        return schedule
 
     def run_ideal(self) -> Array:
         """Thetas of kept rounds with exact gradients and exact noise, (run, kept, dim)."""

@@ -50,6 +50,18 @@ class Design:
         rule = "" if self.own_rule else "; who transmits: the study's rule"
         return ", ".join(words) + rule
 
+    def has_channel_of(self, case: BaseCase) -> bool:
+        """Whether its channels and its active devices are those of the study.
+
+        Parameters
+        ----------
+        case
+            The base case.
+        """
+        names = ("fading", "rounds", "csi_error", "modulation")
+        same = all(getattr(self.settings, name) == getattr(case.settings, name) for name in names)
+        return same and not self.own_rule
+
     def plan(self, case: BaseCase, snr_db: float) -> Plan:
         """The plan at an SNR.
 

@@ -8,9 +8,10 @@ Over the shares :math:`y_s \in (0, 1]` of each round's largest gain,
 
 With :math:`y_s = e^{-q_s}` bounds and costs are sums of exponentials, convex in q, and shares of
 very different size are numbers of the same size. A primal-dual interior-point method with slacks
-finds the optimum; the runs have programs of the same shape, so that a Newton step of all of them is
-one batched product and one batched solution. Where the optimum is not unique, the largest shares
-are wanted: a small multiple of :math:`\sum_s w_s/y_s` in the objective chooses them."""
+finds the optimum; the runs have programs of the same shape, so that a Newton step of some of them
+is one batched product and a Cholesky factorisation each. Where the optimum is not unique, the
+largest shares are wanted: a small multiple of :math:`\sum_s w_s/y_s` in the objective chooses
+them."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.lapack import dposv
 
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import RunFailed
@@ -32,6 +34,9 @@ _TO_THE_BOUNDARY = 0.995
 """Share of the way to the boundary that a step goes at most."""
 _CENTRING = 0.1
 """Factor by which a step tries to shrink the gap."""
+_AT_ONCE = 8
+"""Programs that are iterated together: their matrices fit into the cache of a core. With more, a
+step waits for memory, and for the pages of arrays that are allocated anew in each."""
 
 
 class Programs(NamedTuple):
@@ -100,9 +105,10 @@ def solve(programs: Programs) -> Array:
     """
     shares = np.ones_like(programs.weight)
     # Where the budget allows the largest gains, no smaller ones do better.
-    bound = (programs.cost.sum(axis=2) > 1.0).any(axis=1)
-    if bound.any():
-        shares[bound] = _interior_point(programs.rows(bound))
+    bound = np.flatnonzero((programs.cost.sum(axis=2) > 1.0).any(axis=1))
+    for first in range(0, len(bound), _AT_ONCE):
+        some = bound[first : first + _AT_ONCE]
+        shares[some] = _interior_point(programs.rows(some))
     return shares
 
 
@@ -174,8 +180,6 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     rounds, kept = memory.shape[1], memory.shape[0]
     inverse = np.exp(unknowns[:, :-1])
     noise, used = programs.weight * inverse, programs.cost / inverse[:, None, :]
-    # Rows of the constraints' derivatives in q; those of the shares are -1 on the diagonal.
-    rows = np.concatenate([memory * noise[:, None, :], -used], axis=1)
     values = np.concatenate(
         [
             programs.base + noise @ memory.T - unknowns[:, -1:],
@@ -185,33 +189,45 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
         axis=1,
     )
 
+    def of_bounds(weights: Array) -> Array:
+        """Derivatives of the bounds in q, each times its weight, added up, (run, round)."""
+        return np.asarray(noise * (weights[:, :kept] @ memory))
+
+    def of_budgets(weights: Array) -> Array:
+        """Minus the derivatives of the budgets in q, each times its weight, added up."""
+        return np.asarray((weights[:, None, kept:-rounds] @ used)[:, 0])
+
     def transposed(weights: Array) -> Array:
         """Derivatives of the constraints, each times its weight, added up, (run, round + 1)."""
-        in_shares = np.einsum("rc,rcs->rs", weights[:, :-rounds], rows) - weights[:, -rounds:]
+        # Those of the shares are -1 on the diagonal.
+        in_shares = of_bounds(weights) - of_budgets(weights) - weights[:, -rounds:]
         return np.concatenate([in_shares, -weights[:, :kept].sum(axis=1, keepdims=True)], axis=1)
 
     def derivative(direction: Array) -> Array:
         """Change of the constraints along a direction, (run, constraint)."""
-        general = np.einsum("rcs,rs->rc", rows, direction[:, :-1])
-        general[:, :kept] -= direction[:, -1:]
-        return np.concatenate([general, -direction[:, :-1]], axis=1)
+        in_shares = direction[:, :-1]
+        bounds = (noise * in_shares) @ memory.T - direction[:, -1:]
+        budgets = -(used @ in_shares[..., None])[..., 0]
+        return np.concatenate([bounds, budgets, -in_shares], axis=1)
 
     pull = prices / slack
-    weighted = pull[:, :-rounds, None] * rows
-    matrix = np.zeros((len(slack), rounds + 1, rounds + 1))
-    matrix[:, :-1, :-1] = np.swapaxes(rows, 1, 2) @ weighted
-    diagonal = tie * inverse + pull[:, -rounds:]
-    diagonal += np.einsum("rc,rcs->rs", np.abs(prices[:, :-rounds]), np.abs(rows))
+    # The square of this is the sum of the constraints' outer products, those of the shares apart.
+    root = np.sqrt(pull[:, :-rounds, None])
+    rows = np.empty((len(slack), root.shape[1], rounds + 1))
+    rows[:, :kept, :-1] = root[:, :kept] * memory * noise[:, None, :]
+    rows[:, :kept, -1] = -root[:, :kept, 0]
+    rows[:, kept:, :-1] = -root[:, kept:] * used
+    rows[:, kept:, -1] = 0.0
+    matrix = np.swapaxes(rows, 1, 2) @ rows
+    diagonal = tie * inverse + pull[:, -rounds:] + of_bounds(prices) + of_budgets(prices)
     matrix[:, np.arange(rounds), np.arange(rounds)] += diagonal
-    matrix[:, -1, :-1] = matrix[:, :-1, -1] = -weighted[:, :kept].sum(axis=1)
-    matrix[:, -1, -1] = pull[:, :kept].sum(axis=1)
     objective = np.concatenate([tie * inverse, np.ones((len(slack), 1))], axis=1)
     dual, primal = objective + transposed(prices), values + slack
     # Never far below the gap that is wanted: prices and slacks then stay numbers.
     target = np.maximum(_CENTRING * point.gap, 0.1 * _GAP) / slack.shape[1]
     centring = (prices * slack - target) / slack
     towards = transposed(centring - pull * primal) - dual
-    direction = np.linalg.solve(matrix, towards[..., None])[..., 0].astype(np.float64)
+    direction = _solve_positive(matrix, towards)
     change_of_slack = -primal - derivative(direction)
     change_of_prices = -centring - pull * change_of_slack
     far = np.minimum(_room(slack, change_of_slack), _room(prices, change_of_prices))
@@ -221,6 +237,17 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
         slack + far * change_of_slack,
         prices + far * change_of_prices,
     ), np.maximum(error, point.gap[:, 0])
+
+
+def _solve_positive(matrices: Array, right: Array) -> Array:
+    """Solutions (run, unknown) of equations with positive definite matrices (run, unknown,
+    unknown)."""
+    solutions = np.empty_like(right)
+    for index, (matrix, each) in enumerate(zip(matrices, right, strict=True)):
+        _, solutions[index], failed = dposv(matrix, each)
+        if failed:  # near the optimum rounding may leave it just not positive
+            solutions[index] = np.linalg.solve(matrix, each)
+    return solutions
 
 
 def _room(values: Array, change: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,15 +68,15 @@ def conduct(request: StudyRequest) -> Study:
     return study
 
 
-def _planned(designs: Sequence[Design], case: BaseCase) -> dict[str, list[Plan]]:
-    """Plans of all designs at all SNR, by the name of the curve, before anything is simulated."""
-    plans: dict[str, list[Plan]] = {}
+def _planned(designs: Sequence[Design], case: BaseCase) -> list[tuple[Design, list[Plan]]]:
+    """All designs with their plans at all SNR, before anything is simulated."""
+    plans: list[tuple[Design, list[Plan]]] = []
     for design in designs:
-        if design.name in (*CURVES, "static, exact budget", *plans):
+        if design.name in (*CURVES, "static, exact budget", *(each.name for each, _ in plans)):
             raise InvalidSetting(
                 f"a curve {design.name!r} is there already; give yours another name"
             )
-        plans[design.name] = [design.plan(case, snr) for snr in SNR_DB]
+        plans.append((design, [design.plan(case, snr) for snr in SNR_DB]))
     return plans
 
 
@@ -134,7 +134,7 @@ def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
     few = NUM_RUNS * min(study.experiments, MOST_ADAPTIVE)
     rows: list[tuple[str, float, Array]] = []
     for index, snr in enumerate(SNR_DB):
-        active = laboratory.channels.active(snr, study.case.settings.dim)
+        active = laboratory.channels.active(snr).astype(np.float64)
         allowed = Allocations.of(study.case, snr, laboratory.channels.fading, active)
         first = Allocations(study.case, allowed.largest[:few], active[:few])
         # Runs beyond those of the adaptive allocation repeat its last ones, and are dropped.
@@ -156,12 +156,14 @@ def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
 
 
 def _measure_designs(
-    measured: _Measured, designs: Mapping[str, Sequence[Plan]], request: StudyRequest
+    measured: _Measured, designs: Sequence[tuple[Design, list[Plan]]], request: StudyRequest
 ) -> None:
     """Plans of flmc's own, and a user's own curves."""
     report = request.stage("digital, and plans of flmc's own")
     laboratory = measured.laboratory
-    for index, (name, plans) in enumerate(designs.items()):
+    for index, (design, plans) in enumerate(designs):
+        shares = design.has_channel_of(laboratory.case)
         for place, (snr, planned) in enumerate(zip(SNR_DB, plans, strict=True)):
-            measured.add(name, (snr,), laboratory.run_plan(planned))
+            thetas = laboratory.run_plan(planned, snr if shares else None)
+            measured.add(design.name, (snr,), thetas)
             report((index + (place + 1) / len(SNR_DB)) / len(designs))

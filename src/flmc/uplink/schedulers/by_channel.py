@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from flmc.base import checks
 from flmc.base.arrays import Array
@@ -90,8 +91,8 @@ class StrongestDevices(CountedDevices):
         rng, rounds, fading
             Only the path gains (round, device, dim) count.
         """
-        order = np.argsort(-strength_of(fading), axis=1, kind="stable")
-        return np.asarray(np.argsort(order, axis=1) < self.count, dtype=np.float64)
+        strength = strength_of(fading)
+        return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,25 @@ class PredecessorDevices(Scheduler):
         devices, dim = fading.shape[1:]
         noise = 10.0 ** (-self.snr_db / 10.0) / dim  # N_0/P
         strength = strength_of(fading)
-        order = np.argsort(-strength, axis=1, kind="stable")
-        weakest = np.take_along_axis(strength, order, axis=1)
+        weakest = _descending(strength)
         count = np.arange(1, devices + 1)
         cost = noise * np.square(devices / (count * weakest)) + 4.0 * np.square(devices - count)
-        chosen = np.argmin(cost, axis=1)
-        return np.asarray(np.argsort(order, axis=1) <= chosen[:, None], dtype=np.float64)
+        return _strongest(strength, weakest, np.argmin(cost, axis=1) + 1)
+
+
+def _descending(strength: Array) -> Array:
+    """Strengths of each round, the largest first, (round, device)."""
+    return np.sort(strength, axis=1)[:, ::-1]
+
+
+def _strongest(strength: Array, ordered: Array, count: npt.NDArray[np.intp]) -> Array:
+    """1 for so many of the strongest devices of each round, (round, device); among equals the
+    first. ``ordered`` are the strengths in descending order."""
+    least = np.take_along_axis(ordered, np.minimum(count, ordered.shape[1])[:, None] - 1, axis=1)
+    active = strength >= least
+    # To sort numbers is much faster than to find their order, which matters among equals only.
+    tied = active.sum(axis=1) > count
+    if tied.any():
+        order = np.argsort(-strength[tied], axis=1, kind="stable")
+        active[tied] = np.argsort(order, axis=1) < count[tied, None]
+    return active.astype(np.float64)

@@ -58,7 +58,9 @@ def network_rounds(repeats: int, hidden: int) -> list[dict[str, Any]]:
 
         jobs[name] = advance
     found = interleaved(jobs, repeats)
-    return _rows(f"round, {model.dim} parameters", found, "gradients", 1 / ROUNDS)
+    return _rows(
+        f"round, {model.dim:_} parameters".replace("_", " "), found, "gradients", 1 / ROUNDS
+    )
 
 
 def logistic_run(repeats: int) -> list[dict[str, Any]]:

@@ -180,6 +180,7 @@ def _jax(rows: Sequence[Row]) -> str:
             "job": "job",
             "ms": milliseconds(),
             "times": lambda row: f"{number(row['times'])} {row['beside']}",
+            "memory, MB": "peak_megabytes",
         },
     )
 
@@ -193,11 +194,12 @@ def _recording(rows: Sequence[Row]) -> str:
             "plain, ms": milliseconds("plain_seconds"),
             "recorded, ms": milliseconds("recorded_seconds"),
             "more, %": "overhead_percent",
+            "memory, MB": "peak_megabytes",
         },
     )
 
 
-def _any(rows: Sequence[Row]) -> str:
+def every_column(rows: Sequence[Row]) -> str:
     """Rows of a part that chooses its own columns: their keys, with spaces."""
     if all(row.get("absent") for row in rows):
         return " ".join(f"Left out: {row['absent']}." for row in rows)
@@ -232,8 +234,8 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Sequence[Row]], str]]] = {
         " symbol in this table.",
         _few,
     ),
-    "planning": ("Planning", "", _any),
-    "reproduction": ("Reproduction", "", _any),
+    "planning": ("Planning", "", every_column),
+    "reproduction": ("Reproduction", "", every_column),
     "starts": ("Start", "", _starts),
     "peer": (
         "The predecessor's experiment",
@@ -241,7 +243,11 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Sequence[Row]], str]]] = {
         " after compilation. Most of the whole is the convex programs of the adaptive allocation.",
         _peer,
     ),
-    "jax": ("JAX", "", _jax),
-    "recording": ("Recording", "The standard point with and without a record.", _recording),
+    "jax": ("JAX", "All rows share a process, and so its memory.", _jax),
+    "recording": (
+        "Recording",
+        "The standard point with and without a record; all rows share a process.",
+        _recording,
+    ),
 }
 """Title, words and table of every part, in the order of the page."""

@@ -25,7 +25,7 @@ class Look(NamedTuple):
 # Okabe and Ito's colours, which people of any colour vision tell apart; markers and dashes differ
 # too. In the order of the legend.
 GREY = "#6B6B6B"
-FLMC = Look("flmc, engine `auto`", "#0072B2", "o-")
+FLMC = Look("flmc, engine auto", "#0072B2", "o-")
 CHAINS = Look("the same, chains of one data set", "#009E73", "s--")
 NUMPY = Look("NumPy engine", "#D55E00", "^:")
 C = Look("C reference, standard point", "#000000", "*")

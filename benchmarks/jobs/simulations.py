@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import flmc
-from flmc.sampling.simulation import simulate
 from jobs.problem import Problem
 from measuring.job import Job, need
 
@@ -22,6 +21,9 @@ def chosen(plan: flmc.Plan, model: flmc.LinearGaussian, chains: int) -> str:
 
 def kernel(engine: str = "auto", **sizes: Any) -> Job:
     """The engine alone: all rounds of all chains, with sums and no draws."""
+    # Imported here: `run` and `plan` also work with old commits that have it elsewhere.
+    from flmc.sampling.simulation import simulate
+
     if engine != "auto":
         need(engine)
     problem = Problem(**sizes)

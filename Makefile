@@ -7,9 +7,12 @@ LOWEST := .venv-lowest
 LOWEST_INDIRECT := click==8.1.8 pyparsing==3.1.4
 EXTRAS := standard
 EXPERIMENTS ?= 1000
+BASE ?= HEAD
+REPEATS ?= 7
+CASES ?=
 OUT ?= out
 
-.PHONY: run test test-quick test-lowest accounting-check lint review bench reproduction docs clean
+.PHONY: run test test-quick test-lowest accounting-check lint review bench bench-compare reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -40,10 +43,18 @@ lint: $(VENV)/.test-installed
 review: | $(BIN)/uv
 	$(BIN)/uv tool run --from 'sp-repo-review[cli]' sp-repo-review .
 
-bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/engines.py --json $(OUT)/benchmark.json
-	$(BIN)/python benchmarks/jax_engine.py --json $(OUT)/jax_benchmark.json
-	$(BIN)/python benchmarks/planning_cost.py --json $(OUT)/planning_benchmark.json
+# Everything that docs/scale.md says about time and memory, in some ten minutes; its tables and its
+# picture are made from the JSON. A part of it: .venv/bin/python benchmarks/suite.py --help.
+bench: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/suite.py --repeats $(REPEATS) --json $(OUT)/benchmark.json
+	mkdir -p docs/scale
+	cp $(OUT)/benchmark.json docs/scale/benchmark.json
+	$(BIN)/python benchmarks/tables.py
+
+# The sources as they are against a commit, case by case, interleaved: BASE, REPEATS, and CASES by
+# the beginnings of their names, with semicolons.
+bench-compare: $(VENV)/.test-installed
+	$(BIN)/python benchmarks/compare.py --base $(BASE) --repeats $(REPEATS) --cases '$(CASES)'
 
 # The pages about the reproductions are generated from full runs.
 reproduction: $(VENV)/.installed

@@ -1,32 +1,27 @@
-"""What a round of the JAX engine costs beside its gradients, and beside the other engines.
-
-CPU time of all threads, medians of interleaved repeats. Writes a table, and the same as JSON with
-``--json FILE``. Usage: jax_engine.py [--repeats N] [--hidden UNITS] [--json FILE]."""
+"""What a round of the JAX engine costs beside its gradients, and beside the other engines."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from engines import interleaved, table
 
 import flmc
 from flmc.models.networks import mlp
 from flmc.models.regressions import logistic
 from flmc.sampling.simulation import simulate
 from flmc.sampling.traced.jax_engine import JaxEngine
+from measuring.timing import interleaved
 
+_HIDDEN = 282
+"""Units of both hidden layers of the network: some 100 000 parameters."""
 ROUNDS = 20
 """Rounds of one job with a network."""
 
 
-def network_round(repeats: int, hidden: int) -> dict[str, Any]:
+def network_rounds(repeats: int, hidden: int) -> list[dict[str, Any]]:
     """A digital and an analog round of one chain of a network on digits over 20 devices, full
     batches, single precision, beside the local gradients alone."""
     data = flmc.data.read("sklearn:digits").split(20, "iid", seed=1)
@@ -44,13 +39,14 @@ def network_round(repeats: int, hidden: int) -> dict[str, Any]:
         )
     engine = JaxEngine()
     jobs: dict[str, Callable[[], Any]] = {
-        "gradients": lambda: jax.block_until_ready(alone(theta, rows))
+        "gradients": lambda: alone(theta, rows).block_until_ready()
     }
-    for uplink in (
-        flmc.Digital(link=flmc.Linear(), clip=5.0),
-        flmc.Digital(clip=5.0),
-        flmc.Analog(),
-    ):
+    uplinks = {
+        "digital, linear link": flmc.Digital(link=flmc.Linear(), clip=5.0),
+        "digital, sigmoid": flmc.Digital(clip=5.0),
+        "analog": flmc.Analog(),
+    }
+    for name, uplink in uplinks.items():
         limits = flmc.Limits(privacy="off")
         plan = flmc.plan(
             model, uplink, limits, num_rounds=10**6, num_burn_in=10, step_size=1e-4, forecast=False
@@ -60,21 +56,14 @@ def network_round(repeats: int, hidden: int) -> dict[str, Any]:
         def advance(chains: Any = chains, plan: flmc.Plan = plan) -> None:
             engine.advance(chains, plan, model, 0, chains.round + ROUNDS)
 
-        digital = isinstance(uplink, flmc.Digital)
-        link = f" {type(uplink.link).__name__.lower()}" if digital else ""
-        jobs[f"{uplink.scheme}{link}"] = advance
+        jobs[name] = advance
     found = interleaved(jobs, repeats)
-    each = {f"{name} ms a round": 1e3 * value / ROUNDS for name, value in found.items()}
-    ratios = {
-        f"{name} over gradients": value / found["gradients"]
-        for name, value in found.items()
-        if name != "gradients"
-    }
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"parameters": model.dim, **each, **ratios, "peak MB": peak}
+    return _rows(
+        f"round, {model.dim:_} parameters".replace("_", " "), found, "gradients", 1 / ROUNDS
+    )
 
 
-def logistic_run(repeats: int) -> dict[str, Any]:
+def logistic_run(repeats: int) -> list[dict[str, Any]]:
     """A run of a small logistic regression, 8 chains, 1000 rounds, by JAX and by NumPy."""
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((600, 10)), np.where(rng.random(600) < 0.5, 1.0, -1.0)
@@ -85,44 +74,31 @@ def logistic_run(repeats: int) -> dict[str, Any]:
         for name in ("jax", "numpy")
     }
     found = interleaved(jobs, repeats)
-    return {
-        "jax seconds": found["jax"],
-        "numpy seconds": found["numpy"],
-        "numpy over jax": found["numpy"] / found["jax"],
-    }
+    return _rows("logistic regression, 11 parameters, 8 chains", found, "numpy")
 
 
-def linear_run(repeats: int) -> dict[str, Any]:
+def linear_run(repeats: int) -> list[dict[str, Any]]:
     """The standard point with 1000 chains of one data set, by all three engines."""
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
     plan = flmc.plan(model, flmc.Digital(), forecast=False)
     names = ("numba", "jax", "numpy")
     jobs = {name: lambda name=name: simulate(plan, model, 0, 1000, engine=name) for name in names}
     found = interleaved(jobs, repeats)
-    return {
-        **{f"{name} seconds": found[name] for name in names},
-        "jax over numba": found["jax"] / found["numba"],
-        "numpy over jax": found["numpy"] / found["jax"],
-    }
+    return _rows("standard point, 1000 chains of one data set", found, "numba")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--hidden", type=int, default=282, help="units of both hidden layers")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    options = parser.parse_args()
-    document = {
-        "network": network_round(options.repeats, options.hidden),
-        "logistic": logistic_run(options.repeats),
-        "linear": linear_run(options.repeats),
-    }
-    for name, row in document.items():
-        print(f"{name}\n\n{table([row])}\n")
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+def _rows(
+    what: str, found: dict[str, float], unit: str, scale: float = 1.0
+) -> list[dict[str, Any]]:
+    """A row for each job, with its time in units of another job's."""
+    return [
+        {"what": what, "job": name, "seconds": scale * seconds, "beside": unit,
+         "times": seconds / found[unit]}
+        for name, seconds in found.items()
+    ]  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+def measure_jax(repeats: int) -> list[dict[str, Any]]:
+    """A round of a network, a small logistic regression, and the standard point."""
+    rows = network_rounds(repeats, _HIDDEN)
+    return rows + logistic_run(repeats) + linear_run(repeats)

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engines import table
+from rendering.markdown import every_column as table
 
 CORE = ("numpy", "scipy", "pydantic", "typer", "rich", "threadpoolctl")
 """The core dependencies of ``pyproject.toml``."""

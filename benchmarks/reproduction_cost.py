@@ -96,7 +96,7 @@ def measure_reproduction(repeats: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure, print a table, and write it as JSON if asked to."""
-    from engines import table
+    from rendering.markdown import every_column as table
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)

@@ -6,13 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.base.arrays import (
-    Array,
-    IntArray,
-    mean_over_entries,
-    one_of_equals,
-    without_copied_entries,
-)
+from flmc.base import arrays
+from flmc.base.arrays import Array, IntArray
 from flmc.uplink.channel import power_from_snr
 from flmc.uplink.planned_channels import draw_planned_channels, standing_for
 from flmc.uplink.uplink import Uplink
@@ -46,8 +41,9 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
         One factor for each leading index.
     """
     # Entries that share a gain and a path gain share this quotient, and so do equal devices.
-    known, dim = without_copied_entries(one_of_equals(fading)), fading.shape[-1]
-    power = np.square(without_copied_entries(gain)[..., None, :] / known)
+    known = arrays.without_copied_entries(arrays.one_of_equals(fading))
+    power = np.square(arrays.without_copied_entries(gain)[..., None, :] / known)
+    dim = fading.shape[-1]
     # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols. Where
     # their norm is bounded, all of it may be in the entry that costs most.
     if uplink.shares_power:
@@ -56,7 +52,7 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
         # Every entry by itself: the privacy of uncertain gains rests on a bound of each amplitude.
         affordable = power.max(axis=-1) ** -0.5
     else:
-        affordable = mean_over_entries(power, dim) ** -0.5
+        affordable = arrays.mean_over_entries(power, dim) ** -0.5
     if active is not None:
         # A silent device spends no power, so that it limits nobody.
         affordable = np.where(active > 0, affordable, np.inf)
@@ -124,7 +120,7 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     """
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
-    own = finite_cap(uplink, without_copied_entries(cap))
+    own = finite_cap(uplink, arrays.without_copied_entries(cap))
     scale = power_scale(uplink, np.broadcast_to(own, cap.shape), fading, active)[..., None]
     return np.broadcast_to(own * np.minimum(1.0, scale), (*scale.shape[:-1], cap.shape[-1]))
 

@@ -1,0 +1,1 @@
+"""Programs in C for the benchmarks, built where a compiler is there."""

@@ -1,0 +1,1 @@
+"""What the suite measures: each part returns rows, one for every line of a table."""

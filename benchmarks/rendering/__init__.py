@@ -1,0 +1,1 @@
+"""From the JSON of the suite to what people see."""

@@ -108,7 +108,7 @@ class _Child:
     """What a child took: CPU seconds, largest resident size in MB, and its exit code."""
 
     def __init__(self, status: int, usage: Any) -> None:
-        self.cpu = usage.ru_utime + usage.ru_stime
+        self.cpu = float(usage.ru_utime + usage.ru_stime)
         self.peak = usage.ru_maxrss / 1000
         self.exit_code = os.waitstatus_to_exitcode(status)
 

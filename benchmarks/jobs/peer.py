@@ -19,7 +19,7 @@ def _scenes(laboratory: Laboratory) -> list[tuple[Array, Array]]:
     scenes: list[tuple[Array, Array]] = []
     budget = published_budget(case.settings.epsilon, case.settings.run_delta)
     for snr in SNR_DB:
-        active = laboratory.channels.active(snr, case.settings.dim)
+        active = laboratory.channels.active(snr).astype(np.float64)
         allowed = Allocations.of(case, snr, laboratory.channels.fading, active)
         squared = (allowed.largest, allowed.static(budget), allowed.adaptive(budget))
         scenes += [(np.sqrt(each), active) for each in squared]

@@ -9,6 +9,7 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
+from flmc.evaluation.quality.against_posterior import Comparison
 from flmc.evaluation.quality.metrics import Metrics, measure, variance_ratio_to
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
@@ -42,7 +43,7 @@ def measured(draws: Array) -> Metrics:
     for each in draws:
         moments.add(each, slice(0, experiments), 0)
     moments = moments.in_batches()
-    metrics = measure(moments, posterior, 1 - MEMORY, chains)
+    metrics = measure(moments, Comparison(posterior), 1 - MEMORY, chains)
     assert variance_ratio_to(posterior)(moments).mean == metrics.variance_ratio.mean
     return metrics
 

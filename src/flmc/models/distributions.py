@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -158,6 +159,11 @@ class Normal(Prior):
         return directions * np.square(1.0 / np.asarray(self.sd))
 
 
+_DECOMPOSED_AT_ONCE = 64
+"""Entries up to which eigenvectors cost little more than the eigenvalues that tell whether a
+covariance is positive definite."""
+
+
 @dataclass(frozen=True)
 class Gaussian:
     """Normal distribution for each data set, such as a posterior that is known exactly.
@@ -196,12 +202,21 @@ class Gaussian:
                 f"mean (dim) and covariance (dim, dim) must fit, got {mean.shape} and"
                 f" {covariance.shape}"
             )
-        if np.linalg.eigvalsh(covariance).min() <= 0:
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "covariance", covariance)
+        small = mean.shape[1] <= _DECOMPOSED_AT_ONCE
+        values = self.eigen[0] if small else np.linalg.eigvalsh(covariance)
+        if values.min() <= 0:
             raise InvalidSetting(
                 "covariance must be positive definite, got an eigenvalue that is not positive"
             )
-        object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "covariance", covariance)
+
+    @cached_property
+    def eigen(self) -> tuple[Array, Array]:
+        """Eigenvalues (experiment, dim) and eigenvectors, as columns (experiment, dim, dim), of the
+        covariances."""
+        values, directions = np.linalg.eigh(self.covariance)
+        return values, directions
 
 
 def marginal_variances(precision: Array) -> Array:

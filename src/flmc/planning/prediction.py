@@ -104,7 +104,7 @@ def predict(
         return None
     chain_mean, chain_covariance = solved
     # Variance of the chain along the posterior's principal axes, over the posterior's own.
-    values, directions = np.linalg.eigh(covariance)
+    values, directions = (part[experiments] for part in model.posterior.eigen)
     along = np.einsum("edj,edf,efj->ej", directions, chain_covariance, directions) / values
     trace = np.trace(covariance, axis1=1, axis2=2)
     shift = np.square(chain_mean - mean).sum(axis=1)

@@ -19,6 +19,7 @@ from flmc.base.findings import Finding
 from flmc.base.version import VERSION
 from flmc.evaluation.mixing import thinned
 from flmc.evaluation.model_check import check_model
+from flmc.evaluation.quality.against_posterior import Comparison
 from flmc.evaluation.quality.metrics import Metrics, measure
 from flmc.evaluation.quality.one_chain import OneChain, measure_one_chain
 from flmc.evaluation.stein import Evidence, examine
@@ -108,13 +109,19 @@ class Job:
         # The counts of the moments are those of the finished run.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
-        return measure(so_far, self.model.posterior, self.plan.effective_step_size, self.num_chains)
+        return measure(so_far, self._compare, self.plan.effective_step_size, self.num_chains)
+
+    @cached_property
+    def _compare(self) -> Comparison:
+        """The exact posterior, which draws are compared with."""
+        assert self.model.posterior is not None
+        return Comparison(self.model.posterior)
 
     def _one_chain(self, chains: Chains) -> OneChain | None:
         """What one chain of a finished run delivers; None without a known posterior."""
         if self.model.posterior is None or not chains.moments.has_covariance:
             return None
-        return measure_one_chain(chains.moments, self.model.posterior)
+        return measure_one_chain(chains.moments, self._compare)
 
     def run(
         self, recorder: Recorder | None, stop: Callable[[], bool], resources: Resources
@@ -181,6 +188,7 @@ class Job:
             predictions=self._predict(chains),
             one_chain=self._one_chain(chains),
             layout=self.model.layout,
+            blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
         if recorder is not None:
             recorder.finish(result.to_document(), result.arrays)

@@ -39,6 +39,8 @@ def listing(result: Result) -> Listing:
     if result.coverage is not None:
         rows.append(Row("privacy", result.coverage.in_words))
     rows.append(Row("clipped entries", format_percent(result.clipped_fraction)))
+    if result.blocking:
+        rows.append(Row("engine", f"{result.engine}, {result.blocking}"))
     if result.diagnostics is not None:
         rows += result.diagnostics.rows
     return Listing(title, (*rows, *(finding.row for finding in result.findings)))

@@ -57,6 +57,8 @@ class Result:
     predictions: Array | None = None
     """What the model predicts at some draws of the first data set, (chain, draw, prediction); None
     where it predicts nothing or no draws were kept."""
+    blocking: str = ""
+    """How the engine put chains together, by what costs least; empty where nothing was chosen."""
     one_chain: OneChain | None = None
     """What one chain delivers by itself; None for a model whose posterior is not known."""
     layout: named_draws.Layout | None = None
@@ -198,6 +200,7 @@ class Result:
             "notes": [] if self.metrics is None else result_rows.notes(self, self.metrics),
             "version": VERSION,
             "engine": self.engine,
+            "blocking": self.blocking,
             "seconds": self.seconds,
             "seed": self.seed,
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -12,8 +11,6 @@ from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.engine import Engine
 from flmc.sampling.numpy_engine import NumpyEngine
-
-_log = logging.getLogger(__name__)
 
 COMPILED = {
     "numba": ("flmc.sampling.compiled.numba_engine", "NumbaEngine", "numba", "fast"),
@@ -50,7 +47,7 @@ def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
     if name in COMPILED:
         return _insist(name, plan, model)
     for each in COMPILED if name == "auto" else ():
-        engine = _load_quietly(each)
+        engine = _load_if_installed(each)
         if (
             engine is not None
             and engine.obstacle(plan, model) is None
@@ -67,27 +64,16 @@ def _insist(name: str, plan: Plan, model: Model) -> Engine:
         raise InvalidSetting(
             f"the {name} engine needs the extra {extra!r}: pip install 'flmc[{extra}]'"
         )
-    try:
-        engine = _load(name)
-    except RuntimeError as error:
-        raise InvalidSetting(
-            f"{name} cannot start: {error}; set NUMBA_CACHE_DIR to a place that can be written"
-        ) from error
+    engine = _load(name)
     obstacle = engine.obstacle(plan, model)
     if obstacle is not None:
         raise InvalidSetting(f"the {name} engine does not apply: {obstacle}; use engine = 'numpy'")
     return engine
 
 
-def _load_quietly(name: str) -> Engine | None:
-    """The engine of this name; None where it is not installed or cannot start."""
-    if importlib.util.find_spec(COMPILED[name][2]) is None:
-        return None
-    try:
-        return _load(name)
-    except RuntimeError as error:  # numba finds no place for its cache
-        _log.warning("the numpy engine is used: %s", error)
-        return None
+def _load_if_installed(name: str) -> Engine | None:
+    """The engine of this name; None where it is not installed."""
+    return _load(name) if importlib.util.find_spec(COMPILED[name][2]) is not None else None
 
 
 def _load(name: str) -> Engine:

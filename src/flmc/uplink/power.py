@@ -41,11 +41,10 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
         One factor for each leading index.
     """
     # Entries that share a gain and a path gain share this quotient, and so do equal devices.
-    known = arrays.without_copied_entries(arrays.one_of_equals(fading))
+    known, dim = arrays.without_copied_entries(arrays.one_of_equals(fading)), fading.shape[-1]
     power = np.square(arrays.without_copied_entries(gain)[..., None, :] / known)
-    dim = fading.shape[-1]
-    # The mean over entries, not their sum: P_0 limits the mean power of a round's symbols. Where
-    # their norm is bounded, all of it may be in the entry that costs most.
+    # P_0 limits the mean power of a round's symbols. Where their norm is bounded, all of it may be
+    # in the entry that costs most.
     if uplink.shares_power:
         affordable = (power.max(axis=-1) / dim) ** -0.5
     elif uplink.csi_error:

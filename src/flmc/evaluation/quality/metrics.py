@@ -96,7 +96,7 @@ class Metrics:
 
 
 def measure(
-    moments: Moments, posterior: Gaussian, effective_step_size: float | None, num_chains: int
+    moments: Moments, compare: Comparison, effective_step_size: float | None, num_chains: int
 ) -> Metrics:
     """Compare the moments of a run with the exact posterior.
 
@@ -104,7 +104,7 @@ def measure(
     ----------
     moments
         Sums over kept rounds about the posterior mean.
-    posterior
+    compare
         The exact posterior of every data set.
     effective_step_size
         The step eta kappa that the Langevin equation sees, for the memory of a chain; None if
@@ -117,7 +117,6 @@ def measure(
     Metrics
         Means over data sets, with standard errors.
     """
-    compare = Comparison(posterior)
     estimates: dict[str, Any] = {
         name: _estimate(moments, value) for name, value in compare.statistics().items()
     }

@@ -14,7 +14,6 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.evaluation.quality.against_posterior import Comparison
-from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
 _MOST_WORK = 1e9
@@ -77,14 +76,14 @@ class OneChain:
         return {name: None if each is None else each.to_document() for name, each in found.items()}
 
 
-def measure_one_chain(moments: Moments, posterior: Gaussian) -> OneChain | None:
+def measure_one_chain(moments: Moments, compare: Comparison) -> OneChain | None:
     """Compare every single chain with the exact posterior.
 
     Parameters
     ----------
     moments
         Sums over all kept rounds about the posterior means, of every chain by itself.
-    posterior
+    compare
         The exact posterior of every data set.
 
     Returns
@@ -94,7 +93,6 @@ def measure_one_chain(moments: Moments, posterior: Gaussian) -> OneChain | None:
     """
     if moments.batch_size > 1:
         return None
-    compare = Comparison(posterior)
     trace = compare.trace[:, None]
     means = moments.sums / moments.counts[:, None]
     seconds = moments.products / moments.counts[:, None, None]

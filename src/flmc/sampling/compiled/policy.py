@@ -18,7 +18,7 @@ _SYMBOL = {OWN: 0.7, SHARED: 0.6, ROWS: 1.6}
 """Nanoseconds of a symbol beside its products: random word, clip, link and comparison."""
 
 IN_WORDS = {
-    OWN: "8 data sets at a time",
+    OWN: "8 chains at a time, each with its own numbers",
     SHARED: "8 chains of a data set at a time",
     ROWS: "one chain at a time",
 }

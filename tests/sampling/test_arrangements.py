@@ -15,6 +15,7 @@ from flmc.sampling.compiled.emitted.arrangement import (
     OWN,
     ROWS,
     SHARED,
+    TEAMS,
     Arrangement,
 )
 from flmc.sampling.compiled.numba_engine import NumbaEngine
@@ -65,7 +66,7 @@ def test_arrangements_give_the_same_bits(name: str, dim: int) -> None:
     """For 1, 3 and 11 chains, which fill no block, a part of one, and one and a part."""
     model = problem(dim)
     plan = flmc.plan(model, UPLINKS[name], forecast=False, num_rounds=137, num_burn_in=50)
-    kinds = (SHARED,) if dim <= MOST_WRITTEN_OUT else (SHARED, ROWS)
+    kinds = (SHARED,) if dim <= MOST_WRITTEN_OUT else (SHARED, TEAMS, ROWS)
     for chains in (1, 3, 11):
         expected = everything(OWN, plan, model, chains)
         for kind in kinds:
@@ -75,7 +76,7 @@ def test_arrangements_give_the_same_bits(name: str, dim: int) -> None:
                     np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("kind", [OWN, SHARED, ROWS])
+@pytest.mark.parametrize("kind", [OWN, SHARED, TEAMS, ROWS])
 @pytest.mark.parametrize("scheduler", [flmc.RandomDevices(3), flmc.ThresholdDevices(0.02)])
 def test_arrangements_with_silent_devices(kind: str, scheduler: flmc.Scheduler) -> None:
     model = problem(12)
@@ -93,7 +94,7 @@ def test_many_entries_against_numpy() -> None:
     model = problem(40, experiments=1)
     plan = quiet_plan(model, flmc.Analog(noise_power=1e-12, snr_db=380.0))
     slow = simulate(plan, model, 0, engine="numpy", keep_draws=True).draws
-    for kind in (OWN, SHARED, ROWS):
+    for kind in (OWN, SHARED, TEAMS, ROWS):
         fast = simulate(plan, model, 0, engine=NumbaEngine(kind), keep_draws=True).draws
         assert slow is not None
         assert fast is not None
@@ -113,11 +114,11 @@ def test_squares_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(
-    kind=st.sampled_from([OWN, SHARED, ROWS]),
+    kind=st.sampled_from([OWN, SHARED, TEAMS, ROWS]),
     dim=st.integers(1, 3000),
 )
 def test_room_for_every_number(kind: str, dim: int) -> None:
-    if kind == ROWS and dim <= MOST_WRITTEN_OUT:
+    if kind in (TEAMS, ROWS) and dim <= MOST_WRITTEN_OUT:
         return
     arrangement = Arrangement.of(kind, dim)
     vectors = -(-dim // 8) if kind == ROWS else dim
@@ -131,7 +132,7 @@ def test_room_for_every_number(kind: str, dim: int) -> None:
 
 
 @given(
-    kind=st.sampled_from([OWN, SHARED, ROWS]),
+    kind=st.sampled_from([OWN, SHARED, TEAMS, ROWS]),
     first=st.integers(0, 500),
     count=st.integers(1, 300),
     num_chains=st.integers(1, 100),
@@ -158,7 +159,7 @@ def test_the_policy_takes_what_costs_least(
     devices: int, dim: int, experiments: int, chains: int
 ) -> None:
     chosen = policy.choose(devices, dim, experiments, chains)
-    kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, ROWS)
+    kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, TEAMS, ROWS)
     costs = {kind: policy.cost(kind, devices, dim, experiments, chains) for kind in kinds}
     assert costs[chosen] == min(costs.values())
     assert all(cost > 0 for cost in costs.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from flmc.sampling.compiled.emitted.arrangement import OWN, SHARED, Arrangement
+from flmc.sampling.compiled.emitted.arrangement import OWN, SHARED, TEAMS, Arrangement
 from flmc.sampling.compiled.machine.value import WIDTH
 
 LANES = WIDTH
@@ -47,7 +47,7 @@ class Blocks:
         num_chains
             Chains of every data set.
         """
-        if arrangement.kind == SHARED:
+        if arrangement.kind in (SHARED, TEAMS):
             edges = np.arange(-(-first // num_chains), -(-end // num_chains) + 1) * num_chains
             edges = np.unique(np.clip(np.concatenate([[first], edges, [end]]), first, end))
             firsts = np.concatenate([np.arange(a, b, LANES) for a, b in itertools.pairwise(edges)])
@@ -60,6 +60,18 @@ class Blocks:
         of_block = firsts if arrangement.kind == OWN else firsts // num_chains
         _, first_of_unit, unit = np.unique(of_block, return_index=True, return_inverse=True)
         return cls(firsts, lanes, chains, num_chains, unit.astype(np.int64), first_of_unit)
+
+    def teams(self, most: int) -> tuple[Numbers, Numbers]:
+        """The first blocks of teams, whose blocks share a unit, and their sizes.
+
+        Parameters
+        ----------
+        most
+            Blocks of a team at most.
+        """
+        number = np.arange(len(self.firsts)) - self.first_of_unit[self.unit]
+        firsts = np.flatnonzero(number % most == 0)
+        return firsts, np.diff(np.append(firsts, len(self.firsts)))
 
     @property
     def data_sets(self) -> Numbers:

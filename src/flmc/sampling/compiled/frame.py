@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from flmc.planning.plans import Plan
 from flmc.sampling.compiled.emitted.advance import advance_of
-from flmc.sampling.compiled.emitted.arrangement import Arrangement
+from flmc.sampling.compiled.emitted.arrangement import TEAMS, Arrangement
 from flmc.sampling.compiled.emitted.devices import Form
 from flmc.sampling.compiled.emitted.frame_fields import FIELDS
+from flmc.sampling.compiled.emitted.team import MOST_MEMBERS
 from flmc.sampling.compiled.given_rounds import GivenRounds
 from flmc.sampling.compiled.link_curve import Curve
 from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE
@@ -65,19 +66,23 @@ class Frame:
         dim, lanes = plan.dim, arrangement.lanes
         whole = ROUNDS_AT_ONCE // 2 * dim * lanes
         whole = -(-whole // WIDTH) * WIDTH
-        vectors = max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH)
+        # Sums of symbols, a gradient, and a vector, for each block that runs with others.
+        received = 2 * max(dim * lanes, arrangement.tiles(dim) * arrangement.tile * WIDTH) + WIDTH
+        team = MOST_MEMBERS if arrangement.kind == TEAMS else 1
         curve = np.array([] if link is None else link, np.float32)
         self.put(
             devices=plan.num_devices, dim=dim, tiles=arrangement.tiles(dim), link=curve,
             nodes=len(curve), entropy=entropy, num_entropy=len(entropy), pull=rounds.pull,
             noise=rounds.noise, num_noises=rounds.noise.shape[2], active=rounds.active,
             all_active=np.asarray(rounds.active.all(axis=1)), talks=rounds.talks,
-            apart=rounds.talks.shape[2], received=np.empty(2 * vectors, np.float32),
+            apart=rounds.talks.shape[2], received=np.empty(team * received, np.float32),
+            received_size=received, away=np.empty(team * WIDTH, np.float32),
             words=np.zeros(max(2 * whole, plan.num_devices * dim) + _SLACK, np.uint32),
-            normals=np.empty(2 * whole, np.float32), normals_apart=whole,
-            recent=np.empty(ROUNDS_AT_ONCE * dim * lanes, np.float32),
+            normals=np.empty(team * 2 * whole, np.float32), normals_apart=whole,
+            recent=np.empty(team * ROUNDS_AT_ONCE * dim * lanes, np.float32),
             positions=np.empty(ROUNDS_AT_ONCE * dim if not arrangement.entries else 0),
-            channel=np.zeros(4 * WIDTH, np.uint32), state=np.zeros(4 * WIDTH, np.uint32),
+            channel=np.zeros(team * 4 * WIDTH, np.uint32),
+            state=np.zeros(team * 4 * WIDTH, np.uint32),
         )  # fmt: skip
 
     @property

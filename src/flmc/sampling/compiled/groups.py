@@ -18,7 +18,8 @@ from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of, fail
 from flmc.sampling.compiled.blocks import LANES, Blocks
-from flmc.sampling.compiled.emitted.arrangement import OWN, SHARED, Arrangement
+from flmc.sampling.compiled.emitted.arrangement import OWN, SHARED, TEAMS, Arrangement
+from flmc.sampling.compiled.emitted.team import MOST_MEMBERS
 from flmc.sampling.compiled.frame import Frame
 from flmc.sampling.compiled.given_rounds import GivenRounds
 from flmc.sampling.compiled.kept_rounds import KeptRounds
@@ -159,9 +160,11 @@ class Group:
                 "a Hessian or offset of the model is not finite, or too large against the clip for"
                 " single precision; engine = 'numpy' takes NaN for 0"
             )
+        team_firsts, team_sizes = blocks.teams(MOST_MEMBERS)
         frame.put(
             units=units, unit_size=units.shape[1], which=blocks.unit, firsts=blocks.firsts - first,
             lanes=blocks.lanes, keys=blocks.keys, begin=self.rounds.start, until=self.rounds.stop,
+            teams=len(team_firsts), team_firsts=team_firsts, team_sizes=team_sizes,
         )  # fmt: skip
         kept = KeptRounds.of(self.chains, self.plan.num_burn_in, self.rounds, first, end)
         lanes = blocks.chains[:, : self.arrangement.lanes]
@@ -237,8 +240,10 @@ def _chains_of_a_call(
     units = max(1, _UNITS_AT_ONCE // (4 * plan.num_devices * arrangement.device_size(plan.dim)))
     wanted = min(wanted, units * (LANES if arrangement.kind == OWN else num_chains))
     whole = arrangement.lanes
-    if arrangement.kind == SHARED and num_chains < LANES:
-        whole = num_chains  # a call that ends inside a data set wastes lanes
+    if arrangement.kind in (SHARED, TEAMS):
+        # A call that ends inside a data set wastes lanes, and the teams' common reading.
+        team = LANES * (MOST_MEMBERS if arrangement.kind == TEAMS else 1)
+        whole = num_chains if num_chains < team else team
     return max(1, wanted // whole) * whole
 
 

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from flmc.sampling.compiled.emitted.arrangement import MOST_WRITTEN_OUT, OWN, ROWS, SHARED
+from flmc.sampling.compiled.emitted.arrangement import MOST_WRITTEN_OUT, OWN, ROWS, SHARED, TEAMS
+from flmc.sampling.compiled.emitted.team import MOST_MEMBERS
 from flmc.sampling.compiled.machine.value import WIDTH
 
 _NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE = 0.7e6, 8e6, 16e6
@@ -14,12 +15,13 @@ _READING = (0.045, 0.12, 0.3, 0.6)
 """Nanoseconds for each float that a lane reads, in these places."""
 _BROADCAST = 0.02
 """Nanoseconds of a product where eight lanes share a float: the multipliers bind."""
-_SYMBOL = {OWN: 0.7, SHARED: 0.6, ROWS: 1.6}
+_SYMBOL = {OWN: 0.7, SHARED: 0.6, TEAMS: 0.9, ROWS: 1.6}
 """Nanoseconds of a symbol beside its products: random word, clip, link and comparison."""
 
 IN_WORDS = {
     OWN: "8 chains at a time, each with its own numbers",
     SHARED: "8 chains of a data set at a time",
+    TEAMS: f"{WIDTH * MOST_MEMBERS} chains of a data set at a time",
     ROWS: "one chain at a time",
 }
 """What an arrangement does, for people."""
@@ -50,9 +52,14 @@ def cost(kind: str, devices: int, dim: int, experiments: int, chains: int) -> fl
         # Of few entries only the upper triangle is read.
         share = 0.5 if dim <= MOST_WRITTEN_OUT else 1.0
         product = share * _reading(share * WIDTH * data)
-    elif kind == SHARED:
-        lanes = experiments * -(-chains // WIDTH) * WIDTH
-        product = max(_BROADCAST, _reading(data) / WIDTH)
+    elif kind in (SHARED, TEAMS):
+        blocks = -(-chains // WIDTH)
+        lanes = experiments * blocks * WIDTH
+        together = min(blocks, MOST_MEMBERS) if kind == TEAMS else 1
+        # What is read from far away does not wait for the multipliers, nor they for it.
+        product = _BROADCAST
+        if 4 * data > _NEXT_TO_THE_PROCESSOR:
+            product += _reading(data) / (WIDTH * together)
     else:
         lanes, product = experiments * chains, _reading(data)
     return lanes * symbols * (_SYMBOL[kind] + dim * product)
@@ -68,5 +75,5 @@ def choose(devices: int, dim: int, experiments: int, chains: int) -> str:
     experiments, chains
         Data sets, and chains of each.
     """
-    kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, ROWS)
+    kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, TEAMS, ROWS)
     return min(kinds, key=lambda kind: cost(kind, devices, dim, experiments, chains))

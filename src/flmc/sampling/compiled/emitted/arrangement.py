@@ -1,11 +1,13 @@
 """How the numbers of a block of lanes lie in memory, and how large they are.
 
-*Lane*: one chain of one data set, see :mod:`flmc.sampling.compiled.kernel`. There are three
+*Lane*: one chain of one data set, see :mod:`flmc.sampling.compiled.kernel`. There are four
 arrangements of the devices' gradients and Hessians:
 
 - *own*: every lane has its own. Eight data sets share each instruction; all their matrices must
   be near the processor.
 - *shared*: all lanes are chains of one data set, and read each number once for all of them.
+- *teams*: the same, and several blocks run together, so that what is read from far away serves
+  all of them.
 - *rows*: a block is one chain, and the eight numbers of a vector are entries of one gradient, so
   that no more than the matrices of one data set must be near the processor.
 
@@ -21,7 +23,7 @@ from llvmlite import ir
 
 from flmc.sampling.compiled.machine.value import FLOAT, FLOATS, WIDTH, WORD, WORDS
 
-OWN, SHARED, ROWS = "own", "shared", "rows"
+OWN, SHARED, TEAMS, ROWS = "own", "shared", "teams", "rows"
 MOST_WRITTEN_OUT = 8
 """Entries of a gradient up to which loops over them are written out."""
 _HEIGHTS = range(13, 3, -1)
@@ -36,7 +38,7 @@ class Arrangement(NamedTuple):
     Attributes
     ----------
     kind
-        Own, shared or rows.
+        Own, shared, teams or rows.
     entries
         Entries of a gradient where these are few, else 0.
     tile
@@ -57,9 +59,9 @@ class Arrangement(NamedTuple):
         Parameters
         ----------
         kind
-            Own, shared or rows.
+            Own, shared, teams or rows.
         dim
-            Entries of a gradient; more than :data:`MOST_WRITTEN_OUT` for rows.
+            Entries of a gradient; more than :data:`MOST_WRITTEN_OUT` for teams and rows.
         """
         if dim <= MOST_WRITTEN_OUT:
             return cls(kind, dim, 0, True)
@@ -75,7 +77,7 @@ class Arrangement(NamedTuple):
     @property
     def unit(self) -> int:
         """Floats of a number that belongs to a device: one for each lane, or one for all."""
-        return 1 if self.kind == SHARED else WIDTH
+        return 1 if self.kind in (SHARED, TEAMS) else WIDTH
 
     @property
     def lanes(self) -> int:

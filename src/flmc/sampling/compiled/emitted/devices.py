@@ -93,11 +93,26 @@ class Devices:
         t
             Its number in the arrays of this call.
         """
+        self._find_round(t)
+        self.away = self._distance() if self.form.may_be_near else self.far
+
+    def go_on(self, t: Value) -> None:
+        """Go on with a round that was begun, whose distance was stored.
+
+        Parameters
+        ----------
+        t
+            Its number in the arrays of this call.
+        """
+        self._find_round(t)
+        self.away = self.code.load(self.at["away"], 0) if self.form.may_be_near else self.far
+
+    def _find_round(self, t: Value) -> None:
+        """Where the numbers of a round are."""
         code, first = self.code, t * self.at["devices"]
         self.active = self.at["active"] + first
         self.talks = self.at["talks"] + first * self.at["apart"] * 4
         self.near = code.load(self.at["all_active"], t, BYTE) > code.value(BYTE(0))
-        self.away = self._distance() if self.form.may_be_near else self.far
 
     def save(self) -> None:
         """Put generators and the number of clipped entries of every lane back."""

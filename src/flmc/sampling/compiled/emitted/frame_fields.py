@@ -4,6 +4,9 @@
 
 FIELDS = {
     "blocks": "number of blocks",
+    "teams": "number of teams",
+    "team_firsts": "number of a team's first block, (team)",
+    "team_sizes": "blocks of a team, (team)",
     "devices": "number of devices",
     "dim": "entries of theta",
     "tiles": "tiles of a gradient",
@@ -36,13 +39,15 @@ FIELDS = {
     "nodes": "how many these are",
     "entropy": "words of the seed",
     "num_entropy": "how many these are",
-    "received": "room for the sums of symbols, and for a gradient",
+    "received": "room for the sums of symbols, for a gradient and for a vector, (member)",
+    "received_size": "floats of each",
+    "away": "room for squared distances, (member, 8)",
     "words": "room for random words",
-    "normals": "room for normals",
+    "normals": "room for normals, (member)",
     "normals_apart": "floats from the first half of the rounds to the second",
-    "recent": "room for the positions of some rounds, (round, dim, L)",
+    "recent": "room for the positions of some rounds, (member, round, dim, L)",
     "positions": "room for the positions of one chain, in double precision",
-    "channel": "room for the generators of noise",
-    "state": "room for the generators of bits",
+    "channel": "room for the generators of noise, (member, 4, 8)",
+    "state": "room for the generators of bits, (member, 4, 8)",
 }
 """Names and meanings, in order."""

@@ -5,57 +5,48 @@ products in each, and the symbols of an entry are added device after device."""
 
 from __future__ import annotations
 
-from flmc.sampling.compiled.emitted.devices import Devices, Form
+from flmc.sampling.compiled.emitted.devices import Devices
 from flmc.sampling.compiled.emitted.few_entries import FewEntries
 from flmc.sampling.compiled.emitted.many_entries import ManyEntries
-from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE, Code
+from flmc.sampling.compiled.emitted.team import Team
+from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE
 from flmc.sampling.compiled.machine.value import FLOAT, FLOATS, Value
 
 
-def run_rounds(
-    code: Code,
-    form: Form,
-    at: dict[str, Value],
-    most: Value,
-    first: Value,
-    normal: Value,
-    count: Value,
-) -> None:
+def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
     """Emit the loop over rounds.
 
     Parameters
     ----------
-    code
-        Where code is emitted.
-    form
-        What is known beforehand.
-    at
-        Addresses and sizes by name, those of one block.
-    most
-        The clip in its own units.
+    team
+        The blocks that run together.
     first, normal
         The number of the first round in the arrays of this call, and among those that have normals.
     count
         How many rounds.
     """
-    devices = Devices(code, form, at, most)
-    lanes = form.arrangement.lanes
+    code, form = team.code, team.form
     with code.loop(count) as s:
-        devices.begin(first + s)
-        place = _Place(first + s, _normals(code, at, normal + s, lanes), s)
+        team.begin(first + s)
         if form.arrangement.entries:
-            for n, received in enumerate(FewEntries(devices).receive()):
-                _step(devices, place, code.number(n), received)
+            with team.members() as devices:
+                place = _Place(first + s, _normals(devices, normal + s), s)
+                for n, received in enumerate(FewEntries(devices).receive()):
+                    _step(devices, place, code.number(n), received)
         else:
-            ManyEntries(devices).receive()
-            with code.loop(at["dim"]) as i:
-                received = code.load(at["received"], i * lanes, form.arrangement.float)
-                _step(devices, place, i, received)
-    devices.save()
+            ManyEntries(team).receive()
+            with team.members() as devices:
+                place = _Place(first + s, _normals(devices, normal + s), s)
+                with code.loop(devices.at["dim"]) as i:
+                    number = i * form.arrangement.lanes
+                    received = code.load(devices.at["received"], number, form.arrangement.float)
+                    _step(devices, place, i, received)
+    team.save()
 
 
-def _normals(code: Code, at: dict[str, Value], number: Value, lanes: int) -> Value:
+def _normals(devices: Devices, number: Value) -> Value:
     """The address of a round's normals: the second half of the rounds begins with a vector."""
+    code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     half = ROUNDS_AT_ONCE // 2
     slack = at["normals_apart"] - at["dim"] * (half * lanes)
     before = (number < code.number(half)).choose(code.number(0), slack)

@@ -168,6 +168,7 @@ def test_the_policy_takes_what_costs_least(
 def test_the_policy_at_known_sizes() -> None:
     """The paper's experiment, many chains of a large problem, and one chain of it."""
     assert policy.choose(20, 5, 1000, 1) == OWN
-    assert policy.choose(20, 100, 1, 64) == SHARED
+    assert policy.choose(20, 50, 1, 64) == SHARED
+    assert policy.choose(20, 500, 1, 64) == TEAMS
     assert policy.choose(20, 100, 1, 1) == ROWS
     assert policy.choose(20, 100, 50, 1) == ROWS

@@ -162,7 +162,7 @@ def test_a_plan_of_another_model_is_refused() -> None:
 
 def test_large_problems_are_not_left_to_numpy() -> None:
     """The engine says how it puts chains together: by what was measured."""
-    for devices, dim, words in ((20, 200, "8 chains of a data set"), (2000, 20, "8 chains")):
+    for devices, dim, words in ((20, 200, "32 chains of a data set"), (2000, 20, "8 chains")):
         source = flmc.data.draw_linear_statistics(
             0, num_experiments=1, num_samples=devices * dim, dim=dim, num_devices=devices,
             kind="sufficient",

@@ -43,8 +43,7 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     # Entries that share a gain and a path gain share this quotient, and so do equal devices.
     known, dim = arrays.without_copied_entries(arrays.one_of_equals(fading)), fading.shape[-1]
     power = np.square(arrays.without_copied_entries(gain)[..., None, :] / known)
-    # P_0 limits the mean power of a round's symbols. Where their norm is bounded, all of it may be
-    # in the entry that costs most.
+    # P_0 limits a round's mean power. A norm may have all of it in the entry that costs most.
     if uplink.shares_power:
         affordable = (power.max(axis=-1) / dim) ** -0.5
     elif uplink.csi_error:

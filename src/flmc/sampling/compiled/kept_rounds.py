@@ -84,8 +84,12 @@ class KeptRounds:
         self._in_lanes: dict[str, Array] = {}
         if arrangement.entries:
             for name in ("sums", "products"):
-                copied = np.swapaxes(getattr(self, name)[own], 1, 2)
-                self._in_lanes[name] = np.ascontiguousarray(copied)
+                copied = getattr(self, name)[own]
+                if name == "products" and copied.shape[2] < dim * dim:
+                    # Squares alone are the diagonals of products that are dropped in the end.
+                    squares, copied = copied, np.zeros((*own.shape, dim * dim))
+                    copied[:, :, :: dim + 1] = squares
+                self._in_lanes[name] = np.ascontiguousarray(np.swapaxes(copied, 1, 2))
         summed = self._in_lanes or {"sums": self.sums, "products": self.products}
         frame.put(
             x=self.x, count=self.count, **summed,
@@ -104,9 +108,10 @@ class KeptRounds:
         """
         real = np.arange(self.x.shape[2]) < blocks.lanes[:, None]
         self.position[:] = np.swapaxes(self.x, 1, 2)[real]
-        for name, array in self._in_lanes.items():
-            getattr(self, name)[:] = np.swapaxes(array, 1, 2)[real]
         dim = self.position.shape[1]
+        for name, array in self._in_lanes.items():
+            found, target = np.swapaxes(array, 1, 2)[real], getattr(self, name)
+            target[:] = found if found.shape == target.shape else found[:, :: dim + 1]
         if self.products.shape[1] == dim * dim:
             # Only the upper triangle was summed.
             square = self.products.reshape(-1, dim, dim)

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import RunFailed
 from flmc.base.progress import report_part
@@ -37,8 +38,6 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
-_DATA_AT_ONCE = 32_000_000
-"""Bytes of local costs that are held in double precision at a time."""
 _WORST_CONDITION = 1e10
 """Largest curvature over smallest. At 1e10 the posterior is 1e5 times as wide in one direction as
 in another, and the rounding of single precision in the widest direction, 6e-8 of its deviations, is
@@ -62,6 +61,8 @@ class NumbaEngine(Engine):
     threaded: ClassVar[bool] = True
 
     def __init__(self, arrangement: str | None = None) -> None:
+        if arrangement is not None:
+            checks.one_of("arrangement", arrangement, tuple(policy.IN_WORDS))
         self._arrangement = arrangement
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
@@ -209,9 +210,13 @@ class NumbaEngine(Engine):
         RunFailed
             If a chain leaves the range of numbers, or a Hessian or offset is not finite or too
             large.
+        ValueError
+            If the plan has fewer rounds: compiled code would read and write beyond its arrays.
         """
+        if until > plan.num_rounds:
+            raise ValueError(f"the plan has {plan.num_rounds} rounds, got until = {until}")
         bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)
-        at_once = resources.experiments_at_once or max(1, _DATA_AT_ONCE // bytes_each)
+        at_once = resources.experiments_at_once or max(1, policy.DATA_AT_ONCE // bytes_each)
         every = range(model.num_experiments)
         groups = [every[first : first + at_once] for first in every[::at_once]]
         spans = list(_spans(plan, chains.round, until))

@@ -18,6 +18,9 @@ _BROADCAST = 0.02
 _SYMBOL = {OWN: 0.7, SHARED: 0.6, TEAMS: 0.9, ROWS: 1.6}
 """Nanoseconds of a symbol beside its products: random word, clip, link and comparison."""
 
+DATA_AT_ONCE = 32_000_000
+"""Bytes of local costs that are held in double precision at a time."""
+
 IN_WORDS = {
     OWN: "8 chains at a time, each with its own numbers",
     SHARED: "8 chains of a data set at a time",
@@ -48,7 +51,9 @@ def cost(kind: str, devices: int, dim: int, experiments: int, chains: int) -> fl
     symbols = devices * dim
     data = symbols * (dim + 1)
     if kind == OWN:
-        lanes = -(-experiments * chains // WIDTH) * WIDTH
+        # Blocks do not reach beyond the data sets that are in memory at once.
+        together = min(experiments, max(1, DATA_AT_ONCE // (8 * data)))
+        lanes = -(-together * chains // WIDTH) * WIDTH * experiments / together
         # Of few entries only the upper triangle is read.
         share = 0.5 if dim <= MOST_WRITTEN_OUT else 1.0
         product = share * _reading(share * WIDTH * data)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
 from flmc.models.local_costs import Quadratic
 from flmc.sampling.compiled.emitted.arrangement import Arrangement
 from flmc.sampling.compiled.emitted.loading import ADDRESSES, MEASURES, SIZES, load_of
@@ -33,6 +34,8 @@ that is far, so that such a chain looks at every device."""
 _LARGEST = 1e15
 """Largest gradient at the centre, and largest norm of a matrix row, in clips: beyond, squares leave
 the range of single precision."""
+_UNEVEN = 1e-5
+"""Difference of mirrored entries of a Hessian, relative to its largest, that rounding explains."""
 
 Floats = npt.NDArray[np.float32]
 _CALL = ctypes.CFUNCTYPE(
@@ -40,6 +43,31 @@ _CALL = ctypes.CFUNCTYPE(
     *[ctypes.c_uint64] * len((*ADDRESSES, *SIZES)),
     *[ctypes.c_double] * len(MEASURES),
 )
+
+
+def check_symmetric(hessian: Array) -> None:
+    """Refuse matrices of which the kernel would read the wrong half; what is not finite is refused
+    later.
+
+    Parameters
+    ----------
+    hessian
+        (experiment, device, dim, dim).
+
+    Raises
+    ------
+    InvalidSetting
+        If mirrored entries differ by more than rounding.
+    """
+    for k in range(hessian.shape[1]):  # device after device: a copy of one, not of all
+        one = hessian[:, k]
+        with np.errstate(invalid="ignore", over="ignore"):
+            uneven = np.abs(one - np.swapaxes(one, 1, 2)).max() > _UNEVEN * np.abs(one).max()
+        if uneven:
+            raise InvalidSetting(
+                f"the Hessian of device {k} is not symmetric, as that of every function is; engine"
+                " = 'numpy' takes the gradient as it is"
+            )
 
 
 def load_units(

@@ -146,7 +146,7 @@ class Devices:
         code, talk = self.code, None
         if self.form.talks:
             talk = self.own(self.talks, k * self.at["apart"])
-            here = (talk > self.zero).some()
+            here = talk.differs(self.zero).some()
         else:
             here = code.load(self.active, k, BYTE) > code.value(BYTE(0))
         if self.form.may_be_near:
@@ -194,7 +194,7 @@ class Devices:
         inside = self.clipped(g)
         # All entries of a gradient are changed by clipping its norm, or none.
         changed = inside.differs(g) if scale is None else scale < code.floats(1.0)
-        for condition in (exist, None if talk is None else talk > self.zero):
+        for condition in (exist, None if talk is None else talk.differs(self.zero)):
             changed = changed if condition is None else changed.both(condition)
         self.count.value = self.count.value + changed.ones()
         if word is None:

@@ -173,7 +173,7 @@ class Figures:
 
 
 class _Judge:
-    """Says which claims hold; one whose curves are the same objects as before is not judged again."""
+    """Says which claims hold; one whose curves are those of before is not judged again."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[object, bool]] = {}

@@ -55,7 +55,7 @@ def _make_known() -> bool:
         name_IDs=["*"],
         drop_tables=["FFTM"],
         layout_scripts=["DFLT", "latn"],
-        layout_features=["kern", "liga", "ccmp", "mark"],
+        layout_features=["kern", "liga"],
     )
     subsetter = subset.Subsetter(options)
     subsetter.populate(unicodes=map(ord, _SIGNS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from functools import cache
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
@@ -60,7 +61,7 @@ def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
 def _insist(name: str, plan: Plan, model: Model) -> Engine:
     """The engine of this name, or an error that says why it cannot run the plan."""
     _, _, package, extra = COMPILED[name]
-    if importlib.util.find_spec(package) is None:
+    if not _installed(package):
         raise InvalidSetting(
             f"the {name} engine needs the extra {extra!r}: pip install 'flmc[{extra}]'"
         )
@@ -71,9 +72,15 @@ def _insist(name: str, plan: Plan, model: Model) -> Engine:
     return engine
 
 
+@cache
+def _installed(package: str) -> bool:
+    """Whether a package can be imported, looked up once: a study chooses engines by the hundred."""
+    return importlib.util.find_spec(package) is not None
+
+
 def _load_if_installed(name: str) -> Engine | None:
     """The engine of this name; None where it is not installed."""
-    return _load(name) if importlib.util.find_spec(COMPILED[name][2]) is not None else None
+    return _load(name) if _installed(COMPILED[name][2]) else None
 
 
 def _load(name: str) -> Engine:

@@ -257,7 +257,7 @@ def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
     from matplotlib import rc_context
 
     figure.savefig(out / f"{name}.png", dpi=160)
-    figure.set_layout_engine("none")  # saving the PNG has found the layout; once is enough
+    figure.set_layout_engine(None)  # saving the PNG has found the layout; once is enough
     # The usual Type 3 fonts are refused by many publishers, and cannot be edited.
     with rc_context({"pdf.fonttype": 42, "font.sans-serif": families_for(figure)}):
         figure.savefig(out / f"{name}.pdf")

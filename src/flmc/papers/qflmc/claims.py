@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +32,15 @@ class Verdict:
 
     claim: str
     statistic: str
-    value: str
+    describe: Callable[[], str]
+    """Puts the statistic's value in words: called for verdicts that are read, not in a search."""
     holds: bool | None
     """Whether the claim holds; None where the experiments do not decide."""
+
+    @cached_property
+    def value(self) -> str:
+        """The statistic's value with its confidence interval."""
+        return self.describe()
 
     @property
     def word(self) -> str:
@@ -56,8 +62,10 @@ def paired(first: Array, second: Array) -> Array:
     difference, scale = first - second, second.mean(axis=-1)
     count = difference.shape[-1]
     half = _quantile(count) * difference.std(axis=-1, ddof=1) / math.sqrt(count) / scale
-    ratio = first.mean(axis=-1) / scale
-    return np.stack([ratio, ratio - half, ratio + half], axis=-1)
+    found = np.empty((*half.shape, 3))
+    found[..., 0] = ratio = first.mean(axis=-1) / scale
+    found[..., 1], found[..., 2] = ratio - half, ratio + half
+    return found
 
 
 def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
@@ -119,7 +127,7 @@ def finite_loss() -> Verdict:
         "at high SNR digital keeps a finite privacy loss, m a ell = 7.5, while analog's grows"
         " without bound",
         "epsilon of one round at amplitude 80 dB above the noise, delta 0.01 (exact)",
-        f"digital {digital:.4g}, analog {analog:.3g}",
+        lambda: f"digital {digital:.4g}, analog {analog:.3g}",
         digital <= 7.5 * (1 + 1e-9) and analog > 1e6,
     )
 
@@ -132,7 +140,7 @@ def above_the_crossing(curves: CurveSet) -> Verdict:
         "digital has the smaller error above 17.5 dB",
         "digital error over analog error, at the SNR above 17.5 dB where digital does worst (below"
         " 1: holds)",
-        f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
+        lambda: f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
         holds,
     )
 
@@ -145,7 +153,7 @@ def below_the_crossing(curves: CurveSet) -> Verdict:
         "analog has the smaller error below 17.5 dB",
         "analog error over digital error, at the SNR below 17.5 dB where analog does worst (below"
         " 1: holds)",
-        f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
+        lambda: f"{_interval(value)}; {crossing(x, digital, analog, ' dB')}",
         holds,
     )
 
@@ -160,7 +168,7 @@ def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
     return Verdict(
         f"the {scheme} error falls with epsilon until {claimed:g} and not beyond",
         "smallest epsilon of the grid from which the mean error falls by less than 1 %",
-        f"{found:g} [{low:g}, {high:g}]",
+        lambda: f"{found:g} [{low:g}, {high:g}]",
         True if all(inside) else False if beside and not any(inside) else None,
     )
 
@@ -173,7 +181,7 @@ def strict_privacy(curves: CurveSet) -> Verdict:
         "digital has the smaller error for epsilon <= 7.5 at 25 dB",
         "digital error over analog error, at the epsilon <= 7.5 where digital does worst (below 1:"
         " holds)",
-        f"{_interval(value)}; {crossing(x, digital, analog, '')}",
+        lambda: f"{_interval(value)}; {crossing(x, digital, analog, '')}",
         holds,
     )
 
@@ -190,7 +198,7 @@ def small_slope_first(curves: CurveSet) -> Verdict:
     return Verdict(
         "the noisiest quantiser, a = 0.01, has the smallest error for epsilon < 2",
         "error of a = 0.01 over that of another a, where it does worst (below 1: holds)",
-        _interval(max((value for _, value in results), key=lambda ratio: ratio[2])),
+        lambda: _interval(max((value for _, value in results), key=lambda ratio: ratio[2])),
         _all(holds for holds, _ in results),
     )
 
@@ -217,14 +225,20 @@ def larger_slopes_later(curves: CurveSet) -> Verdict:
         else bool(start > x[0])
         for name, start in zip(names[1:], overtaken.values(), strict=True)
     ]
-    starts = ", ".join(
-        f"{a} from {'never' if start is None else f'{start:g}'}" for a, start in overtaken.items()
-    )
+
+    def describe() -> str:
+        starts = ", ".join(
+            f"{a} from {'never' if start is None else f'{start:g}'}"
+            for a, start in overtaken.items()
+        )
+        best = names[order[0]][4:]
+        return f"{starts}; best at last: {best}, error over the next {_interval(lead)}"
+
     return Verdict(
         "larger a becomes better as epsilon is relaxed",
         "epsilon from which each larger a stays ahead of a = 0.01 (99 %); best a at the largest"
         " epsilon",
-        f"{starts}; best at last: {names[order[0]][4:]}, error over the next {_interval(lead)}",
+        describe,
         _all([largest_last, *later]),
     )
 
@@ -267,33 +281,8 @@ CLAIMS = {
 
 def judge(figures: Figures) -> dict[str, Verdict]:
     """Verdicts on all claims whose figures are there, by name."""
-    return Judge()(figures)
-
-
-class Judge:
-    """Judges many sets of figures; a claim whose curves are the same objects as before keeps its
-    verdict."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], tuple[CurveSet, Verdict]] = {}
-
-    def __call__(self, figures: Figures) -> dict[str, Verdict]:
-        """Verdicts on all claims whose figures are there, by name."""
-        present = {
-            name: figures.get(claim.figure) if claim.figure else {}
-            for name, claim in CLAIMS.items()
-        }
-        return {
-            name: self._verdict(name, curves)
-            for name, curves in present.items()
-            if curves is not None
-        }
-
-    def _verdict(self, name: str, curves: CurveSet) -> Verdict:
-        claim = CLAIMS[name]
-        used = {curve: curves[curve] for curve in claim.curves or curves}
-        key = (name, *((curve, id(values)) for curve, values in used.items()))
-        if key not in self._known:
-            # Kept with the curves: an object that lives keeps its id, so the key stays unique.
-            self._known[key] = (used, claim.judge(used))
-        return self._known[key][1]
+    return {
+        name: claim.judge(figures.get(claim.figure, {}))
+        for name, claim in CLAIMS.items()
+        if not claim.figure or claim.figure in figures
+    }

@@ -4,6 +4,7 @@ needs no simulation."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -70,10 +71,16 @@ def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) ->
         return laboratory.plan(point).typical_gain
 
     free = gain(None) * (1 - 1e-9)
+    # The gain grows with epsilon, and is known at those of the figure.
+    place = bisect_left(readings.EPSILONS, True, key=lambda epsilon: gain(epsilon) >= free)
+    known = (0.0, *readings.EPSILONS, math.inf)
+    limited, unlimited = known[place], known[place + 1]
     low, high = math.log(0.01), math.log(100.0)
     while high - low > 1e-3:
         middle = (low + high) / 2
-        low, high = (low, middle) if gain(math.exp(middle)) >= free else (middle, high)
+        epsilon = math.exp(middle)
+        reached = epsilon >= unlimited or (epsilon > limited and gain(epsilon) >= free)
+        low, high = (low, middle) if reached else (middle, high)
     return math.exp(high)
 
 

@@ -17,7 +17,7 @@ from flmc.base.progress import Progress
 from flmc.evaluation.quality.metrics import squared_errors
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.claims import CLAIMS, Judge
+from flmc.papers.qflmc.claims import CLAIMS, Claim
 from flmc.papers.qflmc.combinations import CHOICES, LOUDEST, Combination, combinations, gain_of
 from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.limits import Limits
@@ -172,6 +172,28 @@ class Figures:
         return self._curves[own]
 
 
+class _Judge:
+    """Says which claims hold; one whose curves are those of before is not judged again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[object, bool]] = {}
+
+    def holding(self, figures: dict[str, dict[str, Curve]]) -> tuple[str, ...]:
+        """Names of the claims that hold in the figures of a combination."""
+        return tuple(
+            name
+            for name, claim in CLAIMS.items()
+            if self._holds(name, claim, figures.get(claim.figure, {}))
+        )
+
+    def _holds(self, name: str, claim: Claim, curves: dict[str, Curve]) -> bool:
+        key = (name, *(id(curves[curve]) for curve in claim.curves or curves))
+        if key not in self._known:
+            # Kept with the curves: an object that lives keeps its id, so the key stays unique.
+            self._known[key] = (curves, claim.judge(curves).holds is True)
+        return self._known[key][1]
+
+
 def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
     """Judge every combination; those with most claims first, fewest changes first among them.
 
@@ -184,10 +206,9 @@ def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
     """
     found = []
     everything = list(combinations())
-    figures, judge = Figures(table), Judge()
+    figures, judge = Figures(table), _Judge()
     for index, combination in enumerate(everything):
-        verdicts = judge(figures.of(combination))
-        found.append(Found(combination, tuple(name for name in CLAIMS if verdicts[name].holds)))
+        found.append(Found(combination, judge.holding(figures.of(combination))))
         if progress is not None:
             progress((index + 1) / len(everything))
     return sorted(found, key=lambda f: (-len(f.holds), f.changes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -40,8 +40,7 @@ class LossLaw:
 
     def nodes(self, width: float) -> tuple[Array, Array]:
         """Losses at received values ``width`` apart, and their weights: the trapezoidal rule."""
-        z = np.arange(-REACH, REACH + width, width)
-        density = width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
+        z, density = _normal_nodes(width)
         received = np.concatenate([c + z for c in self.centres])
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
 
@@ -86,7 +85,7 @@ class LossLaw:
         """Steepest slope of the loss, at w = 0."""
         return 2.0 * self.pair.amplitude * (self.pair.high - self.pair.low)
 
-    @property
+    @cached_property
     def largest(self) -> float:
         """Largest loss within reach of the noise."""
         return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
@@ -113,6 +112,16 @@ class LossLaw:
         mass[:-1] += between.sum(axis=1) - upper
         mass[0] += 1.0 - float(above[0])  # beyond the reach of the noise
         return LossGrid(step, first, mass, float(above[-1]))
+
+
+@lru_cache(maxsize=16)
+def _normal_nodes(width: float) -> tuple[Array, Array]:
+    """Values of the noise ``width`` apart, and their weights: widths are few, laws many."""
+    z = np.arange(-REACH, REACH + width, width)
+    nodes = z, width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
+    for array in nodes:
+        array.flags.writeable = False
+    return nodes
 
 
 def _audible(pair: BitPair) -> BitPair:

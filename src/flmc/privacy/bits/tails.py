@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -180,6 +180,7 @@ def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
     """About where K(s) - s epsilon is least: there the integrand falls off fast away from the real
     line."""
 
+    @cache  # ends of a bracket are asked for again
     def slope(s: float) -> float:
         return sum(count * law.cumulant(s)[1] for law, count in parts) - epsilon
 

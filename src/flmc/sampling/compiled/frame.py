@@ -25,6 +25,9 @@ _NEVER = 2**64 - 1
 """Stands for a block of rounds where no chain was lost."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
+_WRITTEN = ("x", "sums", "products", "draws", "count", "lost")
+"""What emitted code gives back."""
+
 UInts = npt.NDArray[np.uint32]
 
 
@@ -101,6 +104,8 @@ class Frame:
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 self._arrays[name] = kept = np.ascontiguousarray(value)
+                if name in _WRITTEN and kept.ctypes.data != value.ctypes.data:
+                    raise ValueError(f"{name} must be contiguous: what is written would be lost")
                 self._fields[name] = kept.ctypes.data
             else:
                 self._fields[name] = int(value)

@@ -25,7 +25,7 @@ from flmc.sampling.compiled.given_rounds import GivenRounds
 from flmc.sampling.compiled.kept_rounds import KeptRounds
 from flmc.sampling.compiled.link_curve import Curve, fit
 from flmc.sampling.compiled.starts import entropy_of
-from flmc.sampling.compiled.units import check_symmetric, load_units
+from flmc.sampling.compiled.units import load_units
 from flmc.sampling.schedule import (
     DrawSchedule,
     Schedule,
@@ -95,7 +95,6 @@ class Group:
                 f" dim) and an offset (experiment, device, dim) = {shape}"
             )
         costs = Quadratic(*(np.ascontiguousarray(array, np.float64) for array in costs))
-        check_symmetric(costs.hessian)
         centre = np.array(centre_of(model)[rows], np.float64)
         unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None

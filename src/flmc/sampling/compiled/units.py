@@ -35,7 +35,7 @@ _LARGEST = 1e15
 """Largest gradient at the centre, and largest norm of a matrix row, in clips: beyond, squares leave
 the range of single precision."""
 _UNEVEN = 1e-5
-"""Difference of mirrored entries of a Hessian, relative to its largest, that rounding explains."""
+"""Difference of a Hessian's row from its column, relative to the row, that rounding explains."""
 
 Floats = npt.NDArray[np.float32]
 _CALL = ctypes.CFUNCTYPE(
@@ -43,31 +43,6 @@ _CALL = ctypes.CFUNCTYPE(
     *[ctypes.c_uint64] * len((*ADDRESSES, *SIZES)),
     *[ctypes.c_double] * len(MEASURES),
 )
-
-
-def check_symmetric(hessian: Array) -> None:
-    """Refuse matrices of which the kernel would read the wrong half; what is not finite is refused
-    later.
-
-    Parameters
-    ----------
-    hessian
-        (experiment, device, dim, dim).
-
-    Raises
-    ------
-    InvalidSetting
-        If mirrored entries differ by more than rounding.
-    """
-    for k in range(hessian.shape[1]):  # device after device: a copy of one, not of all
-        one = hessian[:, k]
-        with np.errstate(invalid="ignore", over="ignore"):
-            uneven = np.abs(one - np.swapaxes(one, 1, 2)).max() > _UNEVEN * np.abs(one).max()
-        if uneven:
-            raise InvalidSetting(
-                f"the Hessian of device {k} is not symmetric, as that of every function is; engine"
-                " = 'numpy' takes the gradient as it is"
-            )
 
 
 def load_units(
@@ -98,6 +73,11 @@ def load_units(
     Floats or None
         (unit, float): horizon (8), reach (device, 8), devices; None if data are not finite, or too
         large for single precision.
+
+    Raises
+    ------
+    InvalidSetting
+        If a Hessian is not symmetric.
     """
     devices, dim = costs.offset.shape[1:]
     size = (1 + devices) * WIDTH + (devices + 1) * arrangement.device_size(dim)
@@ -106,9 +86,22 @@ def load_units(
     # more.
     certain = 1 - 1e-6 * (dim + 8.0)
     clips = min(NEAR, max(2.0, NEAR * _FEW / devices))
-    good, room = np.ones(1, np.uint64), np.empty((dim + 2) * dim)
+    good, room = np.array([1, 0], np.uint64), np.empty((dim + 2) * dim)
     arrays = (*costs, centre, lanes, units, room, good)
     sizes = (len(lanes), devices, dim, arrangement.tiles(dim), size)
-    measures = (1 / unit, _LARGEST * unit, _MOST_REACH, certain * unit, certain, clips * unit)
+    measures = (
+        _UNEVEN**2,
+        1 / unit,
+        _LARGEST * unit,
+        _MOST_REACH,
+        certain * unit,
+        certain,
+        clips * unit,
+    )
     _CALL(load_of(arrangement, near))(*(array.ctypes.data for array in arrays), *sizes, *measures)
+    if good[0] and good[1]:
+        raise InvalidSetting(
+            f"the Hessian of device {good[1] - 1} is not symmetric, as that of every function is;"
+            " engine = 'numpy' takes the gradient as it is"
+        )
     return units if good[0] else None

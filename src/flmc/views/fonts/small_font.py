@@ -49,7 +49,14 @@ def _make_known() -> bool:
     directory = tempfile.TemporaryDirectory(prefix="flmc-font-")
     atexit.register(directory.cleanup)
     path = Path(directory.name) / "small.ttf"
-    options = subset.Options(glyph_names=True, name_IDs=["*"], drop_tables=["FFTM"])
+    # Rules for other scripts than these signs are written in would be looked through for every PDF.
+    options = subset.Options(
+        glyph_names=True,
+        name_IDs=["*"],
+        drop_tables=["FFTM"],
+        layout_scripts=["DFLT", "latn"],
+        layout_features=["kern", "liga"],
+    )
     subsetter = subset.Subsetter(options)
     subsetter.populate(unicodes=map(ord, _SIGNS))
     with subset.load_font(found, options) as small:

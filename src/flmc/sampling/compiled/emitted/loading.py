@@ -11,10 +11,11 @@ from flmc.sampling.compiled.machine.value import DOUBLE, NUMBER, WIDTH, Value
 
 ADDRESSES = ("hessian", "offset", "centre", "lanes", "units", "room", "good")
 SIZES = ("num_units", "devices", "dim", "tiles", "unit_size")
-MEASURES = ("factor", "largest", "most_reach", "certain_clip", "certain", "near_clip")
+MEASURES = ("rounding", "factor", "largest", "most_reach", "certain_clip", "certain", "near_clip")
 """Arguments: addresses, sizes, and numbers in double precision. ``room`` is for the sum of all
-Hessians, its gradient, and one more; ``good`` is a number that becomes 0 if data are not finite or
-too large; ``factor`` is 1 over the clip; the others are explained where they are computed."""
+Hessians, its gradient, and one more; ``good`` is two numbers: the first becomes 0 if data are not finite or
+too large, the second 1 more than the number of a device whose Hessian is not symmetric; ``rounding``
+is the largest squared difference of a row from its column, relative to the row; ``factor`` is 1 over the clip; the others are explained where they are computed."""
 
 
 @cache
@@ -76,12 +77,14 @@ class _Lane:
             device = self.e * at["devices"] + k
             matrix = at["hessian"] + device * dim * dim * 8
             with code.loop(dim) as i:
-                value, norm = self._at_centre(device, matrix, i)
+                value, norm, uneven = self._at_centre(device, matrix, i)
                 code.store(self.gradient, i, value)
                 size_of = value.magnitude()
                 # What is not a number is not below anything.
                 good = (size_of < at["largest"]).both(norm < at["largest"] * at["largest"])
                 all_good.value = good.choose(all_good.value, code.number(0))
+                with code.when(uneven > at["rounding"] * norm):
+                    code.store(at["good"], 1, k + 1)
                 if self.near:
                     self._measure(i, value, size_of, norm, reach, horizon)
             if self.near:
@@ -93,22 +96,25 @@ class _Lane:
             self._put(code.number(0), horizon.value)
             self._fill(self.total, self.totals, self.local + at["devices"] * size)
 
-    def _at_centre(self, device: Value, matrix: Value, i: Value) -> tuple[Value, Value]:
-        """Entry i of a device's gradient at the centre, and the squared norm of its row, term after
-        term. The 1e-300 stands against a division by 0 for a row of zeros."""
+    def _at_centre(self, device: Value, matrix: Value, i: Value) -> tuple[Value, Value, Value]:
+        """Entry i of a device's gradient at the centre, and the squared norms of its row and of
+        what it differs by from its column, term after term. The 1e-300 stands against a division by
+        0 for a row of zeros."""
         code, dim = self.code, self.at["dim"]
         offset = code.load(self.at["offset"], device * dim + i, DOUBLE)
         value = Variable(code, -offset)
-        norm = Variable(code, code.value(DOUBLE(1e-300)))
+        norm, uneven = code.variables([code.value(DOUBLE(1e-300)), code.value(DOUBLE(0.0))])
         with code.loop(dim) as j:
             h = code.load(matrix, i * dim + j, DOUBLE)
             centre = code.load(self.at["centre"], self.e * dim + j, DOUBLE)
             value.value = value.value + h * centre
             norm.value = norm.value + h * h
+            gap = h - code.load(matrix, j * dim + i, DOUBLE)
+            uneven.value = uneven.value + gap * gap
             if self.near:
                 place = i * dim + j
                 code.store(self.total, place, code.load(self.total, place, DOUBLE) + h)
-        return value.value, norm.value
+        return value.value, norm.value, uneven.value
 
     def _measure(
         self, i: Value, value: Value, size: Value, norm: Value, reach: Variable, horizon: Variable

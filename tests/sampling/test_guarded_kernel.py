@@ -68,7 +68,9 @@ def test_symbols_that_arrive_turned_round(dim: int, experiments: int, chains: in
                 plan, model, 0, chains, engine=NumbaEngine(kind), keep_draws=True,
                 resources=Resources(threads=1, experiments_at_once=at_once),
             )  # fmt: skip
-            np.testing.assert_allclose(fast.draws, slow.draws, atol=4e-6 * np.abs(slow.draws).max())
+            assert fast.draws is not None
+            atol = 4e-6 * float(np.abs(slow.draws).max())
+            np.testing.assert_allclose(fast.draws, slow.draws, atol=atol)
             assert fast.num_clipped == slow.num_clipped
 
 
@@ -96,7 +98,8 @@ def test_costs_in_single_precision(dim: int) -> None:
     assert slow is not None
     for kind in kinds(dim):
         fast = simulate(plan, model, 0, engine=NumbaEngine(kind), keep_draws=True).draws
-        np.testing.assert_allclose(fast, slow, atol=3e-5 * np.abs(slow).max())
+        assert fast is not None
+        np.testing.assert_allclose(fast, slow, atol=3e-5 * float(np.abs(slow).max()))
 
 
 @pytest.mark.parametrize("dim", [5, 12])

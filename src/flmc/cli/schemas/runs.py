@@ -198,6 +198,7 @@ RUN = described(
         "notes": (list_of(WORD), "what is not given, or counted in, for lack of chains"),
         "version": (WORD, "the flmc that ran it"),
         "engine": (WORD, "name of the engine that ran it"),
+        "blocking": (WORD, "how it put chains together; empty where nothing was to be chosen"),
         "seconds": (NUMBER, "CPU seconds of this process, without those before an interruption"),
         "seed": (COUNT, "seed of the run"),
     }

@@ -13,9 +13,10 @@ ADDRESSES = ("hessian", "offset", "centre", "lanes", "units", "room", "good")
 SIZES = ("num_units", "devices", "dim", "tiles", "unit_size")
 MEASURES = ("rounding", "factor", "largest", "most_reach", "certain_clip", "certain", "near_clip")
 """Arguments: addresses, sizes, and numbers in double precision. ``room`` is for the sum of all
-Hessians, its gradient, and one more; ``good`` is two numbers: the first becomes 0 if data are not finite or
-too large, the second 1 more than the number of a device whose Hessian is not symmetric; ``rounding``
-is the largest squared difference of a row from its column, relative to the row; ``factor`` is 1 over the clip; the others are explained where they are computed."""
+Hessians, its gradient, and one more. ``good`` is two numbers: the first becomes 0 if data are not
+finite or too large, the second 1 more than the number of a device whose Hessian is not symmetric.
+``rounding`` is the largest squared difference of a row from its column, relative to the row, and
+``factor`` is 1 over the clip; the others are explained where they are computed."""
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from flmc.base import checks
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers.simple import CountedDevices
@@ -140,7 +140,7 @@ def _descending(strength: Array) -> Array:
     return np.sort(strength, axis=1)[:, ::-1]
 
 
-def _strongest(strength: Array, ordered: Array, count: npt.NDArray[np.intp]) -> Array:
+def _strongest(strength: Array, ordered: Array, count: IntArray) -> Array:
     """1 for so many of the strongest devices of each round, (round, device); among equals the
     first. ``ordered`` are the strengths in descending order."""
     least = np.take_along_axis(ordered, np.minimum(count, ordered.shape[1])[:, None] - 1, axis=1)

@@ -38,7 +38,7 @@ from flmc.uplink.schemes import Digital
 MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
 """Chains of one call at most, where each has its own channel and where all share one; and calls
 into which a thread's share is cut as a rule, so that threads end at about the same time."""
-_FEWEST_SYMBOLS = 6_000_000
+_FEWEST_SYMBOLS = 15_000_000
 """Symbols of one call at least, some milliseconds' work: a call costs a few tenths of one."""
 _UNITS_AT_ONCE = 8_000_000
 """Bytes of a call's units of data, if it has more than one."""
@@ -244,7 +244,7 @@ def _chains_of_a_call(
         # A call that ends inside a data set wastes lanes, and the teams' common reading.
         team = LANES * (MOST_MEMBERS if arrangement.kind == TEAMS else 1)
         whole = num_chains if num_chains < team else team
-    return max(1, wanted // whole) * whole
+    return max(1, -(-wanted // whole)) * whole
 
 
 def advance_all(group: Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:

@@ -115,8 +115,8 @@ class KeptRounds:
         if self.products.shape[1] == dim * dim:
             # Only the upper triangle was summed.
             square = self.products.reshape(-1, dim, dim)
-            below = np.tril_indices(dim, -1)
-            square[:, below[0], below[1]] = square[:, below[1], below[0]]
+            for i in range(dim - 1):
+                square[:, i + 1 :, i] = square[:, i, i + 1 :]
         if self.chains.draws is not None and self.chains.thin > 1:
             num_chains = self.chains.position.shape[1]
             for row, draws in enumerate(self.draws, self.rows.start):

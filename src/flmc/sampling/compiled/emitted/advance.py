@@ -44,6 +44,8 @@ def advance_of(form: Form) -> int:
     def body(code: Code, arguments: list[Value]) -> None:
         frame, most = arguments
         at = {name: code.load(frame, i, NUMBER) for i, name in enumerate(FIELDS)}
+        if form.arrangement.entries:
+            at["dim"] = code.number(form.arrangement.entries)  # a constant: loops are written out
         if form.arrangement.kind != TEAMS:
             with code.loop(at["blocks"]) as n:
                 _Blocks(code, form, at, most, n, None).emit()

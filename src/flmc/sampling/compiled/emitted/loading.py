@@ -34,6 +34,8 @@ def load_of(arrangement: Arrangement, near: bool) -> int:
 
     def body(code: Code, arguments: list[Value]) -> None:
         at = dict(zip((*ADDRESSES, *SIZES, *MEASURES), arguments, strict=True))
+        if arrangement.entries:
+            at["dim"] = code.number(arrangement.entries)  # a constant: loops are written out
         lanes = WIDTH if arrangement.kind == OWN else 1
         with code.loop(at["num_units"]) as n, code.loop(code.number(lanes)) as lane:
             e = code.load(at["lanes"], n * lanes + lane, NUMBER)

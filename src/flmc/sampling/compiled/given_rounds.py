@@ -76,28 +76,30 @@ class GivenRounds(NamedTuple):
             active = schedule.active[0]
         # By the experiments of the run, not of this call: the kernel rounds in another order.
         if (several and plan.scheduler.random) or len(count) > 1 or schedule.arriving is not None:
-            factors = unit * factor[:, :, None] * _factors(schedule, rows, plan.num_devices)
+            factors = _factors(schedule, rows, plan.num_devices)
+            factors *= (unit * factor)[:, :, None]
             talks = np.moveaxis(factors, 0, 2)
             factor, active = np.ones_like(factor) / unit, np.zeros(shape)
         return cls(
             (factor[0] * unit).astype(np.float32),
-            np.moveaxis(noise, 0, 2).astype(np.float32),
+            np.moveaxis(noise, 0, 2).astype(np.float32, order="C"),
             active > 0,
-            talks.astype(np.float32),
+            talks.astype(np.float32, order="C"),
         )
 
 
 def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:
-    """Factor of every device's symbols at the receiver, (chain, round, device): 0 for a silent one,
-    1 for another, or what its estimate of the channel makes of that."""
-    factors = np.ones((len(rows), len(schedule), num_devices))
-    if schedule.active is not None:
+    """Factor of every device's symbols at the receiver, (chain, round, device), in an array of its
+    own: 0 for a silent one, 1 for another, or what its estimate of the channel makes of that."""
+    if schedule.active is None:
+        factors = np.ones((len(rows), len(schedule), num_devices))
+    else:
         factors = schedule.active[np.minimum(rows, len(schedule.active) - 1)]
     if schedule.arriving is not None:
         # Entries share a path gain, or the engine would have refused.
         met, known = schedule.arriving[..., 0], schedule.fading[..., 0]
-        factors = factors * (met / known)[np.minimum(rows, len(met) - 1)]
-    return np.asarray(factors)
+        factors *= (met / known)[np.minimum(rows, len(met) - 1)]
+    return factors
 
 
 def entries_share_gain(plan: Plan) -> bool:

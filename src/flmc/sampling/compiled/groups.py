@@ -215,12 +215,11 @@ class Group:
             for block in blocks
         ]
         begin = self.rounds.start % ROUNDS_PER_BLOCK
-        return GivenRounds(
-            *(
-                np.concatenate(parts)[begin : begin + len(self.rounds)]
-                for parts in zip(*drawn, strict=True)
-            )
-        )
+        wanted = slice(begin, begin + len(self.rounds))
+        if len(drawn) == 1:  # arrays may be large: not copied
+            return GivenRounds._make(part[wanted] for part in drawn[0])
+        together = zip(*drawn, strict=True)
+        return GivenRounds._make(np.concatenate(parts)[wanted] for parts in together)
 
 
 def _chains_of_a_call(

@@ -282,7 +282,7 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
     plan, rounds
         Gives the cap of the gain, the power limit and the steps of these rounds, from 0.
     fading, active
-        Path gains, (experiment, round or 1, device, dim), and :attr:`Schedule.active`.
+        Path gains, (experiment, round or 1, device, dim), and who transmits, as in a schedule.
     """
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]

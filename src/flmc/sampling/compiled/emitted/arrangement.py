@@ -1,6 +1,6 @@
 """How the numbers of a block of lanes lie in memory, and how large they are.
 
-*Lane*: one chain of one data set, see :mod:`flmc.sampling.compiled.kernel`. There are four
+*Lane*: one chain of one data set, see :mod:`flmc.sampling.compiled.emitted.advance`. There are four
 arrangements of the devices' gradients and Hessians:
 
 - *own*: every lane has its own. Eight data sets share each instruction; all their matrices must

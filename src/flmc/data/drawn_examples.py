@@ -17,7 +17,7 @@ _UNLIKELY = 1e-9
 
 @dataclass(frozen=True)
 class DrawnExamples:
-    """Examples of :func:`flmc.data.synthetic.draw_linear`, which are not drawn before they are asked for.
+    """Examples of :func:`flmc.data.synthetic.draw_linear`, drawn when they are first asked for.
 
     Attributes
     ----------

@@ -40,8 +40,9 @@ MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
 into which a thread's share is cut as a rule, so that threads end at about the same time."""
 _FEWEST_SYMBOLS = 15_000_000
 """Symbols of one call at least, some milliseconds' work: a call costs a few tenths of one."""
-_UNITS_AT_ONCE = 8_000_000
-"""Bytes of a call's units of data, if it has more than one."""
+_UNITS_AT_ONCE, _ROUNDS_AT_ONCE = 8_000_000, 64_000_000
+"""Bytes of a call's units of data, if it has more than one, and of its rounds where draws are
+thinned."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,11 @@ class Group:
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
         alike = schedule is draw_schedule and is_shared(plan)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
+        most = _MOST_ALIKE if alike else MOST_CHAINS
+        if chains.thin > 1:  # a call holds all its rounds, of which it keeps some
+            most = min(most, max(1, _ROUNDS_AT_ONCE // (8 * len(rounds) * plan.dim)))
         at_once = _chains_of_a_call(
-            arrangement, plan, len(experiments), chains.position.shape[1], threads, fewest, alike
+            arrangement, plan, len(experiments), chains.position.shape[1], threads, fewest, most
         )
         group = cls(
             chains,
@@ -229,13 +233,13 @@ def _chains_of_a_call(
     num_chains: int,
     threads: int,
     fewest: int,
-    alike: bool,
+    most: int,
 ) -> int:
     """Few calls, because each has its cost; but enough of them that every thread has something to
     do to the end. Whole blocks of lanes, because a call repeats its last chain in the lanes that
     are left over."""
     share = experiments * num_chains // (_CALLS_PER_THREAD * threads)
-    wanted = min(max(share, fewest), _MOST_ALIKE if alike else MOST_CHAINS)
+    wanted = min(max(share, fewest), most)
     units = max(1, _UNITS_AT_ONCE // (4 * plan.num_devices * arrangement.device_size(plan.dim)))
     wanted = min(wanted, units * (LANES if arrangement.kind == OWN else num_chains))
     whole = arrangement.lanes

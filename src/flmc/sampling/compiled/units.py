@@ -1,13 +1,13 @@
-"""Units of data: the numbers of all devices in the order in which emitted code reads them.
+r"""Units of data: the numbers of all devices in the order in which emitted code reads them.
 
 A unit serves a block of lanes: eight data sets, or one. A device's gradient is H_k theta - b_k; it
 is stored at the centre c, H_k c - b_k, with the Hessian beside it, both in units of the clip, so
 that clipping is to [-1, 1]. Behind the devices lies their sum.
 
 *Near*: what :mod:`flmc.sampling.compiled.emitted.devices` says. ``reach`` (device) is the squared
-distance from the centre up to which none of a device's entries can exceed 1, because |g_i| <=
-|g_i(centre)| + ||H_i|| ||x||, with a margin for rounding; ``horizon`` is the squared distance up to
-which no entry of any device can exceed the number of clips that counts as near."""
+distance from the centre up to which none of a device's entries can exceed 1, because
+:math:`|g_i| \le |g_i(c)| + \|H_i\| \|x\|`, with a margin for rounding; ``horizon`` is the squared
+distance up to which no entry of any device can exceed the number of clips that counts as near."""
 
 from __future__ import annotations
 

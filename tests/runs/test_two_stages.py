@@ -234,7 +234,7 @@ def test_single_examples_are_hidden_in_both_stages(uplink: flmc.Uplink) -> None:
     data = flmc.data.FederatedData(x, y, (80, 70, 50))
     logistic = flmc.models.regressions.logistic(data)
     limits = flmc.Limits(epsilon=1e4, scope="run", neighbouring="example")
-    both = flmc.plan_two_stages(logistic, uplink, limits, num_rounds=30_000)
+    both = flmc.plan_two_stages(logistic, uplink, limits, num_rounds=full(30_000, 6_000))
     result = flmc.run_two_stages(both, logistic, seed=1)
     assert result.cost is not None
     assert result.cost.epsilon <= 1e4

@@ -246,7 +246,8 @@ def test_the_first_use_keeps_what_it_compiled(tmp_path: Path) -> None:
     ages = []
     for _ in range(2):
         found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert found.stderr == ""
+        # A machine that is busy takes long enough for a line of progress.
+        assert all(line.startswith("simulating: ") for line in found.stderr.splitlines())
         assert '"engine":"numba"' in found.stdout.replace(" ", "")
         ages.append({file.name: file.stat().st_mtime_ns for file in tmp_path.iterdir()})
     assert ages[0]

@@ -33,6 +33,7 @@ _COMMANDS = {
     "ledger": "run_commands:ledger_command",
     "sweep": "sweep_command:sweep_command",
     "reproduce": "reproduce_command:reproduce_command",
+    "studio": "studio_command:studio_command",
     "schema": "schemas.command:schema_command",
     "version": "app:print_version",
 }

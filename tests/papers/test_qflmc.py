@@ -186,14 +186,41 @@ def test_search_gains_are_the_plans() -> None:
 def test_search_on_a_small_table() -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=4))
     table = search.ErrorTable(model, 0, 3)
-    table.keys = lambda: [key for key in search.ErrorTable.keys(table) if key[2:] == (1.0, "entry")]  # type: ignore[method-assign]
-    table.fill()
     printed = combinations.Combination(*(values[0] for values in combinations.CHOICES.values()))  # type: ignore[arg-type]
     figures = search.Figures(table).of(printed)
     assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
-    grid = table.gains["digital"]
-    key = ("digital", 0.05, 1.0, "entry")
-    np.testing.assert_allclose(table.errors(key, grid[1:2])[0], np.exp(table._tables[key][1]))
+    key, grid = ("digital", 0.05, 1.0, "entry"), table.gains["digital"]
+    ends = np.log([table._errors(key, gain) for gain in grid[:2]])
+    between = table.errors(key, np.sqrt(grid[:1] * grid[1:2]))[0]
+    np.testing.assert_allclose(between, np.exp(ends.mean(axis=0)))
+
+
+def test_search_measures_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
+    table, asked = search.ErrorTable(model, 0, 4), []
+
+    def errors(key: search.TableKey, gain: float) -> Array:
+        asked.append(gain)
+        return np.full(2, gain)
+
+    monkeypatch.setattr(table, "_errors", errors)
+    key, grid = ("analog", 0.0, 1.0, "entry"), table.gains["analog"]
+    for gain in (grid[1], grid[3], 2 * grid[3], 1.5 * grid[1], grid[1]):
+        expected = min(gain, grid[3])  # an error that is the gain itself is interpolated exactly
+        np.testing.assert_allclose(table.errors(key, np.array([gain])), expected)
+    np.testing.assert_allclose(sorted(asked), grid[1:])
+
+
+@pytest.mark.parametrize(("langevin", "shared"), [("both", True), ("neither", False)])
+def test_combinations_share_a_curve_where_the_same_limit_binds(langevin: str, shared: bool) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
+    figures = search.Figures(search.ErrorTable(model, 0, 2))
+    curves = [
+        figures.of(combinations.Combination("off", langevin, rule, "with 1/2", 1.0, 1.0, "entry"))
+        for rule in ("tail", "tight")
+    ]
+    # The noise requirement binds digital at every epsilon of figure 3, by either accountant.
+    assert (curves[0]["3"]["digital"] is curves[1]["3"]["digital"]) == shared
 
 
 def test_norm_clipping() -> None:

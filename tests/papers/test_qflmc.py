@@ -7,6 +7,7 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.numerics.clipping import clip_norm
 from flmc.cli import main
-from flmc.papers.qflmc import claims, combinations, readings, search
+from flmc.papers.qflmc import beyond, claims, combinations, readings, search
 from flmc.papers.qflmc.base_case import BaseCase
 from flmc.papers.qflmc.beyond import power_gained_db
-from flmc.papers.qflmc.points import Laboratory, Point, measure, points_of
+from flmc.papers.qflmc.points import Laboratory, Point, chains_of, measure, points_of
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.reports import write_html, write_markdown
 from support import full, full_only
@@ -354,3 +355,35 @@ def test_changed_base_case_and_own_curve(
     assert "is not for the study 'qflmc'" in refused("2", "--data-file", "x.npz")
     assert "is there already" in refused("2", "--add-curve", f"digital={own}")
     assert "is for the figures 2, 3 and 4" in refused("beyond", "--set", "devices=5")
+
+
+def test_what_was_run_is_not_run_again_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
+    plans: list[flmc.Plan] = []
+
+    def run(plan: flmc.Plan, *given: Any, **settings: Any) -> flmc.Result:
+        plans.append(plan)
+        return flmc.run(plan, *given, **settings)
+
+    monkeypatch.setattr(beyond, "run", run)
+    rows = beyond.compare_beyond(model, 0, 4, every=2)
+    assert len({chains_of(plan) for plan in plans}) == len(plans) < len(rows)
+    # Each row has what its own plan gives when it is run by itself.
+    for sweep, x, name in [
+        ("snr_db", 25.0, "paper's digital"),
+        ("epsilon", 1.0, "paper's digital"),
+    ]:
+        (row,) = (r for r in rows if (r.sweep, r.x, r.scheme) == (sweep, x, name))
+        uplink, limits = beyond.contestants(25.0, 5.0 if sweep == "snr_db" else x, 0.01)[name]
+        planned = flmc.plan(
+            model,
+            uplink,
+            limits,
+            step_size=row.effective_step / uplink.slope,
+            num_rounds=row.rounds,
+            num_burn_in=row.rounds - beyond.KEPT,
+        )
+        metrics = flmc.run(planned, model, 0, 4, keep_draws=False).metrics
+        assert metrics is not None
+        assert row.variance_ratio == metrics.variance_ratio.mean
+        assert row.epsilon_round == planned.round_cost.epsilon  # type: ignore[union-attr]

@@ -267,7 +267,8 @@ class BitEvent(Event):
             first /= 2
         ladder = np.geomspace(first, top, 2 + int(math.log(top / first) / 0.1)).tolist()
         for low, high in itertools.pairwise(ladder):
-            if breaks(high):
+            # The gain that was found keeps the budget: so ended the search for it.
+            if high != found and breaks(high):
                 return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
         return found
 

@@ -32,8 +32,7 @@ CRITERIA = ("tight", "tail", "paper")
 _SMALLEST_TAIL = 1e-13
 """Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
 _ROUNDED = 1 - 1e-14
-"""Factor of the largest loss above which an epsilon counts as having reached it: both are
-rounded."""
+"""Share of the largest loss from which an epsilon has reached it: both are rounded."""
 
 
 class Event(ABC):
@@ -148,7 +147,7 @@ class Event(ABC):
             return self.largest_loss
         if criterion == "tight":
             return self.tight_epsilon(delta)[0]
-        return self.tail_epsilon(delta, criterion, num_devices)
+        return _tail_epsilon(self, delta, criterion, num_devices)
 
     def tight_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of epsilon by ``tight``, and whether it is looser than usual.
@@ -170,8 +169,7 @@ class Event(ABC):
 
         highest = self.largest_loss
         if math.isinf(highest):
-            # No largest loss: double until delta is kept.
-            highest = 1.0
+            highest = 1.0  # no largest loss: doubled until delta is kept
             while excess(-highest) > 0:
                 highest *= 2
         # In minus epsilon the excess increases, so the search ends on the side where delta is kept.
@@ -261,6 +259,12 @@ class _Spender:
 def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
     """Epsilon of an event, kept: plans that differ in other things cost the same."""
     return event.tight_epsilon_if_sent(delta)
+
+
+@lru_cache(maxsize=1024)
+def _tail_epsilon(event: Event, delta: float, criterion: str, num_devices: int | None) -> float:
+    """The same by ``tail`` or ``paper``."""
+    return event.tail_epsilon(delta, criterion, num_devices)
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, broadcast
 from flmc.base.errors import RunFailed
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -162,7 +162,7 @@ def centre_of(model: Model) -> Array:
     """
     shape = (model.num_experiments, model.dim)
     if model.posterior is not None:
-        return np.broadcast_to(model.posterior.mean, shape)
+        return broadcast(model.posterior.mean, shape)
     costs = model.quadratic()
     if costs is not None:
         # The minimum lies near the draws: an engine in single precision then spends its digits on

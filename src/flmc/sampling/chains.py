@@ -129,8 +129,9 @@ class Chains:
             Clipped entries of active devices over all their entries, in kept rounds.
         """
         experiments, chains, dim = self.position.shape
-        rounds = np.broadcast_to(num_active, (experiments, num_active.shape[1]))
-        return float(self.num_clipped / (rounds.sum() * chains * dim))
+        # Whole numbers: one row for all data sets counts for each of them.
+        active = num_active.sum() * (experiments // len(num_active))
+        return float(self.num_clipped / (active * chains * dim))
 
 
 def _room(shape: tuple[int, ...], directory: Path | None) -> Array:

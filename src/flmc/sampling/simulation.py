@@ -137,9 +137,8 @@ def simulate(
             observer.begins(until)
         began = time.monotonic()
         part = report_within(resources.progress, done / plan.num_rounds, until / plan.num_rounds)
-        chosen.advance(
-            chains, plan, model, seed, until, resources._replace(progress=part), schedule
-        )
+        told = Resources(resources.threads, resources.experiments_at_once, part)
+        chosen.advance(chains, plan, model, seed, until, told, schedule)
         pace.took(until - done, time.monotonic() - began)
         if observer is not None:
             observer.ended(chains, now=stop())

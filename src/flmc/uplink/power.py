@@ -29,7 +29,7 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     uplink
         Gives the power limit :math:`P_0` and the peak of a symbol.
     gain
-        Gains :math:`A_i`, (..., dim).
+        Gains :math:`A_i`, (..., 1 or dim).
     fading
         Path gains :math:`h_{k,i}`, (..., device, dim).
     active
@@ -119,7 +119,7 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
     own = finite_cap(uplink, arrays.without_copied_entries(cap))
-    scale = power_scale(uplink, np.broadcast_to(own, cap.shape), fading, active)[..., None]
+    scale = power_scale(uplink, own, fading, active)[..., None]
     return np.broadcast_to(own * np.minimum(1.0, scale), (*scale.shape[:-1], cap.shape[-1]))
 
 

@@ -197,4 +197,14 @@ def variance_of_mean(memory: Array, count: int) -> Array:
     """
     # At r = 1 both terms are infinite; a little below it the formula is near its limit 1.
     r = np.minimum(memory, 1.0 - min(1e-6, 1e-3 / count))
-    return np.asarray(((1 + r) / (1 - r) - 2 * r * (1 - r**count) / (count * (1 - r) ** 2)) / count)
+    gap = 1 - r
+    # In place: fresh memory for every step of many values would take longer than the steps.
+    ended = np.asarray(r**count)
+    np.subtract(1, ended, out=ended)
+    ended *= 2 * r
+    ended /= count * gap**2
+    whole = np.asarray(1 + r)
+    whole /= gap
+    whole -= ended
+    whole /= count
+    return whole

@@ -84,7 +84,7 @@ class Comparison:
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
         """How many independent draws would estimate the mean as well, weighted by the posterior's
         variances."""
-        weight = np.average(variance_of_mean(memory, num_kept), axis=1, weights=self.values)
+        weight = (variance_of_mean(memory, num_kept) * self.values).sum(axis=1) / self.trace
         return float(num_chains / weight.mean())
 
     def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
@@ -94,8 +94,15 @@ class Comparison:
         draws. The first sum is the mean's part, the second the covariance's."""
         v = self.values
         mean_part = (v * variance_of_mean(memory, num_kept)).sum(axis=1)
-        both = variance_of_mean(memory[:, :, None] * memory[:, None, :], num_kept)
-        pairs = v[:, :, None] * v[:, None, :] / (v[:, :, None] + v[:, None, :]) * both
+        # Of the symmetric matrix one triangle is computed, pair after pair.
+        dim = v.shape[1]
+        i, j = np.triu_indices(dim)
+        place = np.zeros((dim, dim), np.intp)
+        place[i, j] = place[j, i] = np.arange(len(i))
+        one, other = v.T[i], v.T[j]
+        both = variance_of_mean(memory.T[i] * memory.T[j], num_kept)
+        triangle = one * other / (one + other) * both
+        pairs = np.ascontiguousarray(triangle.T).take(place, axis=1)
         covariance_part = 0.5 * (pairs.sum(axis=(1, 2)) + np.trace(pairs, axis1=1, axis2=2))
         return float(np.mean(mean_part + covariance_part) / num_chains)
 

@@ -110,7 +110,9 @@ def _within_data_sets(moments: Moments, directions: Array) -> Array:
 def _along(products: Array, directions: Array) -> Array:
     """Quadratic forms of matrices (group, dim, dim) along directions (group, dim, dim), whose
     columns they are; (group, dim)."""
-    return np.asarray(((products @ directions) * directions).sum(axis=1))
+    forms = products @ directions
+    forms *= directions  # in place: of many data sets it is large
+    return np.asarray(forms.sum(axis=1))
 
 
 class _Groups(NamedTuple):

@@ -234,6 +234,7 @@ class NumbaEngine(Engine):
                 )
                 report = report_part(resources.progress, index, len(spans) * len(groups))
                 chains.num_clipped += advance_all(group, pool, threads, report)
+                del group  # which may be large, before the next one is loaded
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:

@@ -21,6 +21,7 @@ from flmc.privacy.bits.composition import (
     composed_delta,
     composed_epsilon,
     delta_of_loud_bits,
+    limited_without_noise,
 )
 from flmc.privacy.bits.loss_law import LossLaw
 from flmc.privacy.bits.pair_hull import PairHull
@@ -224,6 +225,19 @@ class BitEvent(Event):
         like = gaussian.GaussianEvent(apart, self.noise_power, self.transmissions)
         near = _NEAR if self.num_transmissions >= _MANY else _FAR
         return like.allowed_gain(epsilon, delta), near
+
+    def surely_limited(self, epsilon: float, delta: float) -> bool:
+        """Whether it is known at once that some gain breaks the budget by ``tight``.
+
+        Parameters
+        ----------
+        epsilon, delta
+            The budget.
+        """
+        if not self.symmetric or self.error <= 0.0:
+            return False
+        number = sum(count for gain, count in self.transmissions if gain > 0)
+        return limited_without_noise(self.error, number, epsilon, delta)
 
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None

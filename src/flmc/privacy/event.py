@@ -201,19 +201,23 @@ class Event(ABC):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0 where it finds
-        none."""
+        """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0: none."""
         spender = self.spender(epsilon, criterion, num_devices)
         guess = self.guess_gain(epsilon, delta) if criterion == "tight" else None
         if guess is not None:
-            return largest_gain(spender, delta, guess[0], bracket=guess[1])
+            limited = self.surely_limited(epsilon, delta)
+            return largest_gain(spender, delta, guess[0], bracket=guess[1], limited=limited)
         # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
         return largest_gain(spender, delta, min(1.0, epsilon) / self.mu)
 
     def guess_gain(self, epsilon: float, delta: float) -> tuple[float, float] | None:
         """A gain close to what the budget allows, and the first step of a search from it, in
-        logarithms; None where none is known, as here."""
+        logarithms; None: none is known, as here."""
         return None
+
+    def surely_limited(self, epsilon: float, delta: float) -> bool:
+        """Whether some gain is known to break the budget by ``tight``; False: not known."""
+        return False
 
     def spender(self, epsilon: float, criterion: str, num_devices: int | None) -> _Spender:
         """Function that gives delta at one epsilon for a factor of all gains."""

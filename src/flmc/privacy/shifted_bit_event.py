@@ -131,7 +131,9 @@ class ShiftedBitEvent(Event):
         if math.isinf(guess):  # in the middle every gain is allowed
             scale = math.sqrt(self.noise_power) / self.softest
             return largest_gain(spent, delta, scale, tolerance=1e-5)
-        return largest_gain(spent, delta, guess, bracket=0.01, tolerance=1e-5)
+        # A budget that the pair in the middle breaks is broken by all pairs together.
+        limited = near.surely_limited(epsilon, delta)
+        return largest_gain(spent, delta, guess, 0.01, 1e-5, limited=limited)
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,8 @@ from flmc.privacy.bits.composition import (
 )
 from flmc.privacy.bits.moved_bit import MovableLink, hull_of_moves
 from flmc.privacy.bits.pair_hull import PairHull
-from flmc.privacy.event import Event, refuse_tails
+from flmc.privacy.event import Event
+from flmc.privacy.refusals import refuse_tails
 from flmc.privacy.root_finding import largest_gain
 from flmc.privacy.transmissions import Transmissions, mu_of
 

@@ -7,6 +7,7 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.numerics.clipping import clip_norm
 from flmc.cli import main
-from flmc.papers.qflmc import claims, combinations, readings, search
+from flmc.papers.qflmc import beyond, claims, combinations, readings, search
 from flmc.papers.qflmc.base_case import BaseCase
 from flmc.papers.qflmc.beyond import power_gained_db
-from flmc.papers.qflmc.points import Laboratory, Point, measure, points_of
+from flmc.papers.qflmc.points import Laboratory, Point, chains_of, measure, points_of
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.reports import write_html, write_markdown
 from support import full, full_only
@@ -186,14 +187,41 @@ def test_search_gains_are_the_plans() -> None:
 def test_search_on_a_small_table() -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=4))
     table = search.ErrorTable(model, 0, 3)
-    table.keys = lambda: [key for key in search.ErrorTable.keys(table) if key[2:] == (1.0, "entry")]  # type: ignore[method-assign]
-    table.fill()
     printed = combinations.Combination(*(values[0] for values in combinations.CHOICES.values()))  # type: ignore[arg-type]
     figures = search.Figures(table).of(printed)
     assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
-    grid = table.gains["digital"]
-    key = ("digital", 0.05, 1.0, "entry")
-    np.testing.assert_allclose(table.errors(key, grid[1:2])[0], np.exp(table._tables[key][1]))
+    key, grid = ("digital", 0.05, 1.0, "entry"), table.gains["digital"]
+    ends = np.log([table._errors(key, gain) for gain in grid[:2]])
+    between = table.errors(key, np.sqrt(grid[:1] * grid[1:2]))[0]
+    np.testing.assert_allclose(between, np.exp(ends.mean(axis=0)))
+
+
+def test_search_measures_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
+    table, asked = search.ErrorTable(model, 0, 4), []
+
+    def errors(key: search.TableKey, gain: float) -> Array:
+        asked.append(gain)
+        return np.full(2, gain)
+
+    monkeypatch.setattr(table, "_errors", errors)
+    key, grid = ("analog", 0.0, 1.0, "entry"), table.gains["analog"]
+    for gain in (grid[1], grid[3], 2 * grid[3], 1.5 * grid[1], grid[1]):
+        expected = min(gain, grid[3])  # an error that is the gain itself is interpolated exactly
+        np.testing.assert_allclose(table.errors(key, np.array([gain])), expected)
+    np.testing.assert_allclose(sorted(asked), grid[1:])
+
+
+@pytest.mark.parametrize(("langevin", "shared"), [("both", True), ("neither", False)])
+def test_combinations_share_a_curve_where_the_same_limit_binds(langevin: str, shared: bool) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
+    figures = search.Figures(search.ErrorTable(model, 0, 2))
+    curves = [
+        figures.of(combinations.Combination("off", langevin, rule, "with 1/2", 1.0, 1.0, "entry"))
+        for rule in ("tail", "tight")
+    ]
+    # The noise requirement binds digital at every epsilon of figure 3, by either accountant.
+    assert (curves[0]["3"]["digital"] is curves[1]["3"]["digital"]) == shared
 
 
 def test_norm_clipping() -> None:
@@ -327,3 +355,35 @@ def test_changed_base_case_and_own_curve(
     assert "is not for the study 'qflmc'" in refused("2", "--data-file", "x.npz")
     assert "is there already" in refused("2", "--add-curve", f"digital={own}")
     assert "is for the figures 2, 3 and 4" in refused("beyond", "--set", "devices=5")
+
+
+def test_what_was_run_is_not_run_again_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
+    plans: list[flmc.Plan] = []
+
+    def run(plan: flmc.Plan, *given: Any, **settings: Any) -> flmc.Result:
+        plans.append(plan)
+        return flmc.run(plan, *given, **settings)
+
+    monkeypatch.setattr(beyond, "run", run)
+    rows = beyond.compare_beyond(model, 0, 4, every=2)
+    assert len({chains_of(plan) for plan in plans}) == len(plans) < len(rows)
+    # Each row has what its own plan gives when it is run by itself.
+    for sweep, x, name in [
+        ("snr_db", 25.0, "paper's digital"),
+        ("epsilon", 1.0, "paper's digital"),
+    ]:
+        (row,) = (r for r in rows if (r.sweep, r.x, r.scheme) == (sweep, x, name))
+        uplink, limits = beyond.contestants(25.0, 5.0 if sweep == "snr_db" else x, 0.01)[name]
+        planned = flmc.plan(
+            model,
+            uplink,
+            limits,
+            step_size=row.effective_step / uplink.slope,
+            num_rounds=row.rounds,
+            num_burn_in=row.rounds - beyond.KEPT,
+        )
+        metrics = flmc.run(planned, model, 0, 4, keep_draws=False).metrics
+        assert metrics is not None
+        assert row.variance_ratio == metrics.variance_ratio.mean
+        assert row.epsilon_round == planned.round_cost.epsilon  # type: ignore[union-attr]

@@ -111,6 +111,26 @@ def test_other_text_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code_cache.name_of("what", "machine") != before
 
 
+def test_code_that_was_kept_needs_no_compiler(tmp_path: Path) -> None:
+    """The first process compiles, with Numba; the second reads, without it, and gives the same."""
+    program = """
+import sys, flmc
+model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+plan = flmc.plan(model, flmc.Digital(), num_rounds=40, num_burn_in=10)
+print(flmc.run(plan, model, seed=1, engine="numba").draws.tobytes().hex(), "numba" in sys.modules)
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    (drawn, compiled), (again, read) = (
+        subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=True
+        ).stdout.split()
+        for _ in range(2)
+    )
+    assert (compiled, read) == ("True", "False")
+    assert again == drawn
+
+
 def test_a_run_whose_cache_is_damaged(tmp_path: Path) -> None:
     """The command says so, naming the file, and computes the same."""
     words = ["run", "--rounds", "40", "--burn-in", "10", "--engine", "numba", "--json"]

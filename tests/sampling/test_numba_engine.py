@@ -205,15 +205,25 @@ def test_a_chain_that_diverges_is_named(small: flmc.LinearGaussian) -> None:
         flmc.run(plan, small, engine="numba")
 
 
-def test_a_model_that_does_not_fit_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [0, 7, 64, 150])
+def test_a_model_that_does_not_fit_is_kept_or_drawn_again(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = flmc.data.draw_linear_statistics(
         4, num_experiments=150, num_samples=60, num_devices=3, kind="sufficient"
     )
     held = flmc.LinearGaussian(source)
-    monkeypatch.setattr("flmc.models.linear._MOST_HELD", 5000)
+    monkeypatch.setattr("flmc.models.costs.linear_costs._MOST_HELD", 5000)
+    each = 3 * (15 + 5)  # numbers of a data set: upper triangles and offsets of three devices
+    monkeypatch.setattr("flmc.models.costs.linear_costs._MOST_KEPT", kept * each)
     drawn = flmc.LinearGaussian(source)
-    assert held._held is not None
-    assert drawn._held is None
+    assert held._costs._held is not None
+    assert drawn._costs._held is None
+    assert drawn._costs._kept is not None
+    assert drawn._costs._kept.count == kept
+    for part in (slice(None), slice(3, 7), slice(5, 70), slice(149, 150)):
+        for expected, found in zip(held.quadratic(part), drawn.quadratic(part), strict=True):
+            np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(held.posterior.covariance, drawn.posterior.covariance)
     plan = flmc.plan(held, flmc.Digital(), num_rounds=20, num_burn_in=10)
     for name in ("numpy", "numba"):

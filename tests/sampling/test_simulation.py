@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 
 import flmc
+from flmc.sampling.chains import Chains
 from flmc.sampling.compiled import numba_engine as fast
 from flmc.sampling.numpy_engine import NumpyEngine
-from flmc.sampling.simulation import _Pace
+from flmc.sampling.simulation import _Pace, never, simulate
 
 
 def test_stretches_end_with_blocks() -> None:
@@ -40,3 +43,24 @@ def test_stretches_end_with_blocks() -> None:
         plan, uplink=flmc.Digital(example_clip=4.0)
     )  # nobody knows how many examples there are
     assert _Pace(NumpyEngine(), clipped, model, 200, 5.0).next_stop(0, 1000, None) == 1
+
+
+def test_a_run_that_nobody_may_stop_is_one_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stretch draws the data sets again that are not kept."""
+    model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    plan = flmc.plan(model, flmc.Digital(), num_rounds=300, num_burn_in=200, forecast=False)
+    stops: list[int] = []
+
+    class Slow(NumpyEngine):
+        def seconds_per_round(self, plan: flmc.Plan, model: flmc.Model, num_chains: int) -> float:
+            return 1000.0
+
+        def advance(self, chains: Chains, *given: Any, **named: Any) -> None:
+            super().advance(chains, *given, **named)
+            stops.append(chains.round)
+
+    monkeypatch.setattr(_Pace, "took", lambda *given: None)
+    simulate(plan, model, 0, engine=Slow(), stop=never)
+    assert stops == [300]
+    simulate(plan, model, 0, engine=Slow(), stop=lambda: False)
+    assert stops == [300, 128, 256, 300]

@@ -64,6 +64,23 @@ def without_copied_entries(array: Array) -> Array:
     return array[..., :1] if array.strides[-1] == 0 else array
 
 
+def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
+    """Read-only view of an array in a shape, as ``np.broadcast_to`` gives it.
+
+    Parameters
+    ----------
+    array
+        Any array.
+    shape
+        The shape; an array that has it already is there at once, which short runs notice.
+    """
+    if array.shape != shape:
+        return np.broadcast_to(array, shape)
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def mean_over_entries(values: Array, dim: int) -> Array:
     """Mean over ``dim`` entries, to the bits that NumPy's mean has.
 

@@ -221,12 +221,11 @@ class DrawnStatistics:
                 self.seed, wanted, self.device_sizes, self.theta, self.noise_variance
             )
             return several.to_statistics()
-        return self._bartlett(block).rows(
-            range(wanted.start - block.start, wanted.stop - block.start)
-        )
+        place = slice(wanted.start - block.start, wanted.stop - block.start)
+        return LinearStatistics(*(array[place] for array in self._bartlett(block)))
 
-    def _bartlett(self, block: range) -> LinearStatistics:
-        r"""Statistics of a block of data sets, drawn by Bartlett's decomposition.
+    def _bartlett(self, block: range) -> tuple[Array, Array]:
+        r"""Gram matrices and moments of a block of data sets, drawn by Bartlett's decomposition.
 
         With n normal inputs of m entries, n >= m, :math:`G = A A^\top` where A is lower triangular,
         :math:`A_{ii}^2 \sim \chi^2_{n-i}` (i = 0, 1, ...) and standard normals lie below the
@@ -235,7 +234,8 @@ class DrawnStatistics:
         columns of A instead."""
         rng = generator(self.seed, Purpose.DATA, block.start, 1)
         shape = (len(block), self.num_devices, self.dim)
-        root = np.tril(rng.standard_normal((*shape, self.dim)), -1)
+        root = rng.standard_normal((*shape, self.dim))
+        np.copyto(root, 0.0, where=np.tri(self.dim, dtype=np.bool_).T)  # in place: np.tril copies
         # Freedoms below 1 have no law: the root of a device with so few examples is replaced below.
         freedom = np.subtract.outer(np.array(self.device_sizes), np.arange(self.dim))
         entry = np.arange(self.dim)
@@ -246,7 +246,7 @@ class DrawnStatistics:
             root[:, device, :, :few] = rng.standard_normal((len(block), self.dim, few))
         gram = root @ np.swapaxes(root, 2, 3)
         noise = np.einsum("ekij,ekj->eki", root, rng.standard_normal(shape))
-        return LinearStatistics(gram, gram @ self.theta + np.sqrt(self.noise_variance) * noise)
+        return gram, gram @ self.theta + np.sqrt(self.noise_variance) * noise
 
 
 def _draw_several(

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from flmc.base.arrays import Array, IntArray
+from flmc.base.errors import InvalidSetting
 from flmc.base.numerics.clipping import clip
+from flmc.models.model import Model
 
 MANY_EXAMPLES = 10_000
 """Examples of a data set from which on it is worth to sort them."""
@@ -30,6 +33,9 @@ _SUM_ROUNDING, _SMALL = 1e-14, 1e-6
 have."""
 _MOST_NEAR = 0.1
 """Share of gradient entries near the clip beyond which all examples are looked at."""
+_checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
+"""Methods that were found to clip, by model: a gradient of all examples may take longer than a
+plan."""
 
 
 @dataclass(frozen=True)
@@ -255,3 +261,30 @@ class ClippedExamples:
         features = np.insert(u[places], starts, 0.0, axis=0)
         targets = np.insert(v[places], starts, 0.0)
         return _Near(features, targets, np.asarray(starts + np.arange(len(starts)), np.intp))
+
+
+def check_clipping(model: Model, *, by_norm: bool) -> None:
+    """Refuse a model that cannot clip its examples, or does not, tried at the prior's mean and for
+    the first data set.
+
+    Parameters
+    ----------
+    model, by_norm
+        The model, and whether norms are bounded, not entries.
+    """
+    name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
+    kept = type(model).__hash__ is object.__hash__  # else two models may be equal
+    if kept and name in _checked.get(model, ()):
+        return
+    theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
+    share = model.prior_share(theta)[:, :, None]  # which is not clipped
+    left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)
+    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)) - share)
+    if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
+        raise InvalidSetting(
+            f"{name} does not clip: with a bound of 1e-15 it still returns"
+            f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are"
+            " summed"
+        )
+    if kept:
+        _checked.setdefault(model, set()).add(name)

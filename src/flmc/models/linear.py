@@ -10,12 +10,11 @@ from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.data.linear import LinearData, StatisticsSource
 from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
+from flmc.models.costs.linear_costs import LinearCosts
 from flmc.models.distributions import Gaussian, Normal, marginal_variances
 from flmc.models.local_costs import Quadratic
 from flmc.models.model import Model
 
-_MOST_HELD = 20_000_000
-"""Numbers of local costs that a model keeps in memory: 160 MB in double precision."""
 _MOST_PREDICTED = 10
 """Examples for which targets are predicted."""
 
@@ -100,22 +99,16 @@ class LinearGaussian(Model):
         self.prior = Normal(mean, np.sqrt(marginal_variances(self.prior_precision)))
         self._sorted: dict[tuple[int, EntryClip | NormClip], ClippedExamples] = {}
         self._stacked: tuple[slice, Array, Array] | None = None
-        # What does not fit is drawn again when it is needed.
-        each = self.num_devices * self.dim * (self.dim + 1)
-        self._held: Quadratic | None = None
-        if each * self.num_experiments <= _MOST_HELD:
-            self._held = self._costs(range(self.num_experiments))
-        self._find_posterior(max(1, _MOST_HELD // (8 * each)))
+        self._costs = LinearCosts(source, self.noise_variance, self.prior_precision, self._pull)
+        self._find_posterior()
 
-    def _find_posterior(self, at_once: int) -> None:
+    def _find_posterior(self) -> None:
         """Find the posterior of every data set, a few data sets at a time, and the extreme
         curvatures."""
         mean = np.empty((self.num_experiments, self.dim))
         covariance = np.empty((*mean.shape, self.dim))
         extremes = []
-        for first in range(0, self.num_experiments, at_once):
-            part = slice(first, min(first + at_once, self.num_experiments))
-            costs = self.quadratic(part)
+        for part, costs in self._costs.parts():
             precision = costs.hessian.sum(axis=1)
             mean[part] = np.linalg.solve(precision, costs.offset.sum(axis=1)[..., None])[..., 0]
             inverse = np.linalg.inv(precision)
@@ -125,14 +118,6 @@ class LinearGaussian(Model):
             extremes.append((eigenvalues.min(), eigenvalues.max()))
         self.posterior = Gaussian(mean, covariance)
         self.convexity, self.smoothness = float(np.min(extremes)), float(np.max(extremes))
-
-    def _costs(self, experiments: range) -> Quadratic:
-        """Local costs of some data sets, from their sufficient statistics and the prior's share."""
-        held, variance = self._source.rows(experiments), self.noise_variance
-        costs = Quadratic(held.gram / variance, held.moment / variance)
-        for likelihood, prior in zip(costs, (self.prior_precision, self._pull), strict=True):
-            likelihood += prior / self.num_devices  # in place: there may be many data sets
-        return costs
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
         """Curvatures and constant parts of the local gradients of some data sets.
@@ -147,9 +132,7 @@ class LinearGaussian(Model):
         Quadratic
             :math:`H_k` (experiment, device, dim, dim) and :math:`b_k` (experiment, device, dim).
         """
-        if self._held is not None:
-            return Quadratic(*(array[experiments] for array in self._held))
-        return self._costs(range(*experiments.indices(self.num_experiments)))
+        return self._costs.rows(experiments)
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)

@@ -119,6 +119,11 @@ class Constraints:
             self.uplink, self.limits, self.model.num_devices, self.model.dim, often
         )
 
+    @cached_property
+    def _variances(self) -> dict[float, float]:
+        """Variances that were computed, by step: burn-in asks twice."""
+        return {}
+
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
         """Step of the sampler, and whether it was computed from the curvature.
 
@@ -146,6 +151,8 @@ class Constraints:
         uplink, num_devices = self.uplink, self.model.num_devices
         if uplink.noise_is_exact:
             return 0.0
+        if given is None and step in self._variances:
+            return self._variances[step]
         cap = given
         if cap is None:
             cap = np.minimum(self.langevin_limit(step, 1.0, 0), self.privacy_limit)
@@ -162,7 +169,8 @@ class Constraints:
             uplink.noise_power / np.square(gains)
             + bit_noise(uplink, num_devices, self.scheduler) * active
         )
-        return float(np.mean(np.square(num_devices / active) * noise))
+        found = float(np.mean(np.square(num_devices / active) * noise))
+        return self._variances.setdefault(step, found) if given is None else found
 
     def burn_in_factor(
         self,

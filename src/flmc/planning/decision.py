@@ -14,6 +14,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.memory import fits
 from flmc.base.numerics.special import median
+from flmc.models.clipped_examples import check_clipping
 from flmc.models.model import Model
 from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
@@ -92,7 +93,7 @@ def decide(
     _check_kinds(model, uplink, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
-        _check_examples(model, uplink)
+        check_clipping(model, by_norm=uplink.example_norm is not None)
     total = checks.at_least("num_rounds", request.num_rounds, 1)
     policy = _scheduler_of(request, total, model.num_devices)
     fits(
@@ -173,29 +174,6 @@ def _decide(task: Constraints, request: Request) -> Plan:
     needed = task.burn_in_needed(decided, distance, given, automatic=automatic)
     draws = effective_draws(decided.effective_step_size, curvature.convexity, rounds.kept)
     return replace(decided, rounds_needed=needed, effective_draws=draws)
-
-
-def _check_examples(model: Model, uplink: Uplink) -> None:
-    """Refuse a model that cannot clip its examples, or does not.
-
-    Parameters
-    ----------
-    model, uplink
-        What is tried, at the prior's mean and for the first data set; and whether examples are
-        clipped by entry or by norm.
-    """
-    theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
-    share = model.prior_share(theta)[:, :, None]  # which is not clipped
-    by_norm = uplink.example_norm is not None
-    name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
-    left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)
-    whole = np.nan_to_num(model.gradient(theta, slice(0, 1)) - share)
-    if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:
-        raise InvalidSetting(
-            f"{name} does not clip: with a bound of 1e-15 it still returns"
-            f" {np.abs(left).max():.3g} in an entry; clip every example's gradient before they are"
-            " summed"
-        )
 
 
 def _bytes_of_plan(

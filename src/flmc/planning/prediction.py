@@ -24,6 +24,7 @@ from flmc.base.numerics.special import ndtr_once
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.uplink.csi import arrival_of
+from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 EXPERIMENTS_PREDICTED = 8
@@ -197,7 +198,7 @@ class _Stationary:
         for first in range(0, centre.shape[1], at_once):
             some = slice(first, first + at_once)
             gradient = centre[:, some, :, None] + spread[:, some, :, None] * NODES
-            symbol = self.uplink.mean_symbol(gradient)
+            symbol, variance_of_symbol = _symbol_law(self.uplink, gradient)
             # Gradient = centre + spread x node, so that means over the nodes are expectations; the
             # mean of symbol x node over the spread is the averaged slope, by Stein's identity, and
             # needs no derivative of the link.
@@ -205,7 +206,7 @@ class _Stationary:
             drift += (mean_factor * (symbol @ WEIGHTS)).sum(axis=1)
             slope = mean_factor * (symbol @ (WEIGHTS * NODES)) / spread[:, some]
             jacobian += np.einsum("eki,ekij->eij", slope, self.hessian[:, some])
-            noise = self.uplink.symbol_variance(gradient) @ WEIGHTS
+            noise = variance_of_symbol @ WEIGHTS
             # A factor of arrival that scatters makes noise of the mean symbol as well.
             scatter = (square - np.square(mean_factor)) * (np.square(symbol) @ WEIGHTS)
             variance += (square * noise + scatter).sum(axis=1)
@@ -255,6 +256,15 @@ class _Stationary:
             (-self.uplink.clip - centre) / spread
         )
         return float(1.0 - np.mean(inside))
+
+
+def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
+    """Mean and variance of the symbols of gradients. A bit's variance follows from its mean, which
+    need not be computed twice."""
+    symbol = uplink.mean_symbol(gradient)
+    if type(uplink).symbol_variance is Digital.symbol_variance:
+        return symbol, np.asarray(1.0 - np.square(symbol))
+    return symbol, uplink.symbol_variance(gradient)
 
 
 def solve_stationary(transition: Array, noise: Array) -> Array | None:

@@ -21,6 +21,7 @@ from flmc.privacy.bits.composition import (
     composed_delta,
     composed_epsilon,
     delta_of_loud_bits,
+    limited_without_noise,
 )
 from flmc.privacy.bits.loss_law import LossLaw
 from flmc.privacy.bits.pair_hull import PairHull
@@ -225,6 +226,19 @@ class BitEvent(Event):
         near = _NEAR if self.num_transmissions >= _MANY else _FAR
         return like.allowed_gain(epsilon, delta), near
 
+    def surely_limited(self, epsilon: float, delta: float) -> bool:
+        """Whether it is known at once that some gain breaks the budget by ``tight``.
+
+        Parameters
+        ----------
+        epsilon, delta
+            The budget.
+        """
+        if not self.symmetric or self.error <= 0.0:
+            return False
+        number = sum(count for gain, count in self.transmissions if gain > 0)
+        return limited_without_noise(self.error, number, epsilon, delta)
+
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
@@ -267,7 +281,8 @@ class BitEvent(Event):
             first /= 2
         ladder = np.geomspace(first, top, 2 + int(math.log(top / first) / 0.1)).tolist()
         for low, high in itertools.pairwise(ladder):
-            if breaks(high):
+            # The gain that was found keeps the budget: so ended the search for it.
+            if high != found and breaks(high):
                 return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
         return found
 

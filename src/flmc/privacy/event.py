@@ -19,11 +19,12 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 from flmc.base import checks
 from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
+from flmc.privacy.refusals import nothing_allowed
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions
 
@@ -32,8 +33,7 @@ CRITERIA = ("tight", "tail", "paper")
 _SMALLEST_TAIL = 1e-13
 """Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
 _ROUNDED = 1 - 1e-14
-"""Factor of the largest loss above which an epsilon counts as having reached it: both are
-rounded."""
+"""Share of the largest loss from which an epsilon has reached it: both are rounded."""
 
 
 class Event(ABC):
@@ -148,7 +148,7 @@ class Event(ABC):
             return self.largest_loss
         if criterion == "tight":
             return self.tight_epsilon(delta)[0]
-        return self.tail_epsilon(delta, criterion, num_devices)
+        return _tail_epsilon(self, delta, criterion, num_devices)
 
     def tight_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of epsilon by ``tight``, and whether it is looser than usual.
@@ -170,8 +170,7 @@ class Event(ABC):
 
         highest = self.largest_loss
         if math.isinf(highest):
-            # No largest loss: double until delta is kept.
-            highest = 1.0
+            highest = 1.0  # no largest loss: doubled until delta is kept
             while excess(-highest) > 0:
                 highest *= 2
         # In minus epsilon the excess increases, so the search ends on the side where delta is kept.
@@ -203,19 +202,23 @@ class Event(ABC):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0 where it finds
-        none."""
+        """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0: none."""
         spender = self.spender(epsilon, criterion, num_devices)
         guess = self.guess_gain(epsilon, delta) if criterion == "tight" else None
         if guess is not None:
-            return largest_gain(spender, delta, guess[0], bracket=guess[1])
+            limited = self.surely_limited(epsilon, delta)
+            return largest_gain(spender, delta, guess[0], bracket=guess[1], limited=limited)
         # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
         return largest_gain(spender, delta, min(1.0, epsilon) / self.mu)
 
     def guess_gain(self, epsilon: float, delta: float) -> tuple[float, float] | None:
         """A gain close to what the budget allows, and the first step of a search from it, in
-        logarithms; None where none is known, as here."""
+        logarithms; None: none is known, as here."""
         return None
+
+    def surely_limited(self, epsilon: float, delta: float) -> bool:
+        """Whether some gain is known to break the budget by ``tight``; False: not known."""
+        return False
 
     def spender(self, epsilon: float, criterion: str, num_devices: int | None) -> _Spender:
         """Function that gives delta at one epsilon for a factor of all gains."""
@@ -263,6 +266,12 @@ def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
     return event.tight_epsilon_if_sent(delta)
 
 
+@lru_cache(maxsize=1024)
+def _tail_epsilon(event: Event, delta: float, criterion: str, num_devices: int | None) -> float:
+    """The same by ``tail`` or ``paper``."""
+    return event.tail_epsilon(delta, criterion, num_devices)
+
+
 @lru_cache(maxsize=4096)
 @one_blas_thread()
 def _allowed_gain(
@@ -279,18 +288,3 @@ def _allowed_gain(
     if found == 0:
         raise nothing_allowed(epsilon, delta)
     return found
-
-
-def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
-    """Error for a budget that not even the smallest gain is known to keep."""
-    return InvalidSetting(
-        f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
-        " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
-        " larger epsilon"
-    )
-
-
-def refuse_tails(what: str, criterion: str, why: str) -> Any:
-    """Refuse every criterion but ``tight``, with words for the message."""
-    if criterion != "tight":
-        raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")

@@ -98,6 +98,8 @@ def largest_gain(
     scale: float,
     bracket: float = _BRACKET,
     tolerance: float = 1e-9,
+    *,
+    limited: bool = False,
 ) -> float:
     """Largest gain whose delta is at most ``target``, rounded down.
 
@@ -113,13 +115,15 @@ def largest_gain(
         A gain of about the right size, to begin with.
     bracket, tolerance
         First step of the search, and the relative width at which it ends, in logarithms.
+    limited
+        Whether it is known that not every gain is allowed, so that it need not be asked.
 
     Returns
     -------
     float
         The gain; infinite if every gain is allowed, 0 if none is found.
     """
-    if delta_of(math.inf) <= target:
+    if not limited and delta_of(math.inf) <= target:
         return math.inf
     # A delta of 0 has no logarithm.
     floor = 1e-320

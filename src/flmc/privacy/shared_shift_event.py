@@ -15,7 +15,8 @@ from flmc.base.numerics.special import log_ndtr
 from flmc.privacy import gaussian
 from flmc.privacy.bits.gaussian_rate import GaussianRate
 from flmc.privacy.bits.moved_bit import MovableLink
-from flmc.privacy.event import Event, refuse_tails
+from flmc.privacy.event import Event
+from flmc.privacy.refusals import refuse_tails
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
 from flmc.privacy.transmissions import Transmissions
 

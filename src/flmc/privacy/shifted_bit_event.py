@@ -19,7 +19,8 @@ from flmc.privacy.bits.composition import (
 )
 from flmc.privacy.bits.moved_bit import MovableLink, hull_of_moves
 from flmc.privacy.bits.pair_hull import PairHull
-from flmc.privacy.event import Event, refuse_tails
+from flmc.privacy.event import Event
+from flmc.privacy.refusals import refuse_tails
 from flmc.privacy.root_finding import largest_gain
 from flmc.privacy.transmissions import Transmissions, mu_of
 
@@ -131,7 +132,9 @@ class ShiftedBitEvent(Event):
         if math.isinf(guess):  # in the middle every gain is allowed
             scale = math.sqrt(self.noise_power) / self.softest
             return largest_gain(spent, delta, scale, tolerance=1e-5)
-        return largest_gain(spent, delta, guess, bracket=0.01, tolerance=1e-5)
+        # A budget that the pair in the middle breaks is broken by all pairs together.
+        limited = near.surely_limited(epsilon, delta)
+        return largest_gain(spent, delta, guess, 0.01, 1e-5, limited=limited)
 
 
 @lru_cache(maxsize=64)

@@ -18,6 +18,7 @@ from flmc.runs.results import Result, describe
 from flmc.runs.watching import Watch
 from flmc.sampling.engine import Resources
 from flmc.sampling.engines import choose_engine
+from flmc.sampling.simulation import never
 
 
 def run(
@@ -35,7 +36,7 @@ def run(
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     checkpoint_rounds: int | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = never,
     watch: Watch | None = None,
 ) -> Result:
     """Simulate ``chains`` chains for every data set of the model.
@@ -120,7 +121,7 @@ def resume(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = never,
 ) -> Result:
     """Go on with a recorded run, to the result that it would have had without the interruption, bit
     by bit.

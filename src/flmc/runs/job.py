@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,27 @@ from flmc.runs.results import Result, metrics_document
 from flmc.runs.watching import Watch, Watching
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
+from flmc.sampling.moments import Moments
 from flmc.sampling.schedule import Activity, draw_activity
 from flmc.sampling.simulation import RoundObserver, simulate
 from flmc.uplink.schemes import Digital
+
+
+def _blas_threads(one: bool) -> AbstractContextManager[None]:
+    """One thread of linear algebra for the package's own models; one of the user's may have large
+    matrices, and its threads are left to it."""
+    return one_blas_thread() if one else nullcontext()
+
+
+def _measure_one_chain(moments: Moments, compare: Comparison, one_thread: bool) -> OneChain | None:
+    """What one chain delivers, to the same bits whenever it is asked for."""
+    with _blas_threads(one_thread):
+        return measure_one_chain(moments, compare)
+
+
+def _kept(found: OneChain | None) -> OneChain | None:
+    """What was measured before."""
+    return found
 
 
 @dataclass(frozen=True)
@@ -118,11 +136,18 @@ class Job:
         assert self.model.posterior is not None
         return Comparison(self.model.posterior)
 
-    def _one_chain(self, chains: Chains) -> OneChain | None:
-        """What one chain of a finished run delivers; None without a known posterior."""
+    def _one_chain(self, chains: Chains) -> Callable[[], OneChain | None]:
+        """What computes what one chain of a finished run delivers; None without a known posterior.
+
+        It is computed when it is asked for, unless sums of single chains would have to be kept for
+        it beside those of the batches."""
         if self.model.posterior is None or not chains.moments.has_covariance:
-            return None
-        return measure_one_chain(chains.moments, self._compare)
+            return partial(_kept, None)
+        one_thread = isinstance(self.model, LinearGaussian)
+        measure_it = partial(_measure_one_chain, chains.moments, self._compare, one_thread)
+        if chains.moments.in_batches() is chains.moments:
+            return measure_it
+        return partial(_kept, measure_it())
 
     def run(
         self,
@@ -133,8 +158,7 @@ class Job:
     ) -> Result:
         """Run what is left of the plan, and return the result, which is recorded if there is a
         recorder; a watcher is told where the run stands."""
-        # A model of the user's own may have large matrices: its threads are left to it.
-        with one_blas_thread() if isinstance(self.model, LinearGaussian) else nullcontext():
+        with _blas_threads(isinstance(self.model, LinearGaussian)):
             return self._run(recorder, stop, resources, watch)
 
     def _observer(self, recorder: Recorder | None, watch: Watch | None) -> RoundObserver | None:
@@ -201,7 +225,7 @@ class Job:
             evidence=self._examine(chains),
             model_findings=checked,
             predictions=self._predict(chains),
-            one_chain=self._one_chain(chains),
+            measure_one_chain=self._one_chain(chains),
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,8 +60,8 @@ class Result:
     where it predicts nothing or no draws were kept."""
     blocking: str = ""
     """How the engine put chains together, by what costs least; empty where nothing was chosen."""
-    one_chain: OneChain | None = None
-    """What one chain delivers by itself; None for a model whose posterior is not known."""
+    measure_one_chain: Callable[[], OneChain | None] = lambda: None
+    """What computes :attr:`one_chain`."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
@@ -218,6 +219,11 @@ class Result:
         """What the run's epsilon covers, one chain, and what all chains would cost if they were
         given out; None where the privacy is unknown."""
         return coverage_of(self.plan, self.num_chains)
+
+    @cached_property
+    def one_chain(self) -> OneChain | None:
+        """What one chain delivers by itself; None for a model whose posterior is not known."""
+        return self.measure_one_chain()
 
     @cached_property
     def diagnostics(self) -> Mixing | None:

@@ -25,6 +25,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
 from flmc.runs.execution import run
 from flmc.runs.results import Result
+from flmc.sampling.simulation import never
 
 _CURVES = 1.5
 """Factor by which curvature may differ from that of a normal posterior, over its width."""
@@ -115,7 +116,7 @@ def run_two_stages(
     engine: str = "auto",
     progress: Progress | None = None,
     out: str | Path | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = never,
 ) -> TwoStageResult:
     """Run the pilot with one chain, and the second stage in the coordinates that it finds.
 

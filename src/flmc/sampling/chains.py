@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, broadcast
 from flmc.base.errors import RunFailed
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -129,8 +129,9 @@ class Chains:
             Clipped entries of active devices over all their entries, in kept rounds.
         """
         experiments, chains, dim = self.position.shape
-        rounds = np.broadcast_to(num_active, (experiments, num_active.shape[1]))
-        return float(self.num_clipped / (rounds.sum() * chains * dim))
+        # Whole numbers: one row for all data sets counts for each of them.
+        active = num_active.sum() * (experiments // len(num_active))
+        return float(self.num_clipped / (active * chains * dim))
 
 
 def _room(shape: tuple[int, ...], directory: Path | None) -> Array:
@@ -162,7 +163,7 @@ def centre_of(model: Model) -> Array:
     """
     shape = (model.num_experiments, model.dim)
     if model.posterior is not None:
-        return np.broadcast_to(model.posterior.mean, shape)
+        return broadcast(model.posterior.mean, shape)
     costs = model.quadratic()
     if costs is not None:
         # The minimum lies near the draws: an engine in single precision then spends its digits on

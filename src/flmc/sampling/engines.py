@@ -84,6 +84,13 @@ def _load_if_installed(name: str) -> Engine | None:
 
 
 def _load(name: str) -> Engine:
-    module, kind, _, _ = COMPILED[name]
-    engine: Engine = getattr(importlib.import_module(module), kind)()
+    engine: Engine = _class_of(name)()
     return engine
+
+
+@cache
+def _class_of(name: str) -> type[Engine]:
+    """The class of an engine, looked up once."""
+    module, kind, _, _ = COMPILED[name]
+    found: type[Engine] = getattr(importlib.import_module(module), kind)
+    return found

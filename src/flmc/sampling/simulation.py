@@ -4,6 +4,7 @@ An engine runs a stretch of rounds at a time; between two stretches a run can st
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,12 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 _STRETCH, _PATIENCE = 0.5, 5.0
 """Seconds that a stretch of rounds should take: ``_STRETCH`` in a run that is recorded, so that it
 stops soon when asked; ``_PATIENCE`` in one that is not, because every stretch prepares the data
-sets again."""
+sets again. A run that nobody may stop is one stretch."""
+
+
+def never() -> bool:
+    """What a run asks that nobody may stop."""
+    return False
 
 
 class RoundObserver(Protocol):
@@ -73,7 +79,7 @@ def simulate(
     most_rounds: int | None = None,
     last_round: int | None = None,
     observer: RoundObserver | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool] = never,
     schedule: DrawSchedule = draw_schedule,
 ) -> Chains:
     """Run the chains of a plan.
@@ -128,7 +134,8 @@ def simulate(
     )
     if observer is not None:
         observer.restore(chains)
-    pace = _Pace(chosen, plan, model, num_chains, _PATIENCE if observer is None else _STRETCH)
+    patience = math.inf if stop is never else _PATIENCE
+    pace = _Pace(chosen, plan, model, num_chains, patience if observer is None else _STRETCH)
     end = plan.num_rounds if last_round is None else last_round
     while chains.round < end and not stop():
         done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
@@ -137,9 +144,8 @@ def simulate(
             observer.begins(until)
         began = time.monotonic()
         part = report_within(resources.progress, done / plan.num_rounds, until / plan.num_rounds)
-        chosen.advance(
-            chains, plan, model, seed, until, resources._replace(progress=part), schedule
-        )
+        told = Resources(resources.threads, resources.experiments_at_once, part)
+        chosen.advance(chains, plan, model, seed, until, told, schedule)
         pace.took(until - done, time.monotonic() - began)
         if observer is not None:
             observer.ended(chains, now=stop())
@@ -159,10 +165,11 @@ class _Pace:
     def __init__(
         self, engine: Engine, plan: Plan, model: Model, num_chains: int, stretch: float
     ) -> None:
-        self._stretch = stretch
         self._cheap = model.quadratic(slice(0, 1)) is not None and not plan.uplink.clips_examples
         """Whether a round costs no more than drawing its numbers and data again: then only whole
         blocks are run."""
+        # What a costly model tells of its progress, it tells between stretches.
+        self._stretch = stretch if self._cheap else min(stretch, _PATIENCE)
         self._seconds = (
             engine.seconds_per_round(plan, model, num_chains) if self._cheap else _PATIENCE
         )
@@ -175,7 +182,9 @@ class _Pace:
             # Never longer than some seconds, so that a wish to stop is heard between checkpoints.
             checkpoint = (done // most_rounds + 1) * most_rounds
             return min(num_rounds, checkpoint, self.next_stop(done, num_rounds, None))
-        wanted = done + max(1, int(self._stretch / self._seconds))
+        # At most all rounds and a block, of which whole blocks are taken below.
+        affordable = min(self._stretch / self._seconds, num_rounds + ROUNDS_PER_BLOCK)
+        wanted = done + max(1, int(affordable))
         boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK
         if not self._cheap and wanted < boundary and (boundary - done) * self._seconds > _PATIENCE:
             return min(num_rounds, wanted)

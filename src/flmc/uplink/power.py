@@ -29,7 +29,7 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     uplink
         Gives the power limit :math:`P_0` and the peak of a symbol.
     gain
-        Gains :math:`A_i`, (..., dim).
+        Gains :math:`A_i`, (..., 1 or dim).
     fading
         Path gains :math:`h_{k,i}`, (..., device, dim).
     active
@@ -119,7 +119,7 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
     own = finite_cap(uplink, arrays.without_copied_entries(cap))
-    scale = power_scale(uplink, np.broadcast_to(own, cap.shape), fading, active)[..., None]
+    scale = power_scale(uplink, own, fading, active)[..., None]
     return np.broadcast_to(own * np.minimum(1.0, scale), (*scale.shape[:-1], cap.shape[-1]))
 
 
@@ -229,8 +229,8 @@ def planned_power_limit(
 ) -> float:
     """Power-limited gain that nine rounds in ten attain.
 
-    With a constant channel and the same devices all rounds attain it. It is not the mean: with
-    channel inversion the weakest device decides, and a few deep fades would decide everything.
+    With a constant channel and the same devices all rounds attain it. It is not the mean: the
+    weakest device decides, and a few deep fades would decide everything.
 
     Parameters
     ----------
@@ -256,7 +256,8 @@ def planned_power_limit(
         for part, fading in channels.parts()
     ]
     # The drawn gain at or below the quantile: at least nine tenths of the drawn rounds attain it.
-    return float(np.quantile(np.concatenate(gains), 0.1, method="lower"))
+    drawn = np.concatenate(gains)
+    return float(drawn[0] if len(drawn) == 1 else np.quantile(drawn, 0.1, method="lower"))
 
 
 def planned_gain(
@@ -289,8 +290,7 @@ def planned_gain(
     for part, fading in draw_planned_channels(
         uplink.channel, asked, kept.stop, num_devices, dim
     ).parts():
-        # There may be more drawn channels than kept rounds: then each kept round meets several
-        # channels.
+        # With more drawn channels than kept rounds, each kept round meets several channels.
         rounds = kept.start + part % len(kept)
         caps = np.broadcast_to(cap if len(cap) == 1 else cap[rounds], (len(part), dim))
         realised = realised_gain(uplink, caps, fading, None if active is None else active[rounds])

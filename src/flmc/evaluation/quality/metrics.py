@@ -117,16 +117,17 @@ def measure(
     Metrics
         Means over data sets, with standard errors.
     """
-    estimates: dict[str, Any] = {
-        name: _estimate(moments, value) for name, value in compare.statistics().items()
-    }
     num_draws = int(moments.counts.sum())
     # Kept rounds so far: a checkpoint measures a run that is not finished.
     shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
     independent = compare.independent_draws(*shape)
     enough = independent >= ENOUGH_DRAWS
-    if not enough:
+    statistics = compare.statistics()
+    estimates: dict[str, Any] = {}
+    if not enough:  # it would not be given
+        del statistics["wasserstein2_squared"]
         estimates["wasserstein2_squared"] = Estimate(math.nan, math.nan)
+    estimates |= _estimates(moments, statistics)
     return Metrics(
         **estimates,
         **_variance_ratios(moments, compare),
@@ -193,25 +194,32 @@ def squared_errors(moments: Moments) -> Array:
     return second_trace(moments.products.sum(axis=1) / moments.counts.sum())
 
 
-def _estimate(moments: Moments, statistic: Statistic) -> Estimate:
-    """Mean and standard error of a statistic: over data sets, else a jackknife over batches of
-    chains."""
+def _estimates(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, Estimate]:
+    """Mean and standard error of statistics by name: over data sets, else a jackknife over batches
+    of chains."""
     sums, products, counts = moments.sums, moments.products, moments.counts
     total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
-    values = statistic(total_sum / total, total_product / total)
-    if len(values) > 1:
-        return Estimate.over(values)
+    means = total_sum / total, total_product / total
+    found = {name: statistic(*means) for name, statistic in statistics.items()}
     batches = len(counts)
+    if len(sums) > 1:
+        return {name: Estimate.over(values) for name, values in found.items()}
     if batches == 1:
-        return Estimate(float(values[0]), float("nan"))
+        return {name: Estimate(float(values[0]), math.nan) for name, values in found.items()}
     # Jackknife: the statistic without each batch in turn. Its standard error is the root of
     # (b - 1)/b times the sum of squared deviations, which is sqrt(b - 1) times their root mean
     # square.
     left_out = [
-        statistic(
+        (
             (total_sum - sums[:, b]) / (total - counts[b]),
             (total_product - products[:, b]) / (total - counts[b]),
-        )[0]
+        )
         for b in range(batches)
     ]
-    return Estimate(float(values[0]), float(np.std(left_out) * np.sqrt(batches - 1)))
+    return {
+        name: Estimate(
+            float(found[name][0]),
+            float(np.std([statistic(*each)[0] for each in left_out]) * np.sqrt(batches - 1)),
+        )
+        for name, statistic in statistics.items()
+    }

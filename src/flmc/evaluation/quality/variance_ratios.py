@@ -74,7 +74,7 @@ def contributions(moments: Moments, values: Array, directions: Array) -> Contrib
     Contributions
         Of the data sets, or of the batches of chains where there is one data set.
     """
-    experiments, batches, dim = moments.sums.shape
+    experiments, batches, _ = moments.sums.shape
     if experiments > 1 and batches > 1:
         along = _within_data_sets(moments, directions) / values
         of_trace = np.average(along, axis=1, weights=values)
@@ -92,8 +92,7 @@ def contributions(moments: Moments, values: Array, directions: Array) -> Contrib
     )
     frame = np.broadcast_to(directions, products.shape)
     along = groups.contributions(frame, values)
-    plain = np.broadcast_to(np.eye(dim), products.shape)
-    of_trace = groups.contributions(plain, values.sum(axis=1, keepdims=True)).sum(axis=1)
+    of_trace = groups.contributions(None, values.sum(axis=1, keepdims=True)).sum(axis=1)
     return Contributions(np.column_stack([of_trace, along]), groups.weights, shift_from)
 
 
@@ -110,7 +109,22 @@ def _within_data_sets(moments: Moments, directions: Array) -> Array:
 def _along(products: Array, directions: Array) -> Array:
     """Quadratic forms of matrices (group, dim, dim) along directions (group, dim, dim), whose
     columns they are; (group, dim)."""
-    return np.asarray(((products @ directions) * directions).sum(axis=1))
+    turned = np.asarray(products @ directions)
+    turned *= directions
+    groups, dim = turned.shape[:2]
+    if groups <= dim:
+        return np.asarray(turned.sum(axis=1))
+    # The same sum, row after row, for all groups at once: NumPy would take them one by one.
+    total = turned[:, 0].copy()
+    for row in range(1, dim):
+        total += turned[:, row]
+    return total
+
+
+def _coordinates(vectors: Array, directions: Array | None) -> Array:
+    """Vectors (group, dim) along directions (group, dim, dim), whose columns they are; the vectors
+    themselves along the axes."""
+    return vectors if directions is None else np.einsum("gif,gi->gf", directions, vectors)
 
 
 class _Groups(NamedTuple):
@@ -128,7 +142,7 @@ class _Groups(NamedTuple):
     seconds: Array
     weights: Array
 
-    def contributions(self, directions: Array, scales: Array) -> Array:
+    def contributions(self, directions: Array | None, scales: Array) -> Array:
         """What each group contributes to the variances along directions over their scales, (group,
         dim), without the shift.
 
@@ -140,20 +154,27 @@ class _Groups(NamedTuple):
         Parameters
         ----------
         directions
-            Columns of matrices (group, dim, dim).
+            Columns of matrices (group, dim, dim); None: the axes.
         scales
             What variances are divided by, (group or 1, dim or 1).
         """
         weights = self.weights[:, None]
-        second = _along(self.seconds, directions) / scales
+        if directions is None:
+            second = np.diagonal(self.seconds, axis1=1, axis2=2) / scales
+        else:
+            second = _along(self.seconds, directions) / scales
         if len(weights) == 1:
             return second
         others = (self.weights @ self.means - weights * self.means) / (1 - weights)
-        mine = np.einsum("gif,gi->gf", directions, self.means)
-        as_itself = mine * np.einsum("gif,gi->gf", directions, others) / scales
+        mine, theirs = (_coordinates(each, directions) for each in (self.means, others))
+        as_itself = mine * theirs / scales
         share = weights / (1 - weights)
-        pull = np.einsum("gif,gf->fi", directions, share * mine / scales)
-        among_others = self.means @ pull.T - share * np.square(mine) / scales
+        pulled = share * mine / scales
+        if directions is None:
+            pull = self.means * pulled.sum(axis=0)
+        else:
+            pull = self.means @ np.einsum("gif,gf->fi", directions, pulled).T
+        among_others = pull - share * np.square(mine) / scales
         # Over all groups each of the two has the square of the shift as its mean, so that what is
         # left has it once.
         return np.asarray(second - as_itself - among_others + self.weights @ as_itself)

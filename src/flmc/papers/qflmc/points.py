@@ -146,6 +146,32 @@ def _first(moments: Moments) -> Moments:
     return replace(moments, sums=moments.sums[kept], products=moments.products[kept])
 
 
+def chains_of(plan: Plan) -> str:
+    """What the chains of a plan depend on: plans of which it is the same have the same chains, on
+    the same data sets with the same seed.
+
+    Parameters
+    ----------
+    plan
+        What is to be run.
+    """
+    constant = plan.uplink.channel.constant and plan.scheduler.everyone
+    return repr(
+        (
+            plan.uplink.scheme,
+            getattr(plan.uplink, "link", None),
+            plan.step_size,
+            plan.burn_in_step_factor,
+            # Two limits may lead to the same gain but for rounding.
+            plan.gain.round(15).tolist(),
+            # With a constant channel who hears what follows from the gain; else it does not.
+            None if constant else (plan.uplink, plan.scheduler),
+            (plan.num_rounds, plan.num_burn_in, plan.start, plan.uplink.clip),
+            plan.uplink.clipping,
+        )
+    )
+
+
 class Laboratory:
     """Runs plans on one set of data sets with one seed; a plan that was run before is not run
     again.
@@ -211,21 +237,7 @@ class Laboratory:
             What to run; a plan that differs from an earlier one only in what does not change the
             chain is not run.
         """
-        constant = plan.uplink.channel.constant and plan.scheduler.everyone
-        key = repr(
-            (
-                plan.uplink.scheme,
-                getattr(plan.uplink, "link", None),
-                plan.step_size,
-                plan.burn_in_step_factor,
-                # Two limits may lead to the same gain but for rounding.
-                plan.gain.round(15).tolist(),
-                # With a constant channel who hears what follows from the gain; else it does not.
-                None if constant else (plan.uplink, plan.scheduler),
-                (plan.num_rounds, plan.num_burn_in, plan.start, plan.uplink.clip),
-                plan.uplink.clipping,
-            )
-        )
+        key = chains_of(plan)
         if key not in self._done:
             moments = simulate(plan, self.model, self.seed, engine=self.engine).moments
             self._done[key] = Measured(

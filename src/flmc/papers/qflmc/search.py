@@ -7,7 +7,6 @@ combination only computes gains and interpolates, experiment by experiment."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -27,9 +26,14 @@ from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
 
+TableKey = tuple[str, float, float, str]
+"""Scheme, slope, factor of the step, and clipping: what an error depends on beside the gain."""
+
 
 class ErrorTable:
-    """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping."""
+    """Errors of every experiment on a grid of gains, for each scheme, slope, step and clipping.
+
+    An error is measured when it is first asked for: combinations reach two thirds of the grid."""
 
     def __init__(self, model: LinearGaussian, seed: int, points: int, engine: str = "auto") -> None:
         self.model, self.seed, self.engine = model, seed, engine
@@ -37,32 +41,16 @@ class ErrorTable:
             "digital": np.geomspace(0.004, LOUDEST["digital"], points),
             "analog": np.geomspace(1e-4, LOUDEST["analog"], points),
         }
-        self._tables: dict[tuple[str, float, float, str], Array] = {}
+        self._measured: dict[tuple[TableKey, int], Array] = {}
 
-    def keys(self) -> list[tuple[str, float, float, str]]:
-        """Scheme, slope, factor of the step, and clipping of every table that combinations need."""
-        steps, clippings = CHOICES["digital_step"], CHOICES["clipping"]
-        digital = itertools.product(["digital"], readings.SLOPES, steps, clippings)
-        analog = itertools.product(["analog"], [0.0], steps, clippings)
-        return [*digital, *analog]  # type: ignore[list-item]
+    def _log_errors(self, key: TableKey, index: int) -> Array:
+        """Logarithm of the MSE of every experiment at one gain of the grid, (experiment)."""
+        if (key, index) not in self._measured:
+            gain = float(self.gains[key[0]][index])
+            self._measured[key, index] = np.log(self._errors(key, gain))
+        return self._measured[key, index]
 
-    def fill(self, progress: Progress | None = None) -> None:
-        """Measure the errors of all tables.
-
-        Parameters
-        ----------
-        progress
-            Called with the finished fraction now and then.
-        """
-        keys = self.keys()
-        for index, key in enumerate(keys):
-            self._tables[key] = np.log(
-                np.stack([self._errors(key, gain) for gain in self.gains[key[0]]])
-            )
-            if progress is not None:
-                progress((index + 1) / len(keys))
-
-    def _errors(self, key: tuple[str, float, float, str], gain: float) -> Array:
+    def _errors(self, key: TableKey, gain: float) -> Array:
         """MSE of every experiment at one gain, (experiment)."""
         scheme, slope, factor, clipping = key
         uplink: Uplink
@@ -76,7 +64,7 @@ class ErrorTable:
         )
         return squared_errors(simulate(planned, self.model, self.seed, engine=self.engine).moments)
 
-    def errors(self, key: tuple[str, float, float, str], gain: Array) -> Array:
+    def errors(self, key: TableKey, gain: Array) -> Array:
         """Errors at some gains, (gain, experiment): interpolated in logarithms, for each
         experiment.
 
@@ -87,10 +75,15 @@ class ErrorTable:
         gain
             Gains, (gain); beyond the grid its ends count.
         """
-        gains, table = np.log(self.gains[key[0]]), self._tables[key]
-        place = np.interp(np.log(gain), gains, np.arange(len(gains)))
-        low = np.minimum(place.astype(int), len(gains) - 2)
-        share = (place - low)[:, None]
+        grid = np.log(self.gains[key[0]])
+        place = np.interp(np.log(gain), grid, np.arange(len(grid)))
+        low = np.minimum(place.astype(int), len(grid) - 2)
+        share = place - low
+        table = np.zeros((len(grid), self.model.num_experiments))
+        # At a point of the grid its neighbour counts nothing, and is not measured.
+        for index in {*low[share < 1].tolist(), *(low[share > 0] + 1).tolist()}:
+            table[index] = self._log_errors(key, index)
+        share = share[:, None]
         return np.asarray(np.exp((1 - share) * table[low] + share * table[low + 1]))
 
 
@@ -115,12 +108,13 @@ Curve = tuple[Array, Array]
 
 
 class Figures:
-    """The three figures under a combination, from a table; a curve is computed once for all
-    combinations that do not differ in what its scheme depends on."""
+    """The three figures under a combination, from a table; combinations share a curve where they
+    do not differ in what its scheme depends on, or where the same limits bind."""
 
     def __init__(self, table: ErrorTable) -> None:
         self._table = table
         self._curves: dict[object, Curve] = {}
+        self._of_gains: dict[object, Curve] = {}
 
     def of(self, combination: Combination) -> dict[str, dict[str, Curve]]:
         """The curves of the three figures under a combination, by number of the figure and name.
@@ -162,13 +156,16 @@ class Figures:
         )
         if own not in self._curves:
             key = (scheme, slope if digital else 0.0, factor, combination.clipping)
-            gains = [
+            gains = tuple(
                 gain_of(combination, scheme, slope, snr, epsilon) for _, snr, epsilon in points
-            ]
-            self._curves[own] = (
-                np.array([x for x, _, _ in points]),
-                self._table.errors(key, np.array(gains)),
             )
+            same = (figure, key, gains)
+            if same not in self._of_gains:
+                self._of_gains[same] = (
+                    np.array([x for x, _, _ in points]),
+                    self._table.errors(key, np.array(gains)),
+                )
+            self._curves[own] = self._of_gains[same]
         return self._curves[own]
 
 

@@ -214,7 +214,6 @@ def conduct(request: StudyRequest) -> Study:
         )
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
         table = ErrorTable(draw(SEARCH_EXPERIMENTS), seed, SEARCH_POINTS, engine)
-        table.fill(request.stage("errors for the search"))
         study.found = search(table, request.stage("search"))
     return study
 

@@ -8,6 +8,8 @@ little more, is left out. An estimate guides a search; what is stated comes from
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -59,25 +61,43 @@ def estimate_gain(
     uplink, limits, num_devices, dim, num_transmitting
         As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
     """
+    return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
+
+
+def gain_estimator(
+    uplink: Uplink, limits: Limits, num_devices: int, dim: int
+) -> Callable[[int], float]:
+    """The estimate of :func:`estimate_gain` as a function of the number of rounds in which a device
+    transmits, for a search that tries many of them.
+
+    Parameters
+    ----------
+    uplink, limits, num_devices, dim
+        As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
+    """
     if limits.criterion != "tight" or not has_budget(uplink, limits):
-        return privacy_limited_gain(uplink, limits, num_devices, dim, num_transmitting)
+        return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
     of_run = limits.scope == "run"
     # The entries of a round share what an example moves, where its norm is bounded.
     shared = uplink.shares_move(limits.neighbouring)
-    count = (1 if shared else dim) * (num_transmitting if of_run else 1)
     # The budget fixes mu, how far apart two normals may be; it grows with the root of the count.
     one = GaussianEvent(1.0, 1.0, ((1.0, 1),))
     mu = one.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
     apart = sensitivity(uplink, limits.neighbouring)
-    allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
     by_bits = limits.neighbouring == "example" and uplink.bit_variance > 0
-    allowed = _PLACE_MARGIN * allowed if by_bits else allowed
     unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
-    if not isinstance(unit, UncertainGainEvent):
-        return allowed
-    if unit.planned(allowed) <= 0:
-        raise unit.too_loud(limits.epsilon or 0.0, allowed)
-    return unit.planned(allowed)
+
+    def estimate(num_transmitting: int) -> float:
+        count = (1 if shared else dim) * (num_transmitting if of_run else 1)
+        allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
+        allowed = _PLACE_MARGIN * allowed if by_bits else allowed
+        if not isinstance(unit, UncertainGainEvent):
+            return allowed
+        if unit.planned(allowed) <= 0:
+            raise unit.too_loud(limits.epsilon or 0.0, allowed)
+        return unit.planned(allowed)
+
+    return estimate
 
 
 def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:

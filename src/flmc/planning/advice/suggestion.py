@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.advice import judgement
 from flmc.planning.advice.example_judgement import clip_in_words
-from flmc.planning.advice.privacy_estimate import estimate_gain
+from flmc.planning.advice.privacy_estimate import estimate_gain, gain_estimator
 from flmc.planning.advice.public_knowledge import PublicLaw, PublicModel
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
@@ -131,7 +131,7 @@ class Search:
     """Factor of the estimated privacy limit: what the accountant allowed over what was estimated,
     where that is known."""
 
-    @property
+    @cached_property
     def model(self) -> PublicModel:
         """What is publicly known."""
         return PublicModel(self.num_samples, self.num_devices, self.dim)
@@ -222,8 +222,12 @@ class Search:
             What is tried.
         """
         rounds = self.request.num_rounds if "num_rounds" in self.fixed else _FEWEST_BURN_IN + _KEPT
+        try:
+            estimate = gain_estimator(uplink, self.limits, self.num_devices, self.dim)
+        except InvalidSetting:
+            return None
         for _ in range(40):
-            plan = self._plan(uplink, rounds, estimate=True)
+            plan = self._plan(uplink, rounds, estimate)
             if plan is None:
                 return None
             law = self.model.law(plan)
@@ -263,17 +267,17 @@ class Search:
             public_convexity=min(smoothness, convexity),
         )
 
-    def _plan(self, uplink: Uplink, rounds: int, *, estimate: bool) -> Plan | None:
-        """Plan with this uplink and so many rounds; None where none can be made."""
+    def _plan(
+        self, uplink: Uplink, rounds: int, estimate: Callable[[int], float] | None = None
+    ) -> Plan | None:
+        """Plan with this uplink and so many rounds, with an estimate of the privacy limit in place
+        of the accountant's where one is given; None where no plan can be made."""
         burn_in = self.request.num_burn_in
         if "num_burn_in" not in self.fixed:
             burn_in = "auto" if "num_rounds" in self.fixed else rounds - _KEPT
         asked = self._asked(rounds, burn_in)
         try:
-            guess = None
-            if estimate:
-                sizes = (self.num_devices, self.dim, rounds)
-                guess = self.correction * estimate_gain(uplink, self.limits, *sizes)
+            guess = None if estimate is None else self.correction * estimate(rounds)
             return decide(self.model, uplink, self.limits, asked, guess)
         except InvalidSetting:
             return None
@@ -282,7 +286,7 @@ class Search:
         """The plan made again with the accountant, with a few more rounds if it needs them."""
         rounds = trial.num_rounds
         for _ in range(3):
-            plan = self._plan(trial.uplink, rounds, estimate=False)
+            plan = self._plan(trial.uplink, rounds)
             if plan is not None and self._fits(plan, self.model.law(plan)):
                 asked = self._asked(rounds, plan.num_burn_in)
                 return Suggestion(trial.uplink, asked, plan, self.model)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Hashable
+from functools import lru_cache, partial
 from typing import Protocol
 
 from flmc.privacy import gaussian
@@ -25,6 +26,8 @@ _FAR = 600.0
 _FEW, _FINE_FOR_MANY = 4, 40.0
 """Number of gains up to which grids are as fine as usual, and grid steps per standard deviation of
 a loss where there are more, or many pairs are compared at every point."""
+_SUMMED = 64
+"""Number of bits up to which the probability of a sum is summed up."""
 
 
 def compose_bits(
@@ -67,7 +70,7 @@ def _grid(hull: PairHull, amplitude: float, low: float, high: float, step: float
     return LossGrid.of_excess(partial(hull.excess, amplitude=amplitude), low, high, step)
 
 
-class ComposableEvent(Protocol):
+class ComposableEvent(Hashable, Protocol):
     """Event of bits whose losses are composed on a grid."""
 
     @property
@@ -87,6 +90,21 @@ class ComposableEvent(Protocol):
         """Upper bound of the privacy loss at any signal-to-noise ratio."""
 
 
+@lru_cache(maxsize=16)
+def composed_loss(event: ComposableEvent, reach: float) -> ComposedLoss:
+    """Sum of the losses of an event, kept: a search for a gain ends with the event whose epsilon is
+    asked for next, and mostly by the same sum.
+
+    Parameters
+    ----------
+    event
+        The event of bits.
+    reach
+        How far the noise reaches, in its standard deviations.
+    """
+    return compose_bits(event.hull, event.noise_power, event.transmissions, reach)
+
+
 def composed_delta(event: ComposableEvent, epsilon: float) -> float:
     """Upper bound of delta, from the composed losses of all entries.
 
@@ -97,11 +115,8 @@ def composed_delta(event: ComposableEvent, epsilon: float) -> float:
     epsilon
         Epsilon below the largest loss.
     """
-    hull, sent = event.hull, event.transmissions
-    found = compose_bits(hull, event.noise_power, sent).delta(epsilon)
-    if found > _TINY:
-        return found
-    return compose_bits(hull, event.noise_power, sent, FAR_REACH).delta(epsilon)
+    found = composed_loss(event, REACH).delta(epsilon)
+    return found if found > _TINY else composed_loss(event, FAR_REACH).delta(epsilon)
 
 
 def composed_epsilon(event: ComposableEvent, delta: float) -> tuple[float, bool]:
@@ -118,7 +133,7 @@ def composed_epsilon(event: ComposableEvent, delta: float) -> tuple[float, bool]
         Probability with which the loss may be larger.
     """
     reach = REACH if delta > _TINY else FAR_REACH
-    composed = compose_bits(event.hull, event.noise_power, event.transmissions, reach)
+    composed = composed_loss(event, reach).afresh()
     found = composed.epsilon(delta)
     if composed.loose or math.isinf(found):
         certain = mu_of(2.0, event.noise_power, event.transmissions)
@@ -139,3 +154,40 @@ def delta_of_loud_bits(event: ComposableEvent, epsilon: float) -> float:
     number = sum(count for gain, count in event.transmissions if gain > 0)
     loud = 1e6 * math.sqrt(event.noise_power)
     return compose_bits(event.hull, event.noise_power, ((loud, number),)).delta(epsilon)
+
+
+def limited_without_noise(error: float, number: int, epsilon: float, delta: float) -> bool:
+    r"""Whether symmetric bits that are received as they were sent surely break a budget.
+
+    Of n losses of plus or minus :math:`a = \ln(p/(1-p))`, k are positive. Delta is at least
+    :math:`1 - 1/e` times the probability that their sum, (2 k - n) a, is :math:`\epsilon + 1` or
+    more: summed up for few losses, and by Hoeffding's inequality for many. It spares the exact
+    answer, which is costly.
+
+    Parameters
+    ----------
+    error
+        Probability 1 - p of a bit that speaks for the wrong data set, above 0.
+    number
+        Number n of bits.
+    epsilon, delta
+        The budget.
+
+    Returns
+    -------
+    bool
+        False where it is not known.
+    """
+    each, right = math.log1p((1.0 - 2.0 * error) / error), 1.0 - error
+    if not each > 0:
+        return False
+    wanted = (number + (epsilon + 1.0) / each) / 2.0 * (1 + 1e-12)  # of the n, at least
+    if number > _SUMMED:
+        short = number * right - wanted
+        likely = -math.expm1(-2.0 * short * short / number) if short > 0 else 0.0
+    else:
+        likely = math.fsum(
+            math.comb(number, k) * right**k * error ** (number - k)
+            for k in range(math.ceil(wanted), number + 1)
+        )
+    return likely * -math.expm1(-1.0) > delta * (1 + 1e-6)

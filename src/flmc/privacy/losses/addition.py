@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 
 import numpy as np
 
@@ -22,6 +23,10 @@ rounding would fill what is far from the mean, which later windows would have to
 _ROUNDING = 2e-15
 """Rounding of the tilted mass in all, for each addition and each doubling of the FFT's length: some
 ten times what double precision makes of it."""
+
+
+_SHARES = (0.3, 0.6, 0.9, 1.2)
+"""Slopes that are tried in Chernoff's bound, over the best one of a normal sum."""
 
 
 class TooWideError(Exception):
@@ -58,25 +63,23 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
     size = 1 << max(1, stop - start).bit_length()
     if size > MOST_POINTS:
         raise TooWideError
-    transform = np.ones(size // 2 + 1, dtype=np.complex128)
+    factors = []
     rounding, log_scale, log_finite = 0.0, 0.0, 0.0
     for term, count in terms:
-        # A law longer than the FFT is wrapped around, as the FFT wraps the sum: only the window of
-        # the sum matters in the end.
-        folded = np.zeros(-(-len(term.mass) // size) * size)
-        folded[: len(term.mass)] = term.mass
-        transform *= _power(np.fft.rfft(folded.reshape(-1, size).sum(axis=0)), count)
+        factors.append(_power(term.transform(size), count))
         rounding += count * (term.rounding + _ROUNDING * math.log2(size))
         log_scale += count * term.log_scale
         log_finite += count * (math.log1p(-term.infinite) if term.infinite < 1 else -math.inf)
-    mass = np.roll(np.fft.irfft(transform, size), -start)[: stop - start + 1]
-    mass = np.maximum(mass, 0.0)
-    if not float(mass.sum()) > 0:  # nothing, or not a number
+    around, first = np.fft.irfft(reduce(np.multiply, factors), size), start % size
+    mass = np.concatenate([around[first:], around[:first]])[: stop - start + 1]
+    np.maximum(mass, 0.0, out=mass)
+    whole = float(mass.sum())
+    if not whole > 0:  # nothing, or not a number
         raise TooWideError
     found = replace(
         terms[0][0],
         first=lowest + start,
-        mass=mass / float(mass.sum()),
+        mass=mass / whole,
         log_scale=log_scale,
         infinite=-math.expm1(log_finite),
         rounding=rounding,
@@ -88,14 +91,14 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
 
 def _power(base: ComplexArray, count: int) -> ComplexArray:
     """Power with a whole exponent, by squaring: faster than NumPy's, which takes logarithms."""
-    result = np.ones_like(base)
+    result: ComplexArray | None = None
     while count:
         if count & 1:
-            result *= base
+            result = base if result is None else result * base
         count >>= 1
         if count:
             base = base * base
-    return result
+    return np.ones_like(base) if result is None else result
 
 
 def _window(terms: Terms, truncated: float) -> tuple[int, int]:
@@ -107,11 +110,27 @@ def _window(terms: Terms, truncated: float) -> tuple[int, int]:
     spread = math.sqrt(sum(count * (term.spread / term.step) ** 2 for term, count in terms))
     # Chernoff's bound is exp(-T) at t = (K(s) + T)/s; were the sum normal, the best s would be the
     # root of 2 T over its spread.
-    slopes = np.array([0.3, 0.6, 0.9, 1.2]) * math.sqrt(2 * truncated) / max(spread, 1e-9)
-    ends = []
-    for sign in (-1.0, 1.0):
-        moments = np.array(
-            [sum(count * term.log_moment(sign * s) for term, count in terms) for s in slopes]
-        )
-        ends.append(sign * float(np.min((moments + truncated) / slopes)))
-    return max(0, math.floor(ends[0])), min(highest, math.ceil(ends[1]))
+    unit = math.sqrt(2 * truncated)
+
+    def end(sign: float, share: float) -> float:
+        s = share * unit / max(spread, 1e-9)
+        moment = sum(count * term.log_moment(sign * s) for term, count in terms)
+        return (moment + truncated) / s
+
+    lower, upper = (_least(partial(end, sign)) for sign in (-1.0, 1.0))
+    return max(0, math.floor(-lower)), min(highest, math.ceil(upper))
+
+
+def _least(bound: Callable[[float], float]) -> float:
+    """Smallest of Chernoff's bounds for some slopes, which fall with the slope and then rise: so
+    not all of them are looked at."""
+    best = bound(_SHARES[-2])
+    after = bound(_SHARES[-1])
+    if after < best:
+        return after
+    for share in _SHARES[-3::-1]:
+        before = bound(share)
+        if before >= best:
+            break
+        best = before
+    return best

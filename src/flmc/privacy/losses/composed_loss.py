@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,7 @@ class ComposedLoss:
     coarsened: bool
     truncated: float = TRUNCATED
     _sums: dict[float, TiltedLoss | None] = field(default_factory=dict, repr=False)
+    _asked: set[float] = field(default_factory=set, repr=False)
 
     @classmethod
     def of(
@@ -76,7 +77,11 @@ class ComposedLoss:
     def loose(self) -> bool:
         """Whether what was asked so far is looser than usual: a grid was coarsened, or none was
         affordable."""
-        return self.coarsened or None in self._sums.values()
+        return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
+
+    def afresh(self) -> ComposedLoss:
+        """The same sum, of which nothing was asked so far; what was added up already is kept."""
+        return replace(self, _asked=set())
 
     def delta(self, epsilon: float) -> float:
         """Upper bound of delta.
@@ -168,6 +173,7 @@ class ComposedLoss:
 
     def _sum(self, theta: float) -> TiltedLoss | None:
         """Law of the sum with a tilt; None where no grid is affordable."""
+        self._asked.add(theta)
         if theta not in self._sums:
             try:
                 self._sums[theta] = compose(self.parts, theta, self.doublings, self.truncated)

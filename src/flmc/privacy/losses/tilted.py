@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, ComplexArray
 from flmc.privacy.losses.loss_grid import LossGrid, dot
 from flmc.privacy.root_finding import largest_argument
 
@@ -68,15 +69,49 @@ class TiltedLoss:
     @property
     def spread(self) -> float:
         """Standard deviation of the tilted loss."""
-        index = np.arange(len(self.mass), dtype=np.float64)
-        mean = dot(index, self.mass)
-        return self.step * math.sqrt(dot(np.square(index - mean), self.mass))
+        mean = dot(self._steps, self.mass)
+        return self.step * math.sqrt(dot(np.square(self._steps - mean), self.mass))
+
+    @cached_property
+    def _steps(self) -> Array:
+        """Number of steps of each loss from the first, (point)."""
+        return np.arange(len(self.mass), dtype=np.float64)
+
+    @cached_property
+    def _carried(self) -> tuple[int, int]:
+        """First and last point that has mass."""
+        some = self.mass != 0.0
+        return int(some.argmax()), len(some) - 1 - int(some[::-1].argmax())
 
     @property
     def log_tail_mass(self) -> float:
         """Logarithm of the mass, not tilted, that exceeds the last loss for each unit of tilted
         mass there."""
         return self.log_scale - self.theta * self.step * (self.first + len(self.mass) - 1)
+
+    def transform(self, size: int) -> ComplexArray:
+        """Fourier transform of the masses, kept: a stage adds the same law twice, once in groups
+        and once what is left over.
+
+        Parameters
+        ----------
+        size
+            Length of the transform. A law that is longer is wrapped around, as the transform wraps
+            the sum, of which only a window matters in the end.
+        """
+        if size not in self._transforms:
+            mass = self.mass
+            if len(mass) > size:
+                folded = np.zeros(-(-len(mass) // size) * size)
+                folded[: len(mass)] = mass
+                mass = folded.reshape(-1, size).sum(axis=0)
+            self._transforms[size] = np.fft.rfft(mass, size)
+        return self._transforms[size]
+
+    @cached_property
+    def _transforms(self) -> dict[int, ComplexArray]:
+        """Fourier transforms by their length."""
+        return {}
 
     def log_moment(self, s: float) -> float:
         """Logarithm of E[exp(s (number of steps from the first loss))] of the tilted law.
@@ -86,10 +121,12 @@ class TiltedLoss:
         s
             Exponent of either sign, for one step.
         """
-        carried = np.flatnonzero(self.mass)
-        exponent = s * np.arange(len(self.mass))
-        largest = max(float(exponent[carried[-1]]), float(exponent[carried[0]]))
-        weight = np.exp(np.minimum(exponent - largest, 0.0))
+        weight = s * self._steps
+        largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
+        weight -= largest
+        if self._carried != (0, len(weight) - 1):  # beyond what has mass nothing may overflow
+            np.minimum(weight, 0.0, out=weight)
+        np.exp(weight, out=weight)
         return largest + math.log(dot(weight, self.mass))
 
     def coarser(self, factor: int) -> TiltedLoss:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ from flmc.sampling.compiled.machine.value import WIDTH
 
 LANES = WIDTH
 """Chains of a block, one for each lane of a vector."""
+
+_LANES = np.arange(LANES)
+"""Their numbers."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -48,18 +51,27 @@ class Blocks:
             Chains of every data set.
         """
         if arrangement.kind in (SHARED, TEAMS):
-            edges = np.arange(-(-first // num_chains), -(-end // num_chains) + 1) * num_chains
-            edges = np.unique(np.clip(np.concatenate([[first], edges, [end]]), first, end))
-            firsts = np.concatenate([np.arange(a, b, LANES) for a, b in itertools.pairwise(edges)])
+            data_sets = range(first // num_chains * num_chains, end, num_chains)
+            parts = (
+                range(max(begin, first), min(begin + num_chains, end), LANES) for begin in data_sets
+            )
+            found = [block for part in parts for block in part]
         else:
-            firsts = np.arange(first, end, arrangement.lanes)
-        ends = np.append(firsts[1:], end)
+            found = list(range(first, end, arrangement.lanes))
+        firsts, ends = np.array(found), np.array([*found[1:], end])
         lanes = np.minimum(ends - firsts, arrangement.lanes)
-        chains = np.minimum(firsts[:, None] + np.arange(LANES), (firsts + lanes - 1)[:, None])
-        # Blocks whose lanes share a data set share its unit, too.
-        of_block = firsts if arrangement.kind == OWN else firsts // num_chains
-        _, first_of_unit, unit = np.unique(of_block, return_index=True, return_inverse=True)
-        return cls(firsts, lanes, chains, num_chains, unit.astype(np.int64), first_of_unit)
+        chains = np.minimum(firsts[:, None] + _LANES, (firsts + (lanes - 1))[:, None])
+        if arrangement.kind == OWN:
+            first_of_unit = list(range(len(found)))
+            unit = first_of_unit
+        else:  # blocks whose lanes share a data set share its unit, too
+            first_of_unit, unit, last = [], [], -1
+            for number, block in enumerate(found):
+                if block // num_chains != last:
+                    last = block // num_chains
+                    first_of_unit.append(number)
+                unit.append(len(first_of_unit) - 1)
+        return cls(firsts, lanes, chains, num_chains, np.array(unit), np.array(first_of_unit))
 
     def teams(self, most: int) -> tuple[Numbers, Numbers]:
         """The first blocks of teams, whose blocks share a unit, and their sizes.
@@ -73,7 +85,12 @@ class Blocks:
         firsts = np.flatnonzero(number % most == 0)
         return firsts, np.diff(np.append(firsts, len(self.firsts)))
 
-    @property
+    @cached_property
+    def are_chains(self) -> npt.NDArray[np.bool_]:
+        """Whether a lane is a chain, not the repeat of one, (block, 8)."""
+        return np.asarray(self.lanes[:, None] > _LANES)
+
+    @cached_property
     def data_sets(self) -> Numbers:
         """The data set of every lane, (block, 8)."""
         return self.chains // self.num_chains
@@ -81,4 +98,6 @@ class Blocks:
     @property
     def keys(self) -> npt.NDArray[np.uint32]:
         """Data set and chain of every lane, which name its random streams, (block, 2, 8)."""
-        return np.stack([self.data_sets, self.chains % self.num_chains], axis=1).astype(np.uint32)
+        keys = np.empty((len(self.firsts), 2, LANES), np.uint32)
+        keys[:, 0], keys[:, 1] = self.data_sets, self.chains % self.num_chains
+        return keys

@@ -13,11 +13,11 @@ import logging
 import os
 import tempfile
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 import llvmlite
-import numba
 
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
 
@@ -60,7 +60,8 @@ def name_of(function: str, machine: object) -> str:
     machine
         The processor.
     """
-    versions = (numba.__version__, llvmlite.__version__)
+    # Numba compiles, and to import it takes longer than to read what it made.
+    versions = (version("numba"), llvmlite.__version__)
     text = repr((function, machine, versions, _sources()))
     return f"flmc_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from flmc.sampling.compiled.emitted.frame_fields import FIELDS
 from flmc.sampling.compiled.emitted.team import MOST_MEMBERS
 from flmc.sampling.compiled.given_rounds import GivenRounds
 from flmc.sampling.compiled.link_curve import Curve
+from flmc.sampling.compiled.machine.addresses import Room, address_of
 from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE
 from flmc.sampling.compiled.machine.value import WIDTH
 
@@ -59,11 +61,11 @@ class Frame:
         self._form = Form(
             arrangement,
             None if link is None else len(link) * isinstance(link, tuple),
-            bool(plan.uplink.clips_norm and np.isfinite(plan.uplink.clip)),
+            bool(plan.uplink.clips_norm and math.isfinite(plan.uplink.clip)),
             rounds.talks.size > 0,
             rounds.noise.shape[2] > 1,
         )
-        self._most = 1.0 if np.isfinite(plan.uplink.clip) else np.inf
+        self._most = 1.0 if math.isfinite(plan.uplink.clip) else math.inf
         self._fields = dict.fromkeys(FIELDS, 0)
         self._arrays: dict[str, Any] = {}
         dim, lanes = plan.dim, arrangement.lanes
@@ -77,16 +79,20 @@ class Frame:
             devices=plan.num_devices, dim=dim, tiles=arrangement.tiles(dim), link=curve,
             nodes=len(curve), entropy=entropy, num_entropy=len(entropy), pull=rounds.pull,
             noise=rounds.noise, num_noises=rounds.noise.shape[2], active=rounds.active,
-            all_active=np.asarray(rounds.active.all(axis=1)), talks=rounds.talks,
-            apart=rounds.talks.shape[2], received=np.empty(team * received, np.float32),
-            received_size=received, away=np.empty(team * WIDTH, np.float32),
-            words=np.zeros(max(2 * whole, plan.num_devices * dim) + _SLACK, np.uint32),
-            normals=np.empty(team * 2 * whole, np.float32), normals_apart=whole,
-            recent=np.empty(team * ROUNDS_AT_ONCE * dim * lanes, np.float32),
-            positions=np.empty(ROUNDS_AT_ONCE * dim if not arrangement.entries else 0),
-            channel=np.zeros(team * 4 * WIDTH, np.uint32),
-            state=np.zeros(team * 4 * WIDTH, np.uint32),
+            all_active=rounds.all_active, talks=rounds.talks,
+            apart=rounds.talks.shape[2], received_size=received, normals_apart=whole,
         )  # fmt: skip
+        self._room = Room(
+            received=4 * team * received,
+            away=4 * team * WIDTH,
+            words=4 * (max(2 * whole, plan.num_devices * dim) + _SLACK),
+            normals=4 * team * 2 * whole,
+            recent=4 * team * ROUNDS_AT_ONCE * dim * lanes,
+            positions=0 if arrangement.entries else 8 * ROUNDS_AT_ONCE * dim,
+            channel=4 * team * 4 * WIDTH,
+            state=4 * team * 4 * WIDTH,
+        )
+        self._fields |= self._room.addresses
 
     @property
     def may_be_near(self) -> bool:
@@ -103,10 +109,10 @@ class Frame:
         """
         for name, value in values.items():
             if isinstance(value, np.ndarray):
-                self._arrays[name] = kept = np.ascontiguousarray(value)
-                if name in _WRITTEN and kept.ctypes.data != value.ctypes.data:
+                if name in _WRITTEN and not value.flags.c_contiguous:
                     raise ValueError(f"{name} must be contiguous: what is written would be lost")
-                self._fields[name] = kept.ctypes.data
+                self._arrays[name] = kept = np.ascontiguousarray(value)
+                self._fields[name] = address_of(kept)
             else:
                 self._fields[name] = int(value)
 
@@ -123,10 +129,12 @@ class Frame:
         tuple
             The first block in which a chain was lost, and the block of rounds when; None.
         """
-        lost = np.full(blocks, _NEVER, np.uint64)
+        lost = np.empty(blocks, np.uint64)
+        lost.fill(_NEVER)
         self.put(blocks=blocks, lost=lost)
-        frame = np.array([self._fields[name] for name in FIELDS], np.uint64)
+        # In the order of the fields, with which the dictionary began.
+        frame = np.array(list(self._fields.values()), np.uint64)
         # The interpreter's lock is not held meanwhile.
-        _CALL(advance_of(self._form))(frame.ctypes.data, self._most)
-        found = np.flatnonzero(lost != _NEVER)
+        _CALL(advance_of(self._form))(address_of(frame), self._most)
+        found = (lost != _NEVER).nonzero()[0]
         return (int(found[0]), int(lost[found[0]])) if len(found) else (None, None)

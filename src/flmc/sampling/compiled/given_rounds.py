@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ class GivenRounds(NamedTuple):
         Factor of the standard normals, (round, dim, 1 or chain).
     active
         Who transmits, (round, device).
+    all_active
+        Whether everybody does, (round).
     talks
         Factor of every symbol, (round, device, chain), with pull and who transmits in it, where
         data sets have devices of their own active; else empty.
@@ -33,6 +36,7 @@ class GivenRounds(NamedTuple):
     pull: Floats
     noise: Floats
     active: npt.NDArray[np.bool_]
+    all_active: npt.NDArray[np.bool_]
     talks: Floats
 
     @classmethod
@@ -62,30 +66,36 @@ class GivenRounds(NamedTuple):
         if schedule.active is None or len(schedule.active) == 1:
             count = count[:1]
         # A round in which nobody transmits is skipped.
-        with np.errstate(divide="ignore"):
-            share = schedule.step_sizes * plan.num_devices / count
-        factor = np.where(count > 0, share, 0.0)[np.minimum(rows, len(count) - 1)]
+        share = schedule.step_sizes * plan.num_devices
+        share = np.divide(share, count, out=np.zeros(count.shape), where=count > 0)
+        factor = _chosen(share, rows)
         noise = (
-            factor[:, :, None]
-            * np.sqrt(plan.uplink.noise_power)
-            / schedule.gain[np.minimum(rows, len(schedule.gain) - 1)]
+            factor[:, :, None] * math.sqrt(plan.uplink.noise_power) / _chosen(schedule.gain, rows)
         )
         shape = (factor.shape[1], plan.num_devices)
-        active, talks = np.ones(shape), np.zeros((*shape, 0))
-        if schedule.active is not None:
-            active = schedule.active[0]
+        active = np.ones(shape, np.bool_) if schedule.active is None else schedule.active[0] > 0
+        talks = np.empty((*shape, 0), np.float32)
         # By the experiments of the run, not of this call: the kernel rounds in another order.
         if (several and plan.scheduler.random) or len(count) > 1 or schedule.arriving is not None:
             factors = _factors(schedule, rows, plan.num_devices)
             factors *= (unit * factor)[:, :, None]
-            talks = np.moveaxis(factors, 0, 2)
-            factor, active = np.ones_like(factor) / unit, np.zeros(shape)
+            talks = factors.transpose(1, 2, 0).astype(np.float32, order="C")
+            factor, active = np.ones_like(factor) / unit, np.zeros(shape, np.bool_)
+        everyone = schedule.active is None and not talks.size
         return cls(
             (factor[0] * unit).astype(np.float32),
-            np.moveaxis(noise, 0, 2).astype(np.float32, order="C"),
-            active > 0,
-            talks.astype(np.float32, order="C"),
+            noise.transpose(1, 2, 0).astype(np.float32, order="C"),
+            active,
+            np.ones(len(active), np.bool_) if everyone else np.asarray(active.all(axis=1)),
+            talks,
         )
+
+
+def _chosen(values: Array, rows: npt.NDArray[np.intp]) -> Array:
+    """The values of the data set of every chain; one data set may stand for all."""
+    if len(rows) == len(values) == 1:
+        return values
+    return values[np.minimum(rows, len(values) - 1)]
 
 
 def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -97,7 +99,7 @@ class Group:
             )
         costs = Quadratic(*(np.ascontiguousarray(array, np.float64) for array in costs))
         centre = np.array(centre_of(model)[rows], np.float64)
-        unit = float(plan.uplink.clip) if np.isfinite(plan.uplink.clip) else 1.0
+        unit = float(plan.uplink.clip) if math.isfinite(plan.uplink.clip) else 1.0
         link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
         alike = schedule is draw_schedule and is_shared(plan)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
@@ -107,25 +109,16 @@ class Group:
         at_once = _chains_of_a_call(
             arrangement, plan, len(experiments), chains.position.shape[1], threads, fewest, most
         )
-        group = cls(
-            chains,
-            plan,
-            seed,
-            experiments,
-            rounds,
-            costs,
-            centre,
-            unit,
-            link,
-            at_once,
-            None,
-            schedule,
-            arrangement,
-        )
-        if not alike:
-            return group
-        schedule_of_all = shared_schedule(plan, seed, rounds)
-        return replace(group, shared=group._given(schedule_of_all, np.zeros(1, np.intp)))
+        shared = None
+        if alike:
+            of_all, same = shared_schedule(plan, seed, rounds), np.zeros(1, np.intp)
+            shared = GivenRounds.of(
+                plan, of_all, same, unit if link is None else 1.0, model.num_experiments > 1
+            )
+        return cls(
+            chains, plan, seed, experiments, rounds, costs, centre, unit, link, at_once, shared,
+            schedule, arrangement,
+        )  # fmt: skip
 
     @property
     def num_chains(self) -> int:
@@ -150,7 +143,7 @@ class Group:
         blocks = Blocks.of(self.arrangement, first, end, self.num_chains)
         data_sets = blocks.data_sets - self.experiments.start
         width = LANES if self.arrangement.kind == OWN else 1
-        known = slice(int(data_sets.min()), int(data_sets.max()) + 1)
+        known = slice(int(data_sets[0, 0]), int(data_sets[-1, -1]) + 1)  # chains are in order
         units = load_units(
             Quadratic(*(array[known] for array in self.costs)),
             self.centre[known],
@@ -164,12 +157,13 @@ class Group:
                 "a Hessian or offset of the model is not finite, or too large against the clip for"
                 " single precision; engine = 'numpy' takes NaN for 0"
             )
-        team_firsts, team_sizes = blocks.teams(MOST_MEMBERS)
         frame.put(
             units=units, unit_size=units.shape[1], which=blocks.unit, firsts=blocks.firsts - first,
             lanes=blocks.lanes, keys=blocks.keys, begin=self.rounds.start, until=self.rounds.stop,
-            teams=len(team_firsts), team_firsts=team_firsts, team_sizes=team_sizes,
         )  # fmt: skip
+        if self.arrangement.kind == TEAMS:
+            firsts, sizes = blocks.teams(MOST_MEMBERS)
+            frame.put(teams=len(firsts), team_firsts=firsts, team_sizes=sizes)
         kept = KeptRounds.of(self.chains, self.plan.num_burn_in, self.rounds, first, end)
         lanes = blocks.chains[:, : self.arrangement.lanes]
         kept.put(frame, lanes, self.arrangement, self.centre[data_sets[:, : lanes.shape[1]]])
@@ -180,8 +174,9 @@ class Group:
         if self.rounds.stop <= self.plan.num_burn_in:
             return 0
         # Where lanes are entries of one chain, all of them count; else those that are no repeats.
-        counted = np.arange(LANES) < blocks.lanes[:, None]
-        return int(kept.count[counted | (self.arrangement.lanes == 1)].sum())
+        if self.arrangement.lanes > 1:
+            kept.count *= blocks.are_chains
+        return int(kept.count.sum())
 
     def _fail(self, first: int, lanes: int, block: int) -> None:
         """Refuse to go on with a lost chain."""
@@ -250,7 +245,9 @@ def _chains_of_a_call(
     return max(1, -(-wanted // whole)) * whole
 
 
-def advance_all(group: Group, pool: ThreadPoolExecutor, threads: int, report: Progress) -> int:
+def advance_all(
+    group: Group, pool: Callable[[], ThreadPoolExecutor], threads: int, report: Progress
+) -> int:
     """Advance a group's chains, and return the number of clipped entries.
 
     Parameters
@@ -258,7 +255,7 @@ def advance_all(group: Group, pool: ThreadPoolExecutor, threads: int, report: Pr
     group
         Data sets and rounds.
     pool, threads
-        Where helpers run, and threads in all.
+        What gives where helpers run, if there are any, and threads in all.
     report
         Told of the progress.
 
@@ -289,7 +286,7 @@ def advance_all(group: Group, pool: ThreadPoolExecutor, threads: int, report: Pr
         return num_clipped
 
     helpers = [
-        pool.submit(work, report_part(None, 0, 1)) for _ in range(min(threads, len(firsts)) - 1)
+        pool().submit(work, report_part(None, 0, 1)) for _ in range(min(threads, len(firsts)) - 1)
     ]
     num_clipped = work(report) + sum(helper.result() for helper in helpers)
     if failures:

@@ -106,7 +106,7 @@ class KeptRounds:
         blocks
             The blocks of the call.
         """
-        real = np.arange(self.x.shape[2]) < blocks.lanes[:, None]
+        real = blocks.are_chains[:, : self.x.shape[2]]
         self.position[:] = np.swapaxes(self.x, 1, 2)[real]
         dim = self.position.shape[1]
         for name, array in self._in_lanes.items():

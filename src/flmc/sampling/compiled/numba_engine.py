@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import ClassVar
@@ -220,16 +222,19 @@ class NumbaEngine(Engine):
         every = range(model.num_experiments)
         groups = [every[first : first + at_once] for first in every[::at_once]]
         spans = list(_spans(plan, chains.round, until))
-        threads = resources.threads or os.cpu_count() or 1
+        threads = resources.threads or _num_processors()
         kind = self._kind(plan, model, chains.position.shape[1])
         arrangement = Arrangement.of(kind, plan.dim)
-        with ThreadPoolExecutor(threads) as pool:
+        with ExitStack() as stack:
+            # Made where a group has several calls: a short one needs no helper.
+            pool = cache(lambda: stack.enter_context(ThreadPoolExecutor(threads)))
             for index, (rounds, experiments) in enumerate(product(spans, groups)):
                 group = Group.load(
                     chains, plan, model, seed, experiments, rounds, threads, schedule, arrangement
                 )
                 report = report_part(resources.progress, index, len(spans) * len(groups))
                 chains.num_clipped += advance_all(group, pool, threads, report)
+                del group  # which may be large, before the next one is loaded
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:
@@ -250,6 +255,12 @@ class NumbaEngine(Engine):
         kind = self._kind(plan, model, num_chains)
         sizes = (plan.num_devices, plan.dim, model.num_experiments, num_chains)
         return 1e-9 * policy.cost(kind, *sizes)
+
+
+@cache
+def _num_processors() -> int:
+    """Processors of this machine, which the system is asked for once: that reads a file."""
+    return os.cpu_count() or 1
 
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from flmc.sampling.compiled.emitted.arrangement import MOST_WRITTEN_OUT, OWN, ROWS, SHARED, TEAMS
 from flmc.sampling.compiled.emitted.team import MOST_MEMBERS
 from flmc.sampling.compiled.machine.value import WIDTH
@@ -70,6 +72,7 @@ def cost(kind: str, devices: int, dim: int, experiments: int, chains: int) -> fl
     return lanes * symbols * (_SYMBOL[kind] + dim * product)
 
 
+@lru_cache(maxsize=64)
 def choose(devices: int, dim: int, experiments: int, chains: int) -> str:
     """The arrangement that costs least.
 

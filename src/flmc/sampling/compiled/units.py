@@ -21,6 +21,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.local_costs import Quadratic
 from flmc.sampling.compiled.emitted.arrangement import Arrangement
 from flmc.sampling.compiled.emitted.loading import ADDRESSES, MEASURES, SIZES, load_of
+from flmc.sampling.compiled.machine.addresses import address_of
 from flmc.sampling.compiled.machine.value import WIDTH
 
 NEAR, _FEW = 64.0, 20
@@ -98,7 +99,7 @@ def load_units(
         certain,
         clips * unit,
     )
-    _CALL(load_of(arrangement, near))(*(array.ctypes.data for array in arrays), *sizes, *measures)
+    _CALL(load_of(arrangement, near))(*map(address_of, arrays), *sizes, *measures)
     if good[0] and good[1]:
         raise InvalidSetting(
             f"the Hessian of device {good[1] - 1} is not symmetric, as that of every function is;"

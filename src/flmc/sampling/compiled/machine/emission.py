@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 from llvmlite import ir
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 
 from flmc.sampling.compiled import code_cache
+from flmc.sampling.compiled.machine import object_code
 from flmc.sampling.compiled.machine.value import (
     BYTE,
     FLOAT,
@@ -154,8 +154,8 @@ class Variable:
         self._code.builder.store(value.raw, self._place)
 
 
-_LIBRARIES: list[Any] = []
-"""Compiled code: whoever holds an address needs it, so it lives as long as the process."""
+_ONE_AT_A_TIME = RLock()
+"""LLVM is not for several threads at once."""
 
 
 def emitted(
@@ -172,23 +172,32 @@ def emitted(
     arguments
         Their types.
     """
+    with _ONE_AT_A_TIME:
+        name = code_cache.name_of(what, object_code.machine())
+        code = code_cache.read(name)
+        if code is None:
+            code = _compiled(name, body, arguments)
+            code_cache.write(name, code)
+        return object_code.load(name, code.machine)
+
+
+def _compiled(
+    name: str, body: Callable[[Code, list[Value]], None], arguments: Sequence[ir.Type]
+) -> code_cache.MachineCode:
+    """What Numba's compiler makes of a function."""
+    # To import it takes longer than all that a process does with code that was kept.
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
     with global_compiler_lock:
-        codegen = cpu_target.target_context.codegen()
-        name = code_cache.name_of(what, codegen.magic_tuple())
-        kept = code_cache.read(name)
-        if kept is not None:
-            library = codegen.unserialize_library((name, "object", tuple(kept)))
-        else:
-            library = codegen.create_library(name)
-            module = library.create_ir_module(name)
-            _emit(ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name), body)
-            library.enable_object_caching()
-            library.add_ir_module(module)
-            library.finalize()
-            _, _, made = library.serialize_using_object_code()
-            code_cache.write(name, code_cache.MachineCode(*made))
-        _LIBRARIES.append(library)
-        return int(library.get_pointer_to_function(name))
+        library = cpu_target.target_context.codegen().create_library(name)
+        module = library.create_ir_module(name)
+        _emit(ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name), body)
+        library.enable_object_caching()
+        library.add_ir_module(module)
+        library.finalize()
+        _, _, made = library.serialize_using_object_code()
+        return code_cache.MachineCode(*made)
 
 
 def _emit(function: Any, body: Callable[[Code, list[Value]], None]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core.cgutils import get_or_insert_function
 
 WIDTH = 8
 """Lanes of a vector."""
@@ -178,17 +177,18 @@ class Value:
         if isinstance(kind, ir.VectorType):
             name, number = f"{name}v{WIDTH}", kind.element
         name += "f32" if number == FLOAT else "f64"
-        function = get_or_insert_function(  # type: ignore[no-untyped-call]
-            self.builder.module, ir.FunctionType(kind, [kind] * 3), name
-        )
+        function = self._function(name, ir.FunctionType(kind, [kind] * 3))
         return Value(self.builder, self.builder.call(function, [self.raw, factor.raw, plus.raw]))
+
+    def _function(self, name: str, kind: Any) -> Any:
+        """A function of LLVM, which the module declares once."""
+        module = self.builder.module
+        return module.globals.get(name) or ir.Function(module, kind, name)
 
     def root(self) -> Value:
         """Square roots."""
         kind, name = ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{WIDTH}f32"
-        function = get_or_insert_function(  # type: ignore[no-untyped-call]
-            self.builder.module, kind, name
-        )
+        function = self._function(name, kind)
         return Value(self.builder, self.builder.call(function, [self.raw]))
 
     def turned(self, by: int) -> Value:

@@ -1,0 +1,1 @@
+"""Local costs of many data sets, in little memory."""

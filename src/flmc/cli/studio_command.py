@@ -25,14 +25,12 @@ def studio_command(
             "--report", metavar="DIR", help="a report of `flmc reproduce` to show; repeatable"
         ),
     ] = None,
-    no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="do not open a browser")
-    ] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="do not open a browser")] = False,
 ) -> None:
     """Plan, solve, run and compare in a web browser, with sliders and live pictures."""
     # Imported here, because other front ends are not loaded with the command line.
-    from flmc.studio.reproduction import REPORT, REPORTS
     from flmc.studio.server import serve
+    from flmc.studio.work.reproduction import REPORT, REPORTS
 
     if not 0 <= port <= 65535:
         raise InvalidSetting(f"port must be from 0 to 65535, got {port}")

@@ -43,7 +43,7 @@ def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
     (1, 7, 45, 300)
     """
     places = np.geomspace(1.0, num_rounds, num_points)
-    return tuple(sorted({int(round(place)) for place in places}))
+    return tuple(sorted({round(float(place)) for place in places}))
 
 
 def privacy_over_rounds(plan: Plan, counts: tuple[int, ...]) -> Iterator[SpentAfter]:

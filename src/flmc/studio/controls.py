@@ -151,7 +151,9 @@ GROUPS: dict[str, tuple[Control, ...]] = {
         Control("devices", "Devices", "slider", "", 1, 1000, 0.01, True, True),
         Control("dim", "Entries", "slider", "", 1, 300, 0.01, True, True),
         Control("samples", "Examples in all", "slider", "", 10, 1e6, 0.01, True, True),
-        Control("clip", "Clip", "slider", low=0.1, high=1000, logarithmic=True, applies=_has_channel),
+        Control(
+            "clip", "Clip", "slider", low=0.1, high=1000, logarithmic=True, applies=_has_channel
+        ),
         Control("link", "Link", "text", words=(*_spellings(LINKS), "auto"), applies=_digital),
         Control(
             "slope_parameter", "Slope", "slider", low=0.001, high=1, logarithmic=True,

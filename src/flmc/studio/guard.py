@@ -70,9 +70,9 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return f"a page of {origin!r} may not use the studio"
         # Browsers say so themselves where a page of another site sends a request.
-        if headers.get("sec-fetch-site") == "cross-site" and headers.get(
-            "sec-fetch-mode"
-        ) not in ("navigate",):
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") not in (
+            "navigate",
+        ):
             return "a page of another site may not use the studio"
         return None
 

@@ -41,9 +41,7 @@ def make_app(token: str | None = None) -> App:
     return Guard(app, () if token is not None else LOOPBACK, token)
 
 
-def serve(
-    host: str, port: int, *, open_browser: bool, say: Callable[[str], None]
-) -> None:
+def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None]) -> None:
     """Serve the studio until it is interrupted.
 
     Parameters

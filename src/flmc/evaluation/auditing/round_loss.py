@@ -29,7 +29,5 @@ def loss_of_round(plan: Plan) -> LossLaw | None:
         return None
     caps = np.broadcast_to(finite_cap(plan.uplink, plan.gain), (len(plan.gain), plan.dim))
     loudest = float(caps.max())
-    scene = Scene(
-        plan.uplink, loudest, plan.dim, plan.num_devices, 1, plan.limits.neighbouring
-    )
+    scene = Scene(plan.uplink, loudest, plan.dim, plan.num_devices, 1, plan.limits.neighbouring)
     return loss_law(scene, canary(scene), neighbour(scene))

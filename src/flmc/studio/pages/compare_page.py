@@ -12,14 +12,14 @@ from flmc.base.errors import FlmcError, InvalidSetting
 from flmc.base.tables import Grid, format_number, format_up
 from flmc.planning.plans import Plan
 from flmc.settings.schema import Settings
-from flmc.studio import answers
 from flmc.studio.addresses import address, command_line
-from flmc.studio.cards import ChartCard, show_grid
 from flmc.studio.controls import CONTROLS, read_given
-from flmc.studio.export import save_page
-from flmc.studio.frame import State, frame
-from flmc.studio.latest import Latest, Turn
-from flmc.views.charts.chart import Chart
+from flmc.studio.elements.cards import ChartCard, show_grid
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.work import answers
+from flmc.studio.work.latest import Latest, Turn
+from flmc.views.charts.chart import Chart, Line
 from flmc.views.charts.limits_chart import limits_chart
 from flmc.views.charts.posterior_chart import posterior_chart
 from flmc.views.charts.privacy_charts import loss_chart, spending_chart
@@ -47,10 +47,13 @@ class ComparePage:
         ui.context.client.on_delete(self.work.close)
         self._limits: dict[str, ChartCard] = {}
         self._fields: dict[str, ui.input] = {}
-        with frame(state, on_theme=self._redraw, on_export=self._export):
-            with ui.element("div").classes("sheet single"):
-                with ui.element("main").classes("main"):
-                    self._draw()
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with (
+            whole,
+            ui.element("div").classes("sheet single"),
+            ui.element("main").classes("main"),
+        ):
+            self._draw()
         self._changed()
 
     def _draw(self) -> None:
@@ -82,9 +85,7 @@ class ComparePage:
                 self._limits[name] = ChartCard(self.state, f"{name}: what limits the gain")
             self._spending = ChartCard(self.state, "Privacy over the run")
             self._loss = ChartCard(self.state, "Privacy loss of one round")
-            self._posterior = ChartCard(
-                self.state, "What will be sampled", whole=True, tall=True
-            )
+            self._posterior = ChartCard(self.state, "What will be sampled", whole=True, tall=True)
 
     def _opener(self, name: str) -> Callable[[], None]:
         def open_plan() -> None:
@@ -201,7 +202,7 @@ class ComparePage:
 def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
     """A chart of limits with the ends that all columns share."""
     layers = tuple(
-        replace(layer, x=(low, *layer.x[1:])) if hasattr(layer, "width") else layer
+        replace(layer, x=(low, *layer.x[1:])) if isinstance(layer, Line) else layer
         for layer in chart.layers
     )
     return replace(

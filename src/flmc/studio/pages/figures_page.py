@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from nicegui import app, ui
 
 from flmc.settings.registered import PAPERS
-from flmc.studio.frame import State, frame
-from flmc.studio.reproduction import REPORT, REPORTS, Reproduction, parts_of_report
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.work.reproduction import REPORT, REPORTS, Reproduction, parts_of_report
 
 _PREVIEW = {"qflmc": 50, "wflmc": 1}
 """Experiments of a preview, by paper."""
@@ -29,9 +30,12 @@ class FiguresPage:
             state.more["paper"] = "qflmc"
         self._study: Reproduction | None = None
         ui.context.client.on_delete(self._stop)
-        with frame(state), ui.element("div").classes("sheet single"):
-            with ui.element("main").classes("main"):
-                self._draw()
+        with (
+            frame(state),
+            ui.element("div").classes("sheet single"),
+            ui.element("main").classes("main"),
+        ):
+            self._draw()
         self._timer = ui.timer(0.3, self._look)
         self._show()
 
@@ -115,15 +119,17 @@ class FiguresPage:
                 large = ui.element("img").props(f'src="{address}"').style("width:150%")
                 large.props(f'alt="{path.stem}"')
             zoom.on_value_change(lambda event: large.style(f"width:{100 * event.value:.0f}%"))
-        with ui.element("button").classes("picture").props(
-            f'aria-label="Enlarge {path.stem}"'
-        ).on("click", dialog.open):
+        with (
+            ui.element("button")
+            .classes("picture")
+            .props(f'aria-label="Enlarge {path.stem}"')
+            .on("click", dialog.open)
+        ):
             ui.element("img").props(f'src="{address}" alt="{path.stem}" loading="lazy"')
         with ui.element("div").classes("line"):
             ui.label(caption).classes("caption grow")
-            for suffix in (".png", ".pdf"):
-                if path.with_suffix(suffix).exists():
+            for file in (path, path.with_suffix(".pdf")):
+                if file.exists():
                     ui.button(
-                        suffix[1:].upper(),
-                        on_click=lambda path=path.with_suffix(suffix): ui.download.file(path),
+                        file.suffix[1:].upper(), on_click=partial(ui.download.file, file)
                     ).props("flat dense size=sm")

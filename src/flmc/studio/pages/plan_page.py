@@ -9,16 +9,16 @@ from nicegui import ui
 from flmc.base.errors import FlmcError
 from flmc.base.tables import format_number, format_up
 from flmc.planning.plans import Plan
-from flmc.settings.regimes import LEVELS, RegimeMap, regime_maps
+from flmc.settings.questions.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
-from flmc.studio import answers
 from flmc.studio.addresses import command_line
-from flmc.studio.cards import ChartCard, Tile, show_rows, show_verdict
 from flmc.studio.controls import field_of, format_value, read_given
-from flmc.studio.export import save_page
-from flmc.studio.frame import State, frame
-from flmc.studio.latest import Latest, Turn
-from flmc.studio.panel import Panel
+from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.panel import Panel
+from flmc.studio.work import answers
+from flmc.studio.work.latest import Latest, Turn
 from flmc.views.charts.limits_chart import decibels, limits_chart
 from flmc.views.charts.posterior_chart import posterior_chart
 from flmc.views.charts.privacy_charts import loss_chart, spending_chart
@@ -41,11 +41,11 @@ class PlanPage:
         self.state = state
         self.work = Latest(self._compute)
         ui.context.client.on_delete(self.work.close)
-        with frame(state, on_theme=self._redraw, on_export=self._export):
-            with ui.element("div").classes("sheet"):
-                self.panel = Panel(state.given, self._changed)
-                with ui.element("main").classes("main"):
-                    self._draw()
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with whole, ui.element("div").classes("sheet"):
+            self.panel = Panel(state.given, self._changed)
+            with ui.element("main").classes("main"):
+                self._draw()
         self._changed()
 
     def _draw(self) -> None:
@@ -89,8 +89,10 @@ class PlanPage:
 
     def _changed(self) -> None:
         """Something was moved: everything is stale."""
-        for shown in (*self._cards, *self._tiles.values()):
-            shown.wait()
+        for card in self._cards:
+            card.wait()
+        for tile in self._tiles.values():
+            tile.wait()
         self.state.changed()
         self.work.ask()
 
@@ -114,8 +116,9 @@ class PlanPage:
         if name is not None:
             self.panel.complain(name, message)
         self._verdict.clear()
-        with self._verdict, ui.element("div").classes("verdict bad").props(
-            'role="alert" data-verdict'
+        with (
+            self._verdict,
+            ui.element("div").classes("verdict bad").props('role="alert" data-verdict'),
         ):
             ui.label(message)
 
@@ -164,9 +167,7 @@ class PlanPage:
             if cost is None:
                 self._tiles[key].show("unknown")
                 continue
-            self._tiles[key].show(
-                format_up(cost.epsilon), cost.epsilon, f"at delta {cost.delta:g}"
-            )
+            self._tiles[key].show(format_up(cost.epsilon), cost.epsilon, f"at delta {cost.delta:g}")
         curve = await turn.compute(answers.spending, settings)
         if curve:
             self._spending.show(spending_chart({"": curve}, plan))

@@ -9,7 +9,7 @@ from fastapi import Request
 from nicegui import ui
 
 from flmc.studio.addresses import given_of
-from flmc.studio.frame import State
+from flmc.studio.elements.frame import State
 from flmc.studio.pages.compare_page import ComparePage
 from flmc.studio.pages.federation_page import FederationPage
 from flmc.studio.pages.figures_page import FiguresPage

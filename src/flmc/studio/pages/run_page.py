@@ -14,14 +14,14 @@ from nicegui import ui
 
 from flmc.base.errors import FlmcError
 from flmc.settings.toml import to_toml
-from flmc.studio import answers
 from flmc.studio.addresses import command_line
-from flmc.studio.cards import ChartCard, Tile, show_rows, show_verdict
 from flmc.studio.controls import field_of, read_given
-from flmc.studio.export import save_page
-from flmc.studio.frame import State, frame
-from flmc.studio.panel import Panel
-from flmc.studio.watched_run import WatchedRun
+from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.panel import Panel
+from flmc.studio.work import answers
+from flmc.studio.work.watched_run import WatchedRun
 from flmc.views.charts.chart import Chart
 
 _REFRESH = 0.4
@@ -44,11 +44,11 @@ class RunPage:
         self._shown: dict[str, Chart] = {}
         self._finished = False
         ui.context.client.on_delete(self._close)
-        with frame(state, on_theme=self._redraw, on_export=self._export):
-            with ui.element("div").classes("sheet"):
-                self.panel = Panel(state.given, self._changed)
-                with ui.element("main").classes("main"):
-                    self._draw()
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with whole, ui.element("div").classes("sheet"):
+            self.panel = Panel(state.given, self._changed)
+            with ui.element("main").classes("main"):
+                self._draw()
         self._timer = ui.timer(_REFRESH, self._look)
         self._changed()
 
@@ -58,8 +58,8 @@ class RunPage:
             with ui.element("div").classes("line"):
                 self._start = ui.button("Start", icon="play_arrow", on_click=self._begin)
                 self._stop = ui.button("Stop", icon="stop", on_click=self._end).props("outline")
-                self._status = ui.label("Not started.").classes("caption").props(
-                    'role="status" data-status'
+                self._status = (
+                    ui.label("Not started.").classes("caption").props('role="status" data-status')
                 )
             self._progress = ui.linear_progress(0.0, show_value=False).props("rounded")
         self._verdict = ui.element("div")
@@ -81,7 +81,7 @@ class RunPage:
         for card in self._cards.values():
             card.say("Start a run to see it here.")
         for tile in self._tiles.values():
-            tile.show("–")
+            tile.show("-")
         with ui.element("section").classes("card"):
             ui.label("Take it away").classes("text-subtitle2")
             with ui.element("div").classes("line"):

@@ -6,16 +6,16 @@ from nicegui import ui
 
 from flmc.base.errors import FlmcError
 from flmc.planning.advice.requirements import Requirement, read_requirement
+from flmc.settings.questions.solutions import AXES, Solution
+from flmc.settings.questions.solving import solve
 from flmc.settings.schema import Settings
-from flmc.settings.solutions import AXES, Solution
-from flmc.settings.solving import solve
 from flmc.studio.addresses import command_line
-from flmc.studio.cards import ChartCard, show_grid, show_rows, show_verdict
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
-from flmc.studio.export import save_page
-from flmc.studio.frame import State, frame
-from flmc.studio.latest import Latest, Superseded, Turn
-from flmc.studio.panel import Panel
+from flmc.studio.elements.cards import ChartCard, show_grid, show_rows, show_verdict
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.panel import Panel
+from flmc.studio.work.latest import Latest, Superseded, Turn
 from flmc.views.charts.solution_chart import solution_chart
 
 QUESTIONS = {
@@ -48,11 +48,11 @@ class SolvePage:
         self.work = Latest(self._compute)
         self._share = 0.0
         ui.context.client.on_delete(self.work.close)
-        with frame(state, on_theme=self._redraw, on_export=self._export):
-            with ui.element("div").classes("sheet"):
-                self.panel = Panel(state.given, self._changed)
-                with ui.element("main").classes("main"):
-                    self._draw()
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with whole, ui.element("div").classes("sheet"):
+            self.panel = Panel(state.given, self._changed)
+            with ui.element("main").classes("main"):
+                self._draw()
         self._timer = ui.timer(0.2, lambda: self._progress.set_value(self._share))
         self._changed()
 
@@ -109,7 +109,7 @@ class SolvePage:
         name = self.state.more["ask"]
         self._share = 0.02
         try:
-            settings = read_given(self._without(name))
+            settings = read_given(self.state.given)
             self.panel.settled(settings)
             self._command.set_text(self._in_words(name))
             found = await turn.compute(self._solve, turn, settings, name)
@@ -121,10 +121,6 @@ class SolvePage:
         self._share = 1.0
         self._show(found)
         self._chart.show(chart)
-
-    def _without(self, name: str) -> dict[str, str]:
-        """Settings that were given; where it is looked for, the value is where the search begins."""
-        return dict(self.state.given)
 
     def _solve(self, turn: Turn, settings: Settings, name: str) -> Solution:
         """The answer, computed outside the event loop."""
@@ -155,7 +151,9 @@ class SolvePage:
                 ui.label(found.words).classes("text-subtitle1").props("data-answer")
                 value = format_value(int(found.value) if AXES[found.name].whole else found.value)
                 if found.name in CONTROLS:
-                    ui.button("Open in Plan", icon="open_in_new", on_click=lambda: self._take(value))
+                    ui.button(
+                        "Open in Plan", icon="open_in_new", on_click=lambda: self._take(value)
+                    )
             listing = found.plan.listing(with_run=True)
             show_verdict(listing.headline)
         self._grid.clear()

@@ -6,12 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
-
 from flmc.base.arrays import Array
 
-Colour = Literal[
-    "blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"
-]
+Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]
 """Name of a colour of :data:`flmc.views.charts.themes.Theme`; ``ink`` is that of text."""
 Stroke = Literal["solid", "dashed", "dotted"]
 """How a line is drawn."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from flmc.base.arrays import Array
 from flmc.views.charts.chart import Cells, Chart, Line, Mark, Points, Words
 from flmc.views.charts.themes import LIGHT, Theme
 from flmc.views.figures import new_figure
@@ -55,7 +56,11 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
         elif isinstance(layer, Line):
             _draw_line(axes, layer, theme)
         elif isinstance(layer, Points):
-            style = {"markersize": layer.size, "label": layer.label or "_", "alpha": 0.6}
+            style: dict[str, Any] = {
+                "markersize": layer.size,
+                "label": layer.label or "_",
+                "alpha": 0.6,
+            }
             axes.plot(layer.x, layer.y, ".", color=theme.colours[layer.colour], **style)
         elif isinstance(layer, Words):
             place = {"textcoords": "offset points", "fontsize": 9, **_SIDES[layer.side]}
@@ -181,7 +186,7 @@ def _draw_cells(axes: Axes, chart: Chart, cells: Cells, theme: Theme) -> None:
         axes.plot([], [], "s", color=colour, alpha=0.55, markersize=8, label=kind)
 
 
-def edges(middles: tuple[float, ...], logarithmic: bool) -> np.ndarray:
+def edges(middles: tuple[float, ...], logarithmic: bool) -> Array:
     """Edges of cells whose middles are evenly spaced on their axis, one more than there are cells.
 
     Parameters
@@ -200,5 +205,4 @@ def edges(middles: tuple[float, ...], logarithmic: bool) -> np.ndarray:
     places = np.log(middles) if logarithmic else np.asarray(middles, dtype=float)
     step = (places[-1] - places[0]) / (len(places) - 1)
     ends = places[0] + step * (np.arange(len(places) + 1) - 0.5)
-    return np.exp(ends) if logarithmic else ends
-
+    return np.asarray(np.exp(ends) if logarithmic else ends)

@@ -6,7 +6,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.models.distributions import Gaussian
-from flmc.views.charts.chart import Axis, Chart, Colour, Layer, Line, Points, numbers
+from flmc.views.charts.chart import Axis, Chart, Colour, Layer, Line, Numbers, Points, numbers
 
 _CORNERS = 72
 """Corners of the polygon that stands for an ellipse."""
@@ -37,12 +37,14 @@ def posterior_chart(
     layers: list[Layer] = []
     if draws is not None and len(draws):
         shown = draws[:: max(1, len(draws) // 800)]
-        points = (numbers(shown[:, entry]) for entry in entries)
-        layers.append(Points(*points, label="draws"))
+        x, y = numbers(shown[:, entries[0]]), numbers(shown[:, entries[1]])
+        layers.append(Points(x, y, label="draws"))
     colours: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
     for (name, law), colour in zip(others.items(), colours, strict=False):
-        layers.append(Line(*ellipse(law, entries), colour, label=name))
-    layers.append(Line(*ellipse(exact, entries), "vermilion", "dashed", label="exact posterior"))
+        x, y = ellipse(law, entries)
+        layers.append(Line(x, y, colour, label=name))
+    x, y = ellipse(exact, entries)
+    layers.append(Line(x, y, "vermilion", "dashed", label="exact posterior"))
     return Chart(
         "posterior",
         title,
@@ -53,7 +55,7 @@ def posterior_chart(
     )
 
 
-def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[tuple[float, ...], ...]:
+def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[Numbers, Numbers]:
     """Points at Mahalanobis distance 2 from the mean of two entries, as x and y.
 
     Parameters

@@ -85,7 +85,9 @@ def _density(law: LossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Losses and their density in the first world, where nearly all of it lies."""
     total = np.cumsum(law.first)
     first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))
-    edges = np.unique(np.linspace(first, min(last + 1, len(total) - 1), _SHOWN_POINTS + 1, dtype=int))
+    edges = np.unique(
+        np.linspace(first, min(last + 1, len(total) - 1), _SHOWN_POINTS + 1, dtype=int)
+    )
     if len(edges) < 3:
         return (), ()
     step = law.losses[1] - law.losses[0]

@@ -8,7 +8,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.planning.plans.rows import CONSTRAINTS
-from flmc.settings.regimes import BINDING, RegimeMap
+from flmc.settings.questions.regimes import BINDING, RegimeMap
 from flmc.views.axes import epsilon_label
 from flmc.views.charts.chart import Axis, Cells, Chart, Colour, Layer, Line, Points, Stroke, Words
 from flmc.views.charts.drawing import edges
@@ -109,9 +109,7 @@ def _contours(
     masked = np.ma.masked_invalid(values)
     if masked.count() == 0:
         return []
-    generator = contour_generator(
-        np.array(found.snr_db), np.log(np.array(found.epsilon)), masked
-    )
+    generator = contour_generator(np.array(found.snr_db), np.log(np.array(found.epsilon)), masked)
     layers: list[Layer] = []
     for level, drawn in zip(levels, levels_drawn, strict=True):
         for line in generator.lines(drawn):

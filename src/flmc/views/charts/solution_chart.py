@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from flmc.planning.plans import Plan
-from flmc.settings.solutions import Point, Solution
+from flmc.settings.questions.solutions import Point, Solution
 from flmc.views.charts.chart import Axis, Chart, Colour, Layer, Line, Mark, Points, numbers
 
 _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {

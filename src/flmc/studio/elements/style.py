@@ -11,17 +11,20 @@ def _variables(theme: Theme, page: str) -> str:
     return f"--page:{page};--card:{theme.background};--line:{theme.grid};{colours}"
 
 
-STYLE = f"""
+STYLE = (
+    f"""
 :root{{{_variables(LIGHT, "#f4f6f8")}}}
 body.body--dark{{{_variables(DARK, "#0e1318")}}}
-""" + """
+"""
+    + """
 body{background:var(--page)!important;color:var(--ink);font-variant-numeric:tabular-nums}
 .nicegui-content{padding:0!important;gap:0!important;align-items:stretch!important}
 .bar{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;padding:8px 16px;
  background:var(--card);border-bottom:1px solid var(--line);position:sticky;top:0;z-index:20}
 .brand{font-weight:600;font-size:17px;letter-spacing:.01em}
 .places{display:flex;gap:2px;overflow-x:auto;flex:1 1 auto}
-.places a{color:var(--ink);text-decoration:none;padding:5px 10px;border-radius:6px;white-space:nowrap}
+.places a{color:var(--ink);text-decoration:none;padding:5px 10px;border-radius:6px;
+ white-space:nowrap}
 .places a:hover,.places a:focus-visible{background:var(--page)}
 .places a.here{background:var(--blue);color:#fff}
 body.body--dark .places a.here{color:#0e1318}
@@ -107,4 +110,5 @@ body.body--dark .picture img,body.body--dark .zoom img{background:#fff;border-ra
  .card .chart.tall{height:380px}
 }
 """
+)
 """The style sheet."""

@@ -9,8 +9,8 @@ from typing import get_args
 from nicegui import ui
 
 from flmc.base.tables import Grid, Row
-from flmc.studio.echarts import to_options
-from flmc.studio.frame import State
+from flmc.studio.elements.echarts import to_options
+from flmc.studio.elements.frame import State
 from flmc.views.charts.chart import Chart
 from flmc.views.charts.drawing import FileFormat, render_chart
 
@@ -48,15 +48,15 @@ class ChartCard:
                 with ui.element("span").classes("waits"):
                     ui.spinner(size="14px")
                     ui.label("computing")
-                with ui.button(icon="download").props(
-                    'flat round dense color="grey" aria-label="Save this picture"'
+                with (
+                    ui.button(icon="download").props(
+                        'flat round dense color="grey" aria-label="Save this picture"'
+                    ),
+                    ui.menu(),
                 ):
-                    with ui.menu():
-                        for file_format in get_args(FileFormat):
-                            ui.menu_item(file_format.upper(), self._saver(file_format))
-            self._view = ui.echart({"series": []}, renderer="svg").classes(
-                "chart" + " tall" * tall
-            )
+                    for file_format in get_args(FileFormat):
+                        ui.menu_item(file_format.upper(), self._saver(file_format))
+            self._view = ui.echart({"series": []}, renderer="svg").classes("chart" + " tall" * tall)
             self._caption = ui.label("").classes("caption")
             if on_click is not None:
                 self._view.on_point_click(lambda event: on_click(event.series_name, event.value))
@@ -132,7 +132,7 @@ class Tile:
         self.key = key
         with ui.element("div").classes("tile stale").props(f'data-tile="{key}"') as self.box:
             ui.label(name).classes("name")
-            self._figure = ui.label("–").classes("figure")
+            self._figure = ui.label("-").classes("figure")
             self._more = ui.label("").classes("more")
 
     def show(self, text: str, value: object = None, more: str = "") -> None:
@@ -182,8 +182,10 @@ def show_verdict(row: Row | None) -> None:
     row
         The fact that matters most; None: nothing is known.
     """
-    with ui.element("div").classes(f"verdict {'' if row is None else row.severity}").props(
-        'role="status" data-verdict'
+    with (
+        ui.element("div")
+        .classes(f"verdict {'' if row is None else row.severity}")
+        .props('role="status" data-verdict')
     ):
         if row is None:
             ui.label("Nothing is predicted for these settings.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -114,9 +115,11 @@ class _Widget:
         self._quiet = False
         self._slider: ui.slider | None = None
         text = panel.text(control.name)
-        with ui.element("div").classes("control").props(
-            f'data-control="{control.name}"'
-        ) as self._box:
+        with (
+            ui.element("div")
+            .classes("control")
+            .props(f'data-control="{control.name}"') as self._box
+        ):
             unit = f" [{control.unit}]" if control.unit else ""
             ui.label(control.label + unit).classes("name").tooltip(control.help)
             if control.kind == "choice":
@@ -136,11 +139,15 @@ class _Widget:
 
     def _suggest(self) -> None:
         """Words to begin with, in a menu at the field; parameters are written behind a colon."""
-        with self._field.add_slot("append"):
-            with ui.button(icon="expand_more").props("flat dense round size=xs color=grey"):
-                with ui.menu().props("auto-close"):
-                    for word in self._control.words:
-                        ui.menu_item(word, lambda word=word: self._field.set_value(word))
+        with (
+            self._field.add_slot("append"),
+            ui.button(icon="expand_more").props(
+                f'flat dense round size=xs color=grey aria-label="{self._control.label}: words"'
+            ),
+            ui.menu().props("auto-close"),
+        ):
+            for word in self._control.words:
+                ui.menu_item(word, partial(self._field.set_value, word))
 
     def _add_slider(self, text: str) -> None:
         low, high = self._control.places
@@ -170,7 +177,7 @@ class _Widget:
             self._quietly(self._slider.set_value, self._place(text))
         self._panel.change(self._control.name, text)
 
-    def _quietly(self, setter: Callable[[Any], None], value: Any) -> None:
+    def _quietly(self, setter: Callable[[Any], object], value: Any) -> None:
         """Set one half of the control without a change of its own."""
         self._quiet = True
         try:

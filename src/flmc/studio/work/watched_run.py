@@ -18,7 +18,7 @@ from flmc.runs.execution import run
 from flmc.runs.results import Result
 from flmc.runs.watching import Snapshot
 from flmc.settings.schema import Settings
-from flmc.studio import answers
+from flmc.studio.work import answers
 from flmc.views.charts.chart import Chart
 from flmc.views.charts.posterior_chart import posterior_chart
 from flmc.views.charts.run_charts import Agreement, agreement_chart, trace_chart

@@ -35,7 +35,12 @@ def to_options(chart: Chart, theme: Theme, letters: int = _NARROW) -> Options:
         "animation": False,
         "backgroundColor": "transparent",
         "textStyle": {"color": theme.colours["ink"], "fontFamily": "Roboto, sans-serif"},
-        "grid": {"left": 62, "right": 24, "top": 14 + 22 * _legend_rows(named, letters), "bottom": 46},
+        "grid": {
+            "left": 62,
+            "right": 24,
+            "top": 14 + 22 * _legend_rows(named, letters),
+            "bottom": 46,
+        },
         "tooltip": _tooltip(theme, bool(cells)),
         "xAxis": [_axis(chart.x, theme, "x")],
         "yAxis": [_axis(chart.y, theme, "y")],
@@ -43,10 +48,14 @@ def to_options(chart: Chart, theme: Theme, letters: int = _NARROW) -> Options:
     }
     if named:
         options["legend"] = {
-            "data": list(dict.fromkeys(named)), "top": 0, "left": 0, "itemHeight": 9,
-            "itemWidth": 18, "textStyle": {"color": theme.colours["ink"], "fontSize": 12},
+            "data": list(dict.fromkeys(named)),
+            "top": 0,
+            "left": 0,
+            "itemHeight": 9,
+            "itemWidth": 18,
+            "textStyle": {"color": theme.colours["ink"], "fontSize": 12},
             "selectedMode": False,
-        }  # fmt: skip
+        }
     if cells is not None:
         _add_cells(options, chart, cells, theme, letters)
     return options
@@ -113,11 +122,16 @@ def _series(chart: Chart, theme: Theme) -> list[Options]:
         elif isinstance(layer, Points):
             series.append(
                 {
-                    "type": "scatter", "name": layer.label, "data": _pairs(layer.x, layer.y),
-                    "symbolSize": layer.size, "z": 3,
+                    "type": "scatter",
+                    "name": layer.label,
+                    "data": _pairs(layer.x, layer.y),
+                    "symbolSize": layer.size,
+                    "z": 3,
                     "itemStyle": {"color": theme.colours[layer.colour], "opacity": 0.6},
-                    "silent": True, "large": False, "tooltip": {"show": False},
-                }  # fmt: skip
+                    "silent": True,
+                    "large": False,
+                    "tooltip": {"show": False},
+                }
             )
         elif isinstance(layer, Words):
             series.append(_words(layer, theme))
@@ -126,9 +140,11 @@ def _series(chart: Chart, theme: Theme) -> list[Options]:
     if marks:
         series.append(
             {
-                "type": "line", "data": [], "silent": True,
+                "type": "line",
+                "data": [],
+                "silent": True,
                 "markLine": {"symbol": "none", "silent": True, "data": marks},
-            }  # fmt: skip
+            }
         )
     return series
 
@@ -143,19 +159,29 @@ def _line(line: Line, theme: Theme) -> list[Options]:
         for values, opacity in ((line.low, 0.0), (height, 0.2)):
             found.append(
                 {
-                    "type": "line", "data": _pairs(line.x, values), "stack": f"band {line.label}",
-                    "symbol": "none", "silent": True, "tooltip": {"show": False},
+                    "type": "line",
+                    "data": _pairs(line.x, values),
+                    "stack": f"band {line.label}",
+                    "symbol": "none",
+                    "silent": True,
+                    "tooltip": {"show": False},
                     "lineStyle": {"opacity": 0},
                     "areaStyle": {"color": colour, "opacity": opacity},
-                }  # fmt: skip
+                }
             )
     found.append(
         {
-            "type": "line", "name": line.label, "data": _pairs(line.x, line.y), "z": 3,
-            "showSymbol": line.dots, "symbolSize": 6, "connectNulls": False,
+            "type": "line",
+            "name": line.label,
+            "data": _pairs(line.x, line.y),
+            "z": 3,
+            "showSymbol": line.dots,
+            "symbolSize": 6,
+            "connectNulls": False,
             "lineStyle": _stroke(line.colour, line.stroke, line.width, theme),
-            "itemStyle": {"color": colour}, "emphasis": {"disabled": True},
-        }  # fmt: skip
+            "itemStyle": {"color": colour},
+            "emphasis": {"disabled": True},
+        }
     )
     return found
 
@@ -167,13 +193,21 @@ def _stroke(colour: Colour, stroke: str, width: float, theme: Theme) -> Options:
 def _words(words: Words, theme: Theme) -> Options:
     """Words at a place: the label of a dot that nobody sees."""
     return {
-        "type": "scatter", "data": _pairs((words.x,), (words.y,)), "symbolSize": 1, "silent": True,
-        "itemStyle": {"color": "transparent"}, "tooltip": {"show": False}, "z": 5,
+        "type": "scatter",
+        "data": _pairs((words.x,), (words.y,)),
+        "symbolSize": 1,
+        "silent": True,
+        "itemStyle": {"color": "transparent"},
+        "tooltip": {"show": False},
+        "z": 5,
         "label": {
-            "show": True, "formatter": words.text, "position": _SIDES[words.side],
-            "color": theme.colours[words.colour], "fontSize": 12,
+            "show": True,
+            "formatter": words.text,
+            "position": _SIDES[words.side],
+            "color": theme.colours[words.colour],
+            "fontSize": 12,
         },
-    }  # fmt: skip
+    }
 
 
 def _mark(mark: Mark, theme: Theme) -> Options:
@@ -184,10 +218,14 @@ def _mark(mark: Mark, theme: Theme) -> Options:
         f"{mark.axis}Axis": mark.value,
         "lineStyle": {"color": colour, "type": mark.stroke, "width": 1.5},
         "label": {
-            "show": bool(mark.text), "formatter": mark.text, "color": colour, "position": end,
-            "fontSize": 11, "distance": 2,
+            "show": bool(mark.text),
+            "formatter": mark.text,
+            "color": colour,
+            "position": end,
+            "fontSize": 11,
+            "distance": 2,
         },
-    }  # fmt: skip
+    }
 
 
 def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None]]:
@@ -198,9 +236,7 @@ def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None
     ]
 
 
-def _add_cells(
-    options: Options, chart: Chart, cells: Cells, theme: Theme, letters: int
-) -> None:
+def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme, letters: int) -> None:
     """Coloured cells on axes of their own that nobody sees, and that span the same rectangle."""
     x, y = edges(cells.x, chart.x.logarithmic), edges(cells.y, chart.y.logarithmic)
     options["xAxis"][0] |= {"min": float(x[0]), "max": float(x[-1])}
@@ -221,14 +257,23 @@ def _add_cells(
         ]
         options["series"].append(
             {
-                "type": "heatmap", "name": kind, "data": data, "xAxisIndex": 1, "yAxisIndex": 1,
-                "itemStyle": {"color": colours[code], "opacity": 0.55}, "z": 1,
-            }  # fmt: skip
+                "type": "heatmap",
+                "name": kind,
+                "data": data,
+                "xAxisIndex": 1,
+                "yAxisIndex": 1,
+                "itemStyle": {"color": colours[code], "opacity": 0.55},
+                "z": 1,
+            }
         )
     options["legend"]["data"] = [*cells.kinds, *options["legend"]["data"]]
     options["grid"]["top"] = 14 + 22 * _legend_rows(options["legend"]["data"], letters)
+    count = len(options["series"])
     options["visualMap"] = {
-        "show": False, "type": "piecewise", "dimension": 2,
-        "seriesIndex": list(range(len(options["series"]) - len(cells.kinds), len(options["series"]))),
-        "categories": list(range(len(cells.kinds))), "inRange": {"color": colours, "opacity": 0.55},
-    }  # fmt: skip
+        "show": False,
+        "type": "piecewise",
+        "dimension": 2,
+        "seriesIndex": list(range(count - len(cells.kinds), count)),
+        "categories": list(range(len(cells.kinds))),
+        "inRange": {"color": colours, "opacity": 0.55},
+    }

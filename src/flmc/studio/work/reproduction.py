@@ -116,7 +116,7 @@ def parts_of_report(text: str) -> list[tuple[str, str]]:
 
     Examples
     --------
-    >>> from flmc.studio.reproduction import parts_of_report
+    >>> from flmc.studio.work.reproduction import parts_of_report
     >>> parts_of_report("One.\\n\\n![a picture](a.png)\\n\\nTwo.")
     [('', 'One.'), ('a.png', 'a picture'), ('', 'Two.')]
     """

@@ -30,7 +30,9 @@ _OF_DATA = ("devices", "dim", "samples", "seed", "split", "experiments", "data",
 @lru_cache(maxsize=8)
 def _model(of_data: tuple[Any, ...]) -> Model:
     """The model of these settings of the data."""
-    given = {name: value for name, value in zip(_OF_DATA, of_data, strict=True) if value is not None}
+    given = {
+        name: value for name, value in zip(_OF_DATA, of_data, strict=True) if value is not None
+    }
     return make_model(merge({}, given))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from nicegui import ui
 
 from flmc.studio.addresses import address
-from flmc.studio.style import STYLE
+from flmc.studio.elements.style import STYLE
 from flmc.views.charts.themes import THEMES, Theme
 
 PLACES = {

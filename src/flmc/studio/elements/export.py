@@ -16,7 +16,11 @@ from flmc.views.reports import Block, render_html
 
 
 def page_as_html(
-    title: str, commands: Sequence[str], facts: Listing | Grid, charts: Sequence[Chart], theme: Theme
+    title: str,
+    commands: Sequence[str],
+    facts: Listing | Grid,
+    charts: Sequence[Chart],
+    theme: Theme,
 ) -> str:
     """A page as HTML: verdict, charts, facts, and the commands that compute them.
 

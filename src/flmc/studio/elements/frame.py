@@ -45,12 +45,17 @@ class State:
         ``light`` or ``dark``.
     more
         Further keys of the address, which only this page knows.
+    unknown
+        Keys of the address that nothing knows; they are told, not ignored.
+    links
+        Links to all pages, by path.
     """
 
     path: str
     given: dict[str, str]
     theme_name: str = "light"
     more: dict[str, str] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
     links: dict[str, ui.link] = field(default_factory=dict)
 
     @property
@@ -130,6 +135,12 @@ def frame(
     for index, path in enumerate(PLACES):
         actions[str(index + 1)] = _opener(state, path)
     ui.keyboard(lambda event: _pressed(event, actions), ignore=["input", "select", "textarea"])
+    if state.unknown:
+        with ui.element("div").classes("verdict warning").props('role="alert" data-unknown'):
+            ui.label(
+                f"The address sets {', '.join(state.unknown)}, which the studio does not know or"
+                " does not allow; it was left out."
+            )
     yield
 
 
@@ -159,10 +170,11 @@ def _help() -> ui.dialog:
     return dialog
 
 
-def _pressed(event: object, actions: Mapping[str, Callable[[], object]]) -> None:
-    """Do what a key stands for, where it is pressed alone."""
+def _pressed(event: object, actions: Mapping[str, Callable[[], object]]) -> object:
+    """Do what a key stands for, where it is pressed alone; what is to be awaited is returned."""
     action, key = event.action, event.key  # type: ignore[attr-defined]
     modifiers = event.modifiers  # type: ignore[attr-defined]
     alone = not (modifiers.ctrl or modifiers.alt or modifiers.meta)
     if action.keydown and not action.repeat and alone and key.name in actions:
-        actions[key.name]()
+        return actions[key.name]()
+    return None

@@ -8,7 +8,7 @@ from functools import cache
 from fastapi import Request
 from nicegui import ui
 
-from flmc.studio.addresses import given_of
+from flmc.studio.addresses import given_of, unknown_keys
 from flmc.studio.elements.frame import State
 from flmc.studio.pages.compare_page import ComparePage
 from flmc.studio.pages.federation_page import FederationPage
@@ -28,6 +28,13 @@ PAGES: dict[str, Callable[[State], object]] = {
 }
 """What draws the page at each path."""
 
+PAGE_KEYS = {
+    "/solve": ("ask", "require", "suggest"),
+    "/compare": ("a", "b", "c", "d"),
+    "/figures": ("paper",),
+}
+"""Keys of addresses beside settings and theme, by path."""
+
 
 @cache
 def register() -> None:
@@ -42,7 +49,10 @@ def _drawn(path: str, page: Callable[[State], object]) -> Callable[[Request], No
     def draw(request: Request) -> None:
         query = request.query_params.multi_items()
         theme = request.query_params.get("theme", "light")
-        own = {name: text for name, text in query if name not in ("theme", *given_of(query))}
-        page(State(path, given_of(query), theme if theme in THEMES else "light", own))
+        known = PAGE_KEYS.get(path, ())
+        own = {name: text for name, text in query if name in known}
+        state = State(path, given_of(query), theme if theme in THEMES else "light", own)
+        state.unknown = unknown_keys(query, known)
+        page(state)
 
     return draw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,12 @@ class Studio:
     address: str
     process: subprocess.Popen[str]
 
+    def stop(self) -> None:
+        """End it as Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+        with self.process:  # which waits, and closes its pipe
+            pass
+
 
 def start_studio(*words: str) -> Studio:
     """Start `flmc studio` and wait until it says where it is."""
@@ -47,8 +54,7 @@ def studio() -> Iterator[Studio]:
     try:
         yield started
     finally:
-        started.process.terminate()
-        started.process.wait(30)
+        started.stop()
 
 
 @pytest.fixture(scope="session")

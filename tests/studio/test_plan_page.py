@@ -85,7 +85,7 @@ def test_sliders_by_keyboard(tab: Tab) -> None:
     tab.open("/")
     tab.settle()
     before = tab.tile("gain")
-    thumb = tab.page.locator('[data-control="snr_db"] [role="slider"]')
+    thumb = tab.page.locator('[data-control="snr_db"] .q-slider [tabindex="0"]').first
     thumb.focus()
     for _ in range(20):
         thumb.press("ArrowLeft")
@@ -134,6 +134,7 @@ def test_the_map_leads_to_its_points(tab: Tab) -> None:
     tab.page.wait_for_function(
         "document.querySelectorAll('.card.whole.stale').length === 0", timeout=120_000
     )
+    card.locator(".chart").scroll_into_view_if_needed()
     box = card.locator(".chart").bounding_box()
     assert box is not None
     tab.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.6 * box["height"])
@@ -164,10 +165,7 @@ def test_pictures_are_saved(tab: Tab, kind: str, tmp_path: Path) -> None:
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
     assert path.name == f"flmc-limits.{kind.lower()}"
-    start = path.read_bytes()[:200]
-    assert {"PNG": b"\x89PNG", "PDF": b"%PDF", "SVG": b"<svg"}[kind] in start + b"<svg" * (
-        kind == "SVG" and b"<?xml" in start
-    )
+    assert {"PNG": b"\x89PNG", "PDF": b"%PDF", "SVG": b"<svg"}[kind] in path.read_bytes()[:1000]
 
 
 def test_the_page_is_saved_as_one_file(tab: Tab, tmp_path: Path) -> None:

@@ -81,7 +81,9 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(128)  # before the address is said: who opens it at once must not be refused
+        listening.listen(
+            128
+        )  # before the address is said: who opens it at once must not be refused
     except (OSError, OverflowError) as error:
         listening.close()
         raise InvalidSetting(

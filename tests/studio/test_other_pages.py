@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import flmc
-from flmc.settings.making.models import make_model
+from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge
 from studio.conftest import Tab
 from support import full_only
@@ -38,8 +38,8 @@ def test_a_run_from_start_to_record(tab: Tab, tmp_path: Path) -> None:
     with zipfile.ZipFile(archive) as opened:
         opened.extractall(tmp_path)
     record = flmc.load(tmp_path / "record")
-    model = make_model(merge({}, {"rounds": 600, "seed": 5}))
-    again = flmc.run(record.plan, model, seed=5, chains=8)
+    problem = assemble(merge({}, {"rounds": 600, "seed": 5}))
+    again = flmc.run(problem.plan(), problem.model, seed=5, chains=8)
     assert record.kept_draws is not None
     assert (record.kept_draws == again.kept_draws).all()
     expect(tab.page.locator("[data-command]")).to_have_text(

@@ -107,13 +107,19 @@ class Panel:
             widget.complain(message if each == name else None)
 
 
+class _Slider(ui.slider):
+    """A slider that the server does not move back while it is being moved."""
+
+    LOOPBACK = False
+
+
 class _Widget:
     """One control: a field or a choice, and a slider for numbers."""
 
     def __init__(self, control: Control, panel: Panel) -> None:
         self._control, self._panel = control, panel
         self._quiet = False
-        self._slider: ui.slider | None = None
+        self._slider: _Slider | None = None
         text = panel.text(control.name)
         with (
             ui.element("div")
@@ -151,7 +157,7 @@ class _Widget:
 
     def _add_slider(self, text: str) -> None:
         low, high = self._control.places
-        self._slider = ui.slider(
+        self._slider = _Slider(
             min=low, max=high, step=self._control.step, value=self._place(text)
         ).props(f'dense aria-label="{self._control.label} slider"')
         self._slider.on_value_change(self._slid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -260,8 +261,12 @@ def field_of(message: str) -> str | None:
     ----------
     message
         Text of an :class:`flmc.errors.InvalidSetting`.
+
+    Examples
+    --------
+    >>> from flmc.studio.controls import field_of
+    >>> field_of("num_rounds must be at least 1, got 0")
+    'rounds'
     """
-    first = message.replace("num_", "").split(" ", 1)[0].rstrip(",:;")
-    if first in CONTROLS:
-        return first
-    return next((name for name in CONTROLS if message.startswith(CONTROLS[name].label)), None)
+    words = re.findall(r"\w+", message.replace("num_", ""))
+    return next((word for word in words if word in CONTROLS), None)

@@ -79,7 +79,7 @@ def agreement_chart(history: Sequence[Agreement]) -> Chart:
         "agreement",
         "Agreement of the chains",
         Axis("round"),
-        Axis("largest R-hat", low=0.99, high=max(1.05, *r_hat[-8:])),
+        Axis("largest R-hat", low=0.99, high=max((1.05, *r_hat[-8:]))),
         (
             Line(numbers(rounds), numbers(r_hat), "blue", dots=True),
             Mark("y", AGREED, f"agreed below {AGREED:g}", "green"),

@@ -10,7 +10,7 @@ import pytest
 
 import flmc
 from flmc.evaluation.auditing.round_loss import loss_of_round
-from flmc.planning.privacy_curve import privacy_over_rounds, rounds_to_show
+from flmc.planning.costs.privacy_curve import privacy_over_rounds, rounds_to_show
 from flmc.settings.questions.regimes import Regime, RegimeMap
 from flmc.settings.questions.solving import solve
 from flmc.settings.schema import merge

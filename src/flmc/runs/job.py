@@ -29,7 +29,7 @@ from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
-from flmc.runs.ledger import Ledger
+from flmc.runs.ledgers.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.runs.results import Result, metrics_document
 from flmc.runs.watching import Watch, Watching

@@ -14,9 +14,9 @@ from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.advice.plan_prediction import noise_of
+from flmc.planning.costs.privacy_curve import SpentAfter, privacy_over_rounds, rounds_to_show
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import predict_law
-from flmc.planning.privacy_curve import SpentAfter, privacy_over_rounds, rounds_to_show
 from flmc.settings.assembly import Problem, assemble
 from flmc.settings.making.models import make_model
 from flmc.settings.schema import Settings, merge

@@ -9,8 +9,8 @@ import numpy as np
 
 from flmc.base.tables import format_up
 from flmc.evaluation.auditing.loss_law import LossLaw
+from flmc.planning.costs.privacy_curve import SpentAfter
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_curve import SpentAfter
 from flmc.views.axes import epsilon_label
 from flmc.views.charts.chart import Axis, Chart, Colour, Layer, Line, Mark, numbers
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flmc.planning.costs.privacy_cost import cost_of_run, exposure_of
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import cost_of_run, exposure_of
 
 
 class SpentAfter(NamedTuple):
@@ -38,7 +38,7 @@ def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> from flmc.planning.privacy_curve import rounds_to_show
+    >>> from flmc.planning.costs.privacy_curve import rounds_to_show
     >>> rounds_to_show(300, 4)
     (1, 7, 45, 300)
     """

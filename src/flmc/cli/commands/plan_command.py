@@ -84,7 +84,7 @@ def plan_command(
     settings, above, solution = _chosen(settings, suggest_, solve_, requirements)
     problem = assemble(settings)
     if problem.settings.precondition == "pilot":
-        from flmc.cli.two_stage_commands import plan_two, refuse_beside_pilot
+        from flmc.cli.commands.two_stage_commands import plan_two, refuse_beside_pilot
 
         refuse_beside_pilot(solve=solve_, require=require, write=write, out=out)
         plan_two(problem, json_)

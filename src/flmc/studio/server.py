@@ -6,6 +6,7 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Timer
 
 from flmc.base.errors import InvalidSetting, MissingExtra
@@ -71,7 +72,8 @@ def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None
         if open_browser:
             Timer(1.0, webbrowser.open, (address,)).start()
         config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", lifespan="on")
-        uvicorn.Server(config).run(sockets=[listening])
+        with suppress(KeyboardInterrupt):  # the usual end
+            uvicorn.Server(config).run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

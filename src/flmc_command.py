@@ -4,8 +4,10 @@ It is not part of the package, so that a signal is heard before anything of that
 
 from __future__ import annotations
 
+# The module below ``signal``, which is part of Python itself: ``signal`` imports others, and a
+# Ctrl-C meanwhile would end in a traceback.
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
 import sys
 
 
@@ -17,7 +19,7 @@ def main() -> int:
     int
         The exit code; 130 after an interruption.
     """
-    signal.signal(signal.SIGINT, _leave)
+    _signal.signal(_signal.SIGINT, _leave)
     from flmc.base.start_up import collecting_later, spare_threads
 
     spare_threads(sys.argv[1:])

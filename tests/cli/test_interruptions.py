@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -49,6 +50,7 @@ def test_interrupted_in_the_first_second() -> None:
 def test_places_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--rounds", "30", "--burn-in", "10"]
     assert main(["run", *sizes]) == 0  # everything that is imported is, while it can be read
+    importlib.import_module("concurrent.futures.process")  # of a sweep
     assert main(["ledger", str(tmp_path)]) == 2
     place = tmp_path / "locked"
     place.mkdir(mode=0o700)

@@ -40,7 +40,6 @@ class ChartCard:
         on_click: Callable[[str, list[float]], None] | None = None,
     ) -> None:
         self._state = state
-        self._letters = 100 if whole else 48
         self.chart: Chart | None = None
         with ui.element("section").classes("card stale" + " whole" * whole) as self.card:
             with ui.element("div").classes("head"):
@@ -56,7 +55,9 @@ class ChartCard:
                 ):
                     for file_format in get_args(FileFormat):
                         ui.menu_item(file_format.upper(), self._saver(file_format))
-            self._view = ui.echart({"series": []}, renderer="svg").classes("chart" + " tall" * tall)
+            self._view = ui.echart({"series": []}, renderer="canvas").classes(
+                "chart" + " tall" * tall
+            )
             self._caption = ui.label("").classes("caption")
             if on_click is not None:
                 self._view.on_point_click(lambda event: on_click(event.series_name, event.value))
@@ -74,7 +75,7 @@ class ChartCard:
         self._caption.set_text(chart.caption)
         options = self._view.options
         options.clear()
-        options.update(to_options(chart, self._state.theme, self._letters))
+        options.update(to_options(chart, self._state.theme))
         self._view.update()
         self.card.classes(remove="stale")
 

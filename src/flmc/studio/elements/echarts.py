@@ -11,12 +11,12 @@ from flmc.views.charts.themes import Theme
 
 Options = dict[str, Any]
 """Options as ECharts takes them."""
-_NARROW = 48
-"""Letters of a legend that fit into a line of a card of half the width."""
+_LEGEND = 26
+"""Height of a legend, in pixels: one line, which is turned over where it is too long."""
 _SIDES = {"left": "left", "right": "right", "above": "top", "below": "bottom"}
 
 
-def to_options(chart: Chart, theme: Theme, letters: int = _NARROW) -> Options:
+def to_options(chart: Chart, theme: Theme) -> Options:
     """Options of ECharts for a chart.
 
     Parameters
@@ -25,8 +25,6 @@ def to_options(chart: Chart, theme: Theme, letters: int = _NARROW) -> Options:
         What to draw.
     theme
         Colours.
-    letters
-        Letters of the legend that fit into a line.
     """
     cells = next((layer for layer in chart.layers if isinstance(layer, Cells)), None)
     series = _series(chart, theme)
@@ -38,7 +36,7 @@ def to_options(chart: Chart, theme: Theme, letters: int = _NARROW) -> Options:
         "grid": {
             "left": 62,
             "right": 24,
-            "top": 14 + 22 * _legend_rows(named, letters),
+            "top": 14 + (_LEGEND if named or cells else 0),
             "bottom": 46,
         },
         "tooltip": _tooltip(theme, bool(cells)),
@@ -48,6 +46,7 @@ def to_options(chart: Chart, theme: Theme, letters: int = _NARROW) -> Options:
     }
     if named:
         options["legend"] = {
+            "type": "scroll",
             "data": list(dict.fromkeys(named)),
             "top": 0,
             "left": 0,
@@ -57,13 +56,8 @@ def to_options(chart: Chart, theme: Theme, letters: int = _NARROW) -> Options:
             "selectedMode": False,
         }
     if cells is not None:
-        _add_cells(options, chart, cells, theme, letters)
+        _add_cells(options, chart, cells, theme)
     return options
-
-
-def _legend_rows(named: list[str], letters: int) -> int:
-    """Lines that the legend is expected to take."""
-    return math.ceil(sum(len(name) + 6 for name in dict.fromkeys(named)) / letters)
 
 
 def _tooltip(theme: Theme, over_cells: bool) -> Options:
@@ -236,7 +230,7 @@ def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None
     ]
 
 
-def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme, letters: int) -> None:
+def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme) -> None:
     """Coloured cells on axes of their own that nobody sees, and that span the same rectangle."""
     x, y = edges(cells.x, chart.x.logarithmic), edges(cells.y, chart.y.logarithmic)
     options["xAxis"][0] |= {"min": float(x[0]), "max": float(x[-1])}
@@ -267,7 +261,6 @@ def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme, lette
             }
         )
     options["legend"]["data"] = [*cells.kinds, *options["legend"]["data"]]
-    options["grid"]["top"] = 14 + 22 * _legend_rows(options["legend"]["data"], letters)
     count = len(options["series"])
     options["visualMap"] = {
         "show": False,

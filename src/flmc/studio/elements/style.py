@@ -88,7 +88,8 @@ body:not(.body--dark) .rows tr.good td{color:#00704f}
 .line{display:flex;gap:8px;align-items:center;width:100%;flex-wrap:wrap}
 .empty{padding:26px 10px;text-align:center;color:var(--muted);font-size:14px}
 .columns{grid-template-columns:repeat(4,minmax(0,1fr))}
-.grow{flex:1 1 240px}
+.grow{flex:1 1 240px;min-width:0;max-width:100%}
+.grow .q-field__native>span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .picture{border:0;background:none;padding:0;cursor:zoom-in;width:100%;text-align:center}
 .picture img{max-width:100%}
 body.body--dark .picture img,body.body--dark .zoom img{background:#fff;border-radius:6px}

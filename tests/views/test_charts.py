@@ -62,7 +62,7 @@ def test_spending_ends_at_the_cost_of_the_run(plan: flmc.Plan) -> None:
 def test_densities_of_losses_are_densities(plan: flmc.Plan) -> None:
     law = loss_of_round(plan)
     assert law is not None
-    (line,) = lines(loss_chart({"digital": law}, 1.59, 0.01))
+    (line,) = lines(loss_chart({"digital": law}, plan))
     # What is shown leaves out 1e-4 at either end, and the rule is of second order.
     assert np.trapezoid(line.y, line.x) == pytest.approx(1, abs=0.01)
     mean = np.trapezoid(np.multiply(line.x, line.y), line.x)

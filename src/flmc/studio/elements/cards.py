@@ -77,7 +77,7 @@ class ChartCard:
         options.clear()
         options.update(to_options(chart, self._state.theme))
         self._view.update()
-        self.card.classes(remove="stale")
+        self.card.classes(remove="stale silent")
 
     def say(self, words: str) -> None:
         """Show words in place of a chart.
@@ -92,7 +92,7 @@ class ChartCard:
         self._view.options["series"] = []
         self._view.update()
         self._caption.set_text(words)
-        self.card.classes(remove="stale")
+        self.card.classes(add="silent", remove="stale")
 
     def wait(self) -> None:
         """Mark the chart as stale until the next one."""

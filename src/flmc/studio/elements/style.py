@@ -40,7 +40,7 @@ body.body--dark .places a.here{color:#0e1318}
  align-items:center;width:100%}
 .control.wide{grid-template-columns:minmax(0,1fr)}
 .control .name{font-size:13px}
-.control .q-slider{grid-column:1/-1;margin-top:-6px;padding:0 6px}
+.control .q-slider{grid-column:1/-1;margin-top:-1px;padding:0 6px}
 .control .q-field{font-size:13px}
 .control .q-field__bottom{padding:2px 0 0;font-size:12px;line-height:1.25;min-height:0}
 .control .q-field--error .q-field__bottom{color:var(--vermilion)}
@@ -56,6 +56,8 @@ body.body--dark .places a.here{color:#0e1318}
 .card .chart{width:100%;height:300px}
 .card .chart.tall{height:430px}
 .caption{font-size:13px;color:var(--muted);min-height:1.2em}
+.silent .chart{display:none}
+.silent .caption{padding:26px 10px;text-align:center;font-size:14px}
 .stale .chart,.stale .figure,.tile.stale .figure{opacity:.4}
 .stale .waits{visibility:visible}
 .waits{visibility:hidden;font-size:12px;color:var(--muted);display:inline-flex;gap:6px;

@@ -185,7 +185,7 @@ class ComparePage:
             if own is not None:
                 laws[name] = own
         if laws:
-            self._loss.show(loss_chart(laws, None, next(iter(plans.values())).limits.delta))
+            self._loss.show(loss_chart(laws, plans[next(iter(laws))], marked=False))
         else:
             self._loss.say("The law of the loss is not known for these settings.")
 

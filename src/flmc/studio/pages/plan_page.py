@@ -7,7 +7,7 @@ import asyncio
 from nicegui import ui
 
 from flmc.base.errors import FlmcError
-from flmc.base.tables import format_number, format_up
+from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.settings.questions.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
@@ -136,13 +136,13 @@ class PlanPage:
         plan: Plan = await turn.compute(answers.whole_plan, settings)
         law = plan.prediction
         self._tiles["variance_ratio"].show(
-            "not predicted" if law is None else format_number(law.variance_ratio),
+            "not predicted" if law is None else f"{law.variance_ratio:.4g}",
             None if law is None else law.variance_ratio,
             "1 is right",
         )
         shift = None if law is None else law.mean_shift
         self._tiles["mean_shift"].show(
-            "not predicted" if shift is None else f"{format_number(shift)} sd", shift,
+            "not predicted" if shift is None else f"{shift:.2g} sd", shift,
             "in posterior standard deviations",
         )  # fmt: skip
         exact = answers.problem_of(settings).model.posterior
@@ -175,8 +175,7 @@ class PlanPage:
             self._spending.say(plan.unknown_privacy or "The privacy of this run is not known.")
         laws = await turn.compute(answers.round_losses, settings)
         if laws and plan.round_cost is not None:
-            cost = plan.round_cost
-            self._loss.show(loss_chart(laws, cost.epsilon, cost.delta))
+            self._loss.show(loss_chart(laws, plan))
         else:
             self._loss.say("The law of the loss is not known for these settings.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import CONSTRAINTS
@@ -15,6 +14,8 @@ COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
     "privacy": "green",
 }
 """Colour of every constraint, the same in all charts."""
+NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
+"""Constraints in one word each."""
 _ROOM = 6.0
 """Decibels that the chart reaches beyond the limits."""
 
@@ -48,7 +49,7 @@ def limits_chart(plan: Plan) -> Chart:
         "limits",
         "What limits the gain",
         Axis("gain at the receiver [dB]", low=low, high=high),
-        Axis("", low=-0.6, high=2.6, categories=_names(plan)),
+        Axis("", low=-0.6, high=2.6, categories=tuple(reversed(NAME_OF_CONSTRAINT.values()))),
         tuple(layers),
         _sentence(plan),
     )
@@ -68,12 +69,6 @@ def decibels(gain: float) -> float:
 def _words(decides: bool, margin: float) -> str:
     """What stands at the end of a bar."""
     return "decides" if decides else f"{margin:+.1f} dB"
-
-
-def _names(plan: Plan) -> tuple[str, ...]:
-    """Names of the constraints from below."""
-    short: Mapping[str, str] = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
-    return tuple(short[name] for name in reversed(CONSTRAINTS))
 
 
 def _sentence(plan: Plan) -> str:

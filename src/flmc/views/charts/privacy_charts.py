@@ -53,32 +53,43 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
     )
 
 
-def loss_chart(laws: Mapping[str, LossLaw], epsilon: float | None, delta: float) -> Chart:
+def loss_chart(laws: Mapping[str, LossLaw], plan: Plan, *, marked: bool = True) -> Chart:
     """Density of the privacy loss of one round, with epsilon marked.
 
     Parameters
     ----------
     laws
         Laws of the loss of the worst round, by the name of their scheme.
-    epsilon
-        Epsilon of the round of the first of them; None: it is not marked.
-    delta
-        The delta that goes with it.
+    plan
+        The plan of the first of them: its epsilon of a round, delta and criterion are told.
+    marked
+        Whether epsilon is marked.
     """
+    cost = plan.round_cost
     layers: list[Layer] = []
     for (name, law), colour in zip(laws.items(), COLOURS, strict=False):
         x, y = _density(law)
         layers.append(Line(x, y, colour, label=name))
-    if epsilon is not None and math.isfinite(epsilon):
-        layers.append(Mark("x", epsilon, f"epsilon {format_up(epsilon)}", "blue"))
+    if marked and cost is not None and math.isfinite(cost.epsilon):
+        layers.append(Mark("x", cost.epsilon, f"epsilon {format_up(cost.epsilon)}", "blue"))
     return Chart(
         "loss",
         "Privacy loss of one round",
         Axis("privacy loss"),
         Axis("density", low=0.0),
         tuple(layers),
-        f"Beyond epsilon the loss may lie with probability of about delta = {delta:g} only.",
+        _meaning(plan.limits.criterion, plan.limits.delta),
     )
+
+
+def _meaning(criterion: str, delta: float) -> str:
+    """What epsilon says of the loss, by the criterion that it is stated with."""
+    if criterion == "tight":
+        return (
+            f"At epsilon the mean of 1 - exp(epsilon - loss) over larger losses is delta = {delta:g};"
+            " the loss itself exceeds epsilon more often."
+        )
+    return f"The loss exceeds epsilon with probability delta = {delta:g} at most."
 
 
 def _density(law: LossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:

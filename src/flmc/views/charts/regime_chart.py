@@ -7,12 +7,11 @@ import math
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.planning.plans.rows import CONSTRAINTS
 from flmc.settings.questions.regimes import BINDING, RegimeMap
 from flmc.views.axes import epsilon_label
 from flmc.views.charts.chart import Axis, Cells, Chart, Colour, Layer, Line, Points, Stroke, Words
 from flmc.views.charts.drawing import edges
-from flmc.views.charts.limits_chart import COLOUR_OF_CONSTRAINT
+from flmc.views.charts.limits_chart import COLOUR_OF_CONSTRAINT, NAME_OF_CONSTRAINT
 
 _RATIOS = (1.02, 1.1, 1.5, 3.0, 10.0, 100.0)
 """Predicted variance ratios that have a contour."""
@@ -36,7 +35,7 @@ def regime_chart(found: RegimeMap, here: tuple[float, float], scope: str, delta:
         found.snr_db,
         found.epsilon,
         tuple(tuple(_code(regime.binding) for regime in row) for row in found.regimes),
-        tuple(f"{CONSTRAINTS[name]} decides" for name in BINDING),
+        tuple(f"{NAME_OF_CONSTRAINT[name]} decides" for name in BINDING),
         tuple(COLOUR_OF_CONSTRAINT[name] for name in BINDING),
     )
     layers: list[Layer] = [cells]

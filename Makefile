@@ -80,7 +80,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS)]' --constraint constraints.txt
 	touch $@
 
+# The studio is tested in Debian's chromium, which is installed if it is missing.
 $(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
+	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; }
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[all]' --group test --group lint --constraint constraints.txt
 	touch $@ $(VENV)/.installed
 

@@ -21,7 +21,7 @@ from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.runs.comparison import Comparison, compare
 from flmc.runs.execution import resume, run
-from flmc.runs.ledger_cost import spent
+from flmc.runs.ledgers.ledger_cost import spent
 from flmc.runs.loading import Record, load
 from flmc.runs.results import Result
 from flmc.runs.sweeps.calling import sweep

@@ -29,6 +29,7 @@ PACKAGES = (
     "runs",
     "views",
     "papers",
+    "studio",
     "cli",
 )
 """A package imports from itself and from those before it."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.planning.privacy_cost import cost_of_run, exposure_of
+from flmc.planning.costs.privacy_cost import cost_of_run, exposure_of
 from flmc.planning.temperature import calibrated_gain
 from flmc.privacy import gaussian
 from flmc.privacy.losses import grids

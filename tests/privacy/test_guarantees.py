@@ -24,8 +24,8 @@ from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.losses import addition, grids
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
-from flmc.runs.ledger import Ledger
-from flmc.runs.ledger_cost import spent_curve
+from flmc.runs.ledgers.ledger import Ledger
+from flmc.runs.ledgers.ledger_cost import spent_curve
 from support import full
 
 

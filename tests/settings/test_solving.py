@@ -11,8 +11,8 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
 from flmc.planning.advice.requirements import read_requirement
 from flmc.settings.assembly import assemble
+from flmc.settings.questions.solving import solve
 from flmc.settings.schema import merge
-from flmc.settings.solving import solve
 from support import QUICK
 
 

@@ -21,7 +21,7 @@ from flmc.cli import main
 from flmc.evaluation.auditing.scene import Scene
 from flmc.privacy import gaussian
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
-from flmc.runs.ledger_cost import spent_curve
+from flmc.runs.ledgers.ledger_cost import spent_curve
 from flmc.uplink.csi import EXCEEDED, arrival_of
 from flmc.uplink.fadings import EstimatedFading
 from flmc.uplink.power import realised_gain

@@ -25,14 +25,15 @@ from flmc.cli.output import fail, with_option_names
 CommandLineError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
 _COMMANDS = {
-    "plan": "plan_command:plan_command",
-    "run": "run_commands:run_command",
-    "resume": "run_commands:resume_command",
-    "compare": "compare_command:compare_command",
-    "audit": "audit_command:audit_command",
-    "ledger": "run_commands:ledger_command",
-    "sweep": "sweep_command:sweep_command",
-    "reproduce": "reproduce_command:reproduce_command",
+    "plan": "commands.plan_command:plan_command",
+    "run": "commands.run_commands:run_command",
+    "resume": "commands.run_commands:resume_command",
+    "compare": "commands.compare_command:compare_command",
+    "audit": "commands.audit_command:audit_command",
+    "ledger": "commands.run_commands:ledger_command",
+    "sweep": "commands.sweep_command:sweep_command",
+    "reproduce": "commands.reproduce_command:reproduce_command",
+    "studio": "commands.studio_command:studio_command",
     "schema": "schemas.command:schema_command",
     "version": "app:print_version",
 }

@@ -21,6 +21,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.numerics.special import ndtr_once
+from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.uplink.csi import arrival_of
 from flmc.uplink.schemes import Digital
@@ -93,17 +94,12 @@ def predict(
         None where none is found: the linearised chain is unstable, nearly every gradient is
         clipped, or the problem is too large.
     """
-    work = model.num_devices * model.dim**3
-    if work > _MOST_WORK:
-        return None
-    # The mean over data sets is a refinement: large problems have to do with one of them.
-    experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
-    mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
-    stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)
-    solved = stationary.solve(mean, covariance)
+    solved = _solve(model, uplink, step_size, noise_variance)
     if solved is None:
         return None
-    chain_mean, chain_covariance = solved
+    stationary, chain_mean, chain_covariance = solved
+    experiments = slice(0, len(chain_mean))
+    mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
     # Variance of the chain along the posterior's principal axes, over the posterior's own.
     values, directions = (part[experiments] for part in model.posterior.eigen)
     along = np.einsum("edj,edf,efj->ej", directions, chain_covariance, directions) / values
@@ -120,6 +116,41 @@ def predict(
         mean_shift=float(np.max(np.sqrt(whitened))),
         distance_squared=float(np.mean(whitened + np.square(np.sqrt(spread) - 1).sum(axis=1))),
     )
+
+
+def predict_law(
+    model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
+) -> Gaussian | None:
+    """Stationary law of the chain for the first data set, which :func:`predict` sums up.
+
+    Parameters
+    ----------
+    model, uplink, step_size, noise_variance
+        As for :func:`predict`.
+
+    Returns
+    -------
+    Gaussian or None
+        Mean (1, dim) and covariance (1, dim, dim); None where no prediction is found.
+    """
+    solved = _solve(model, uplink, step_size, noise_variance)
+    return None if solved is None else Gaussian(solved[1][:1], solved[2][:1])
+
+
+def _solve(
+    model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
+) -> tuple[_Stationary, Array, Array] | None:
+    """The equations for the first data sets, with mean (experiment, dim) and covariance
+    (experiment, dim, dim) that solve them; None where none do."""
+    work = model.num_devices * model.dim**3
+    if work > _MOST_WORK:
+        return None
+    # The mean over data sets is a refinement: large problems have to do with one of them.
+    experiments = slice(0, EXPERIMENTS_PREDICTED if work < _MOST_WORK / 100 else 1)
+    mean, covariance = model.posterior.mean[experiments], model.posterior.covariance[experiments]
+    stationary = _Stationary(*model.quadratic(experiments), uplink, step_size, noise_variance)
+    solved = stationary.solve(mean, covariance)
+    return None if solved is None else (stationary, *solved)
 
 
 def _whiten(

@@ -15,6 +15,7 @@ from flmc.planning.plans import Plan
 from flmc.runs import records
 from flmc.runs.job import Job
 from flmc.runs.results import Result, describe
+from flmc.runs.watching import Watch
 from flmc.sampling.engine import Resources
 from flmc.sampling.engines import choose_engine
 from flmc.sampling.simulation import never
@@ -36,6 +37,7 @@ def run(
     settings: Mapping[str, Any] | None = None,
     checkpoint_rounds: int | None = None,
     stop: Callable[[], bool] = never,
+    watch: Watch | None = None,
 ) -> Result:
     """Simulate ``chains`` chains for every data set of the model.
 
@@ -62,6 +64,9 @@ def run(
         Rounds between checkpoints; None: as many as pass in about five seconds.
     stop
         Asked now and then; where it says True, the run is saved (with ``out``) and ends.
+    watch
+        Called with a :class:`flmc.runs.watching.Snapshot` about twice a second: draws and metrics
+        so far.
 
     Raises
     ------
@@ -96,7 +101,7 @@ def run(
     job = Job(plan, model, seed, chains, choose_engine(engine, plan, model), keep_draws, thin)
     resources = Resources(threads, experiments_at_once, progress)
     if out is None:
-        return job.run(None, stop, resources)
+        return job.run(None, stop, resources, watch)
     description = {
         **describe(plan, seed, chains, job.engine.name, keep_draws, thin),
         "identity": job.identity,
@@ -106,7 +111,7 @@ def run(
         "checkpoint_rounds": checkpoint_rounds,
     }
     with records.create(Path(out), {**description, **kept}):
-        return job.run(job.recorder(Path(out), checkpoint_rounds), stop, resources)
+        return job.run(job.recorder(Path(out), checkpoint_rounds), stop, resources, watch)
 
 
 def resume(

@@ -29,14 +29,15 @@ from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
-from flmc.runs.ledger import Ledger
+from flmc.runs.ledgers.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.runs.results import Result, metrics_document
+from flmc.runs.watching import Watch, Watching
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.moments import Moments
 from flmc.sampling.schedule import Activity, draw_activity
-from flmc.sampling.simulation import simulate
+from flmc.sampling.simulation import RoundObserver, simulate
 from flmc.uplink.schemes import Digital
 
 
@@ -149,15 +150,29 @@ class Job:
         return partial(_kept, measure_it())
 
     def run(
-        self, recorder: Recorder | None, stop: Callable[[], bool], resources: Resources
+        self,
+        recorder: Recorder | None,
+        stop: Callable[[], bool],
+        resources: Resources,
+        watch: Watch | None = None,
     ) -> Result:
         """Run what is left of the plan, and return the result, which is recorded if there is a
-        recorder."""
+        recorder; a watcher is told where the run stands."""
         with _blas_threads(isinstance(self.model, LinearGaussian)):
-            return self._run(recorder, stop, resources)
+            return self._run(recorder, stop, resources, watch)
+
+    def _observer(self, recorder: Recorder | None, watch: Watch | None) -> RoundObserver | None:
+        """Who is told of every stretch of rounds; None: nobody."""
+        if watch is None:
+            return recorder
+        return Watching(watch, self.plan.num_rounds, self.metrics, recorder)
 
     def _run(
-        self, recorder: Recorder | None, stop: Callable[[], bool], resources: Resources
+        self,
+        recorder: Recorder | None,
+        stop: Callable[[], bool],
+        resources: Resources,
+        watch: Watch | None,
     ) -> Result:
         """The run itself."""
         began = time.process_time()
@@ -172,7 +187,7 @@ class Job:
             keep_draws=self.keep_draws,
             thin=self.thin,
             directory=None if recorder is None else recorder.directory,
-            observer=recorder,
+            observer=self._observer(recorder, watch),
             stop=stop,
             last_round=self.plan.affordable_rounds,
             most_rounds=None if recorder is None else recorder.every_rounds,

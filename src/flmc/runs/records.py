@@ -3,7 +3,8 @@
 ``run.json``
     What was asked: settings, plan, seed, chains, engine, versions; written once.
 ``ledger.txt``
-    What was spent, round by round (:mod:`flmc.runs.ledger`); always ahead of the checkpoint.
+    What was spent, round by round (:mod:`flmc.runs.ledgers.ledger`); always ahead of the
+    checkpoint.
 ``checkpoint.npz``
     Where the chains stand; ``previous.npz`` is the one before.
 ``draws-A-B.npz``

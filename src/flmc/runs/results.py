@@ -22,7 +22,7 @@ from flmc.evaluation.stein import Evidence
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import Coverage, coverage_of
 from flmc.runs import records, result_rows
-from flmc.runs.ledger import Ledger
+from flmc.runs.ledgers.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
 

@@ -21,8 +21,8 @@ from flmc.models.coordinates.whitening import in_coordinates
 from flmc.models.model import Model
 from flmc.planning.choices.automatic import CLIPPED_AT
 from flmc.planning.choices.two_stages import TwoStagePlan
+from flmc.planning.costs.privacy_cost import Cost
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import Cost
 from flmc.runs.execution import run
 from flmc.runs.results import Result
 from flmc.sampling.simulation import never

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from flmc.base.errors import MissingExtra
-from flmc.runs.ledger_cost import SpentCurve
+from flmc.runs.ledgers.ledger_cost import SpentCurve
 from flmc.views.figures import COLOURS, new_figure, write_png
 
 

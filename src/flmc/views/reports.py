@@ -14,7 +14,7 @@ from flmc.runs.files.durable_files import write_atomically
 
 Block = tuple[str, Any]
 """A piece of a report: ('title' | 'heading' | 'text', str), ('list', items), ('picture', (file
-name, caption)) or ('table', (header, rows))."""
+name, caption)), ('drawing', (SVG, caption)), for HTML only, or ('table', (header, rows))."""
 
 
 def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
@@ -82,7 +82,7 @@ padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:1rem 0;font-size:13px;display:block;overflow-x:auto}
 td,th{border:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}
 th{background:#f3f3f3}
-img{max-width:100%}code{background:#f3f3f3;padding:0 .2rem}
+img,svg{max-width:100%;height:auto}code{background:#f3f3f3;padding:0 .2rem}
 figure{margin:1rem 0}figcaption{font-size:13px;color:#555}"""
 
 
@@ -101,34 +101,51 @@ def write_html(path: Path, blocks: Sequence[Block]) -> None:
     blocks
         What the report consists of, in order.
     """
-    parts = []
-    for kind, content in blocks:
-        if kind in ("title", "heading"):
-            tag = "h1" if kind == "title" else "h2"
-            parts.append(f"<{tag}>{html.escape(content)}</{tag}>")
-        elif kind == "picture":
-            name, caption = content
-            data = base64.b64encode((path.parent / name).read_bytes()).decode()
-            parts.append(
-                f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
-                f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-            )
-        elif kind == "table":
-            header, rows = content
-            cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-            body = "".join(
-                "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-                for row in rows
-            )
-            parts.append(f"<table><tr>{cells}</tr>{body}</table>")
-        elif kind == "list":
-            parts.append(
-                "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in content) + "</ul>"
-            )
-        else:
-            parts.append(f"<p>{_inline(content)}</p>")
+    text = render_html(blocks, path.parent)
+    write_atomically(path, lambda stream: stream.write(text.encode()))
+
+
+def render_html(blocks: Sequence[Block], directory: Path | None = None) -> str:
+    """A report as the text of one HTML file that needs no other.
+
+    Parameters
+    ----------
+    blocks
+        What the report consists of, in order.
+    directory
+        Where pictures are read from; None: there are none.
+    """
+    parts = [_as_html(kind, content, directory) for kind, content in blocks]
     title = next((content for kind, content in blocks if kind == "title"), "report")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
     page = f'<!doctype html><html lang="en">{head}'
-    text = page + "<body>" + "\n".join(parts) + "</body></html>\n"
-    write_atomically(path, lambda stream: stream.write(text.encode()))
+    return page + "<body>" + "\n".join(parts) + "</body></html>\n"
+
+
+def _as_html(kind: str, content: Any, directory: Path | None) -> str:
+    """One block as HTML."""
+    if kind in ("title", "heading"):
+        tag = "h1" if kind == "title" else "h2"
+        return f"<{tag}>{html.escape(content)}</{tag}>"
+    if kind == "picture":
+        name, caption = content
+        assert directory is not None
+        data = base64.b64encode((directory / name).read_bytes()).decode()
+        return (
+            f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        )
+    if kind == "drawing":
+        drawing, caption = content
+        return f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    if kind == "table":
+        header, rows = content
+        cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in rows
+        )
+        return f"<table><tr>{cells}</tr>{body}</table>"
+    if kind == "list":
+        return "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in content) + "</ul>"
+    return f"<p>{_inline(content)}</p>"

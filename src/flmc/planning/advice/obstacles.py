@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from flmc.planning.advice.suggestion import Search
+from flmc.planning.costs.privacy_cost import has_budget
 from flmc.planning.decision import Request
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import has_budget
 from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 

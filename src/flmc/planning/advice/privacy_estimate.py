@@ -14,10 +14,10 @@ from functools import partial
 import numpy as np
 
 from flmc.models.model import Model
+from flmc.planning.costs.privacy_cost import has_budget, privacy_limited_gain
 from flmc.planning.decision import Request
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
 from flmc.uplink.schedulers import AllDevices
@@ -59,7 +59,7 @@ def estimate_gain(
     Parameters
     ----------
     uplink, limits, num_devices, dim, num_transmitting
-        As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
+        As for :func:`flmc.planning.costs.privacy_cost.privacy_limited_gain`.
     """
     return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
 
@@ -73,7 +73,7 @@ def gain_estimator(
     Parameters
     ----------
     uplink, limits, num_devices, dim
-        As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
+        As for :func:`flmc.planning.costs.privacy_cost.privacy_limited_gain`.
     """
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return partial(privacy_limited_gain, uplink, limits, num_devices, dim)

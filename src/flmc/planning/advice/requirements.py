@@ -13,8 +13,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import gravest
 from flmc.base.tables import format_up
 from flmc.planning.advice.privacy_estimate import estimate_epsilon
+from flmc.planning.costs.privacy_cost import Cost
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import Cost
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,

@@ -16,10 +16,10 @@ from flmc.planning.advice import judgement
 from flmc.planning.advice.example_judgement import clip_in_words
 from flmc.planning.advice.privacy_estimate import estimate_gain, gain_estimator
 from flmc.planning.advice.public_knowledge import PublicLaw, PublicModel
+from flmc.planning.costs.privacy_cost import has_budget, privacy_limited_gain
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.uplink.example_clipping import norm_shrink_factor
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid

@@ -11,9 +11,9 @@ from typing import Any
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, format_short, format_up
 from flmc.models.model import Model
+from flmc.planning.costs.privacy_cost import Cost
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import Cost
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing, Row, format_number, format_up
 from flmc.models.model import Model
+from flmc.planning.costs.privacy_cost import Cost
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import Cost
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink

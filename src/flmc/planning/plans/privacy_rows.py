@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from flmc.base.tables import Row, format_percent, format_up
-from flmc.planning.privacy_cost import NEIGHBOURING
+from flmc.planning.costs.privacy_cost import NEIGHBOURING
 
 if TYPE_CHECKING:
     from flmc.planning.plans.value import Plan

@@ -19,7 +19,7 @@ from flmc.base import checks
 from flmc.base.documents import to_document
 from flmc.base.numerics.special import variance_of_mean
 from flmc.base.tables import Row, format_up
-from flmc.planning.privacy_cost import Cost, Exposure, cost_of_run
+from flmc.planning.costs.privacy_cost import Cost, Exposure, cost_of_run
 from flmc.privacy import gaussian
 from flmc.privacy.root_finding import largest_argument
 

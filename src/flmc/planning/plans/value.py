@@ -12,6 +12,15 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing
+from flmc.planning.costs.privacy_cost import (
+    Cost,
+    Exposure,
+    affordable_rounds,
+    cost_of_round,
+    cost_of_run,
+    exposure_of,
+    why_unknown,
+)
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import document as document_of
 from flmc.planning.plans import rows
@@ -21,15 +30,6 @@ from flmc.planning.plans.expectation import Expectation, expect, planned_active,
 from flmc.planning.plans.radio import Radio, margins_db, radio_of
 from flmc.planning.plans.release import Release, release_of
 from flmc.planning.prediction import Prediction
-from flmc.planning.privacy_cost import (
-    Cost,
-    Exposure,
-    affordable_rounds,
-    cost_of_round,
-    cost_of_run,
-    exposure_of,
-    why_unknown,
-)
 from flmc.planning.temperature import temperature
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices

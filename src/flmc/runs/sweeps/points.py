@@ -12,8 +12,8 @@ from flmc.base.documents import to_document
 from flmc.base.errors import FlmcError
 from flmc.base.findings import gravest
 from flmc.models.model import Model
+from flmc.planning.costs.privacy_cost import Cost
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import Cost
 from flmc.runs.execution import run
 from flmc.runs.results import Result
 from flmc.runs.sweeps.identity import data_key

@@ -9,7 +9,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.cli.output import print_json, said_of
 from flmc.cli.signals import stopping_at_signals
-from flmc.planning.privacy_cost import Cost
+from flmc.planning.costs.privacy_cost import Cost
 from flmc.runs.two_stages import TwoStageResult, run_two_stages
 from flmc.settings.assembly import Problem
 

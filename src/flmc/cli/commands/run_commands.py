@@ -10,14 +10,14 @@ import typer
 
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Listing, Row
+from flmc.cli.commands.two_stage_commands import refuse_beside_pilot, run_two
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, model_check, print_json, said_of
 from flmc.cli.signals import stopping_at_signals
-from flmc.cli.two_stage_commands import refuse_beside_pilot, run_two
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
-from flmc.runs.ledger_cost import spent
+from flmc.runs.ledgers.ledger_cost import spent
 from flmc.runs.loading import Record, load
 from flmc.runs.records import check_new, clean_up, describe, is_finished
 from flmc.runs.results import Result

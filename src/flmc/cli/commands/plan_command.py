@@ -20,8 +20,8 @@ from flmc.models.wide_linear import WideLinear
 from flmc.planning.advice.requirements import Requirement, read_requirement
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import assemble
+from flmc.settings.questions.solutions import AXES, Solution
 from flmc.settings.schema import Settings, merge
-from flmc.settings.solutions import AXES, Solution
 
 
 @with_settings
@@ -84,7 +84,7 @@ def plan_command(
     settings, above, solution = _chosen(settings, suggest_, solve_, requirements)
     problem = assemble(settings)
     if problem.settings.precondition == "pilot":
-        from flmc.cli.two_stage_commands import plan_two, refuse_beside_pilot
+        from flmc.cli.commands.two_stage_commands import plan_two, refuse_beside_pilot
 
         refuse_beside_pilot(solve=solve_, require=require, write=write, out=out)
         plan_two(problem, json_)
@@ -131,7 +131,7 @@ def _chosen(
     """Settings to plan with, what is shown above the plan, and the answer to an inverse
     question."""
     if name is not None:
-        from flmc.settings.solving import solve
+        from flmc.settings.questions.solving import solve
         from flmc.views.progress import show_progress
 
         with show_progress(f"solving for {name}") as progress:
@@ -140,7 +140,7 @@ def _chosen(
         return solution.settings, [solution.words, solution.grid(), *listing], solution
     if not suggest:
         return settings, [], None
-    from flmc.settings.suggestions import suggest_settings
+    from flmc.settings.questions.suggestions import suggest_settings
 
     suggested = suggest_settings(settings)
     given = settings.model_dump(exclude_unset=True)

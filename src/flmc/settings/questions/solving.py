@@ -14,14 +14,14 @@ from flmc.planning.advice.requirements import Requirement
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import assemble
 from flmc.settings.making.models import make_model
-from flmc.settings.schema import Settings, merge
-from flmc.settings.solutions import AXES, Point, Solution
-from flmc.settings.suggestions import (
+from flmc.settings.questions.solutions import AXES, Point, Solution
+from flmc.settings.questions.suggestions import (
     INCURABLE,
     SuggestedSettings,
     make_search,
     suggest_settings,
 )
+from flmc.settings.schema import Settings, merge
 
 
 def solve(
@@ -39,10 +39,10 @@ def solve(
     settings
         All other settings. A burn-in that is not given is automatic.
     name
-        One of :data:`flmc.settings.solutions.AXES`. SNR, epsilon, rounds, devices and examples are
-        solved for the smallest value, clip and slope parameter for the best one: the plan against
-        which least speaks, and among these the one whose draws are expected to be closest to the
-        posterior.
+        One of :data:`flmc.settings.questions.solutions.AXES`. SNR, epsilon, rounds, devices and
+        examples are solved for the smallest value, clip and slope parameter for the best one: the
+        plan against which least speaks, and among these the one whose draws are expected to be
+        closest to the posterior.
     requirements
         What the plan must meet, beside having no finding that speaks against it.
     suggest

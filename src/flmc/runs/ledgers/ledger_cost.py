@@ -15,10 +15,10 @@ from flmc.base import checks
 from flmc.base.documents import ANSWER_VERSION, to_document
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Grid, Row, format_up
+from flmc.planning.costs.privacy_cost import NEIGHBOURING
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
-from flmc.planning.privacy_cost import NEIGHBOURING
 from flmc.runs.loading import Record
 from flmc.uplink.csi import exceeded_in_silence
 from flmc.uplink.uplink import Uplink

@@ -1,0 +1,51 @@
+"""`flmc studio`: a local web page on which sliders show the trade-off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flmc.base.errors import InvalidSetting
+
+
+def studio_command(
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            help="address to listen at; any but this machine's own asks the browser for a token",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="port to listen at; 0: a free one")] = 8765,
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--report", metavar="DIR", help="a report of `flmc reproduce` to show; repeatable"
+        ),
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="do not open a browser")] = False,
+) -> None:
+    """Plan, solve, run and compare in a web browser, with sliders and live pictures."""
+    # Imported here, because other front ends are not loaded with the command line.
+    from flmc.studio.server import serve
+    from flmc.studio.work.reproduction import REPORT, REPORTS
+
+    if not 0 <= port <= 65535:
+        raise InvalidSetting(f"port must be from 0 to 65535, got {port}")
+    for directory in report or ():
+        if not (directory / REPORT).is_file():
+            raise InvalidSetting(
+                f"--report must be a directory that flmc reproduce wrote, got {str(directory)!r}"
+            )
+        REPORTS.offer(directory)
+    try:
+        serve(host, port, open_browser=not no_browser, say=_say)
+    finally:
+        REPORTS.close()
+
+
+def _say(address: str) -> None:
+    """Say where the studio is, and how to end it."""
+    typer.echo(f"flmc studio: {address} (Ctrl-C ends it)")

@@ -1,0 +1,1 @@
+"""What plans cost in privacy: in a round, in a run, and over its rounds."""

@@ -1,0 +1,1 @@
+"""Questions about settings that take many plans: inverse ones, suggestions, and maps of regimes."""

@@ -1,0 +1,210 @@
+"""The map of regimes: which constraint decides, for every SNR and every epsilon.
+
+Plans of neighbouring points often have the same gain: where power decides it does not depend on
+epsilon, where privacy decides not on the SNR, and where the sampler's noise decides on neither.
+What follows from a gain is computed once for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc.base.errors import FlmcError
+from flmc.models.model import Model
+from flmc.planning.advice.plan_prediction import predict_plan
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction
+from flmc.settings.assembly import assemble
+from flmc.settings.making.models import make_model
+from flmc.settings.schema import Settings, merge
+
+BINDING = ("power", "langevin", "privacy")
+"""What may decide, in the order of the map's codes."""
+LEVELS = (4, 8, 16, 32)
+"""Cells of the map along each axis, coarse to fine."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One point of the map.
+
+    Attributes
+    ----------
+    binding
+        The constraint that decides; empty where no plan can be made.
+    variance_ratio
+        Predicted variance of the samples over the posterior's; NaN where nothing is predicted.
+    run_epsilon
+        Epsilon of the whole run; NaN where it is not known.
+    analog_is_better
+        Whether analog transmission with the same effective step is predicted to come closer to the
+        posterior than digital; None where either is not predicted.
+    """
+
+    binding: str
+    variance_ratio: float
+    run_epsilon: float
+    analog_is_better: bool | None
+
+
+UNKNOWN = Regime("", math.nan, math.nan, None)
+"""Where no plan can be made."""
+
+
+@dataclass(frozen=True)
+class RegimeMap:
+    """Regimes over a grid of SNR and epsilon.
+
+    Attributes
+    ----------
+    snr_db, epsilon
+        Middles of the columns and of the rows.
+    regimes
+        One for each row of epsilon and column of SNR.
+    """
+
+    snr_db: tuple[float, ...]
+    epsilon: tuple[float, ...]
+    regimes: tuple[tuple[Regime, ...], ...]
+
+    def values(self, name: str) -> np.ndarray:
+        """Numbers of one kind, (epsilon, SNR); a truth value is 1 or 0, and NaN where unknown.
+
+        Parameters
+        ----------
+        name
+            ``variance_ratio``, ``run_epsilon`` or ``analog_is_better``.
+        """
+        found = [[getattr(regime, name) for regime in row] for row in self.regimes]
+        return np.array([[math.nan if v is None else float(v) for v in row] for row in found])
+
+
+def regime_maps(
+    settings: Settings,
+    *,
+    levels: tuple[int, ...] = LEVELS,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[RegimeMap]:
+    """Maps of regimes about the given settings, each finer than the one before.
+
+    Parameters
+    ----------
+    settings
+        All other settings; a gain that was given is left out, because nothing would decide.
+    levels
+        Cells along each axis of every map.
+    stop
+        Asked before every point; where it says True, nothing more is yielded.
+
+    Yields
+    ------
+    RegimeMap
+        A map for every level. The SNR reaches from -10 to 40 dB and epsilon from 0.1 to 100, or
+        further where the settings are.
+    """
+    points = _Points(settings)
+    low, high = min(-10.0, settings.snr_db - 5), max(40.0, settings.snr_db + 5)
+    least, most = min(0.1, settings.epsilon / 2), max(100.0, settings.epsilon * 2)
+    for level in levels:
+        shares = (np.arange(level) + 0.5) / level
+        columns = [float(low + share * (high - low)) for share in shares]
+        rows = [float(least * (most / least) ** share) for share in shares]
+        found = []
+        for epsilon in rows:
+            row = []
+            for snr_db in columns:
+                if stop():
+                    return
+                row.append(points.at(snr_db, epsilon))
+            found.append(tuple(row))
+        yield RegimeMap(tuple(columns), tuple(rows), tuple(found))
+
+
+class _Points:
+    """Regimes of points, with what was computed for gains that several of them share."""
+
+    def __init__(self, settings: Settings) -> None:
+        given = settings.model_dump(exclude_unset=True)
+        given.pop("gain", None)
+        self.given = given
+        self.model: Model = make_model(merge({}, given))
+        self.costs: dict[Any, float] = {}
+        self.predictions: dict[Any, Prediction | None] = {}
+
+    def at(self, snr_db: float, epsilon: float) -> Regime:
+        """The regime of one point."""
+        plan = self._plan({"snr_db": snr_db, "epsilon": epsilon})
+        if plan is None:
+            return UNKNOWN
+        law = self._prediction(plan)
+        return Regime(
+            plan.binding,
+            math.nan if law is None else law.variance_ratio,
+            self._run_epsilon(plan),
+            self._analog_is_better(plan, law, snr_db, epsilon),
+        )
+
+    def _plan(self, changes: dict[str, Any]) -> Plan | None:
+        """The plan without forecast; None where none can be made."""
+        try:
+            settings = merge({}, {**self.given, **changes})
+            return assemble(settings, self.model).plan(forecast=False)
+        except FlmcError:
+            return None
+
+    def _key(self, plan: Plan) -> Any:
+        """What decides the predicted law and the cost: scheme, step and gains."""
+        return plan.uplink.scheme, plan.step_size, plan.planned_gain.tobytes(), plan.gain.tobytes()
+
+    def _prediction(self, plan: Plan) -> Prediction | None:
+        key = self._key(plan)
+        if key not in self.predictions:
+            known = plan.temperature is not None
+            self.predictions[key] = predict_plan(plan, self.model) if known else None
+        return self.predictions[key]
+
+    def _run_epsilon(self, plan: Plan) -> float:
+        key = self._key(plan)
+        if key not in self.costs:
+            cost = plan.run_cost
+            self.costs[key] = math.nan if cost is None else cost.epsilon
+        return self.costs[key]
+
+    def _analog_is_better(
+        self, plan: Plan, law: Prediction | None, snr_db: float, epsilon: float
+    ) -> bool | None:
+        """Whether the other scheme, with the same effective step, comes closer or less close."""
+        digital = plan.uplink.scheme == "digital"
+        step = plan.effective_step_size
+        if law is None or step is None:
+            return None
+        changes: dict[str, Any] = {"scheme": "analog" if digital else "digital"}
+        changes |= {"snr_db": snr_db, "epsilon": epsilon, "step_size": step}
+        other = self._other(changes, step)
+        other_law = None if other is None else self._prediction(other)
+        if other_law is None or law.distance_squared is None or other_law.distance_squared is None:
+            return None
+        closer = other_law.distance_squared < law.distance_squared
+        return closer if digital else not closer
+
+    def _other(self, changes: dict[str, Any], effective_step: float) -> Plan | None:
+        """The plan of the other scheme with the same effective step."""
+        kept = self.given
+        if changes["scheme"] == "analog":
+            kept = {name: value for name, value in kept.items() if name not in _OF_DIGITAL}
+        try:
+            first = assemble(merge({}, {**kept, **changes}), self.model).plan(forecast=False)
+            if first.slope is None or first.slope == 1.0:
+                return first
+            changes = {**changes, "step_size": effective_step / first.slope}
+            return assemble(merge({}, {**kept, **changes}), self.model).plan(forecast=False)
+        except FlmcError:
+            return None
+
+
+_OF_DIGITAL = ("link", "slope_parameter")
+"""Settings that the analog scheme refuses."""

@@ -1,0 +1,272 @@
+"""Controls: which settings the studio offers, and how each is moved."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from flmc.base.errors import InvalidSetting
+from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS, SCHEMES
+from flmc.settings.schema import Settings, merge
+
+Given = Mapping[str, str]
+"""Settings that differ from their defaults, as text by name."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """How one setting is shown and moved.
+
+    Attributes
+    ----------
+    name
+        Name of the setting.
+    label, unit
+        What it is called on the page.
+    kind
+        ``slider`` for numbers, ``choice`` for a few words, ``text`` for words with parameters.
+    low, high, step
+        Range of a slider; the step is that of its places, which are logarithms to the base of 10
+        where it is logarithmic. A field beside the slider takes any number.
+    logarithmic, whole
+        Whether equal factors are equally far apart, and whether values are whole numbers.
+    words
+        Words to choose from, or to begin with.
+    applies
+        Whether the setting has an effect, given the others.
+    """
+
+    name: str
+    label: str
+    kind: Literal["slider", "choice", "text"]
+    unit: str = ""
+    low: float = 0.0
+    high: float = 1.0
+    step: float = 0.01
+    logarithmic: bool = False
+    whole: bool = False
+    words: tuple[str, ...] = ()
+    applies: Callable[[Settings], bool] = lambda settings: True
+
+    @property
+    def help(self) -> str:
+        """What the setting means, from the schema."""
+        return Settings.model_fields[self.name].description or ""
+
+    def place_of(self, value: float) -> float:
+        """Place on the slider of a value, at an end where the value lies beyond.
+
+        Parameters
+        ----------
+        value
+            A value of the setting.
+        """
+        low, high = self.places
+        place = math.log10(max(value, 1e-300)) if self.logarithmic else value
+        return min(max(place, low), high)
+
+    def value_at(self, place: float) -> float:
+        """Value of the setting at a place of the slider, rounded to three digits.
+
+        Parameters
+        ----------
+        place
+            A place on the slider.
+        """
+        value = 10.0**place if self.logarithmic else place
+        rounded = float(f"{value:.3g}")
+        return float(round(value)) if self.whole and value < 1000 else rounded
+
+    @property
+    def places(self) -> tuple[float, float]:
+        """Ends of the slider."""
+        if not self.logarithmic:
+            return self.low, self.high
+        return math.log10(self.low), math.log10(self.high)
+
+
+def _spellings(registry: Any) -> tuple[str, ...]:
+    """How the named things of a registry are written with their defaults, without files."""
+    found = []
+    for entry in registry:
+        if any(parameter.text or parameter.default is None for parameter in entry.parameters):
+            continue
+        found.append(entry.name)
+    return tuple(found)
+
+
+def _digital(settings: Settings) -> bool:
+    return settings.scheme == "digital"
+
+
+def _has_slope(settings: Settings) -> bool:
+    return _digital(settings) and settings.link in ("sigmoid", "probit")
+
+
+def _has_channel(settings: Settings) -> bool:
+    return settings.scheme != "ideal"
+
+
+def _has_budget(settings: Settings) -> bool:
+    return settings.scheme != "ideal" and settings.privacy != "off"
+
+
+def _hides_examples(settings: Settings) -> bool:
+    return settings.neighbouring == "example"
+
+
+GROUPS: dict[str, tuple[Control, ...]] = {
+    "Radio": (
+        Control("scheme", "Scheme", "choice", words=SCHEMES.names),
+        Control("snr_db", "SNR", "slider", "dB", -10, 50, 0.5, applies=_has_channel),
+        Control("fading", "Fading", "text", words=_spellings(FADINGS), applies=_has_channel),
+        Control("scheduling", "Scheduler", "text", words=_spellings(SCHEDULERS)),
+    ),
+    "Privacy": (
+        Control(
+            "epsilon", "Epsilon", "slider", low=0.05, high=1000, logarithmic=True,
+            applies=_has_budget,
+        ),
+        Control(
+            "scope", "Epsilon is for", "choice", words=("round", "run"), applies=_has_budget
+        ),
+        Control(
+            "delta", "Delta of a round", "slider", low=1e-6, high=0.1, logarithmic=True,
+            applies=_has_budget,
+        ),
+        Control(
+            "run_delta", "Delta of the run", "slider", low=1e-9, high=0.01, logarithmic=True,
+            applies=_has_budget,
+        ),
+        Control("neighbouring", "What is hidden", "choice", words=("device", "example")),
+        Control(
+            "example_clip", "Clip of an example", "slider", low=0.1, high=100, logarithmic=True,
+            applies=_hides_examples,
+        ),
+        Control("privacy", "Criterion", "choice", words=("tight", "tail", "paper", "off")),
+    ),
+    "Devices and data": (
+        Control("devices", "Devices", "slider", "", 1, 1000, 0.01, True, True),
+        Control("dim", "Entries", "slider", "", 1, 300, 0.01, True, True),
+        Control("samples", "Examples in all", "slider", "", 10, 1e6, 0.01, True, True),
+        Control(
+            "clip", "Clip", "slider", low=0.1, high=1000, logarithmic=True, applies=_has_channel
+        ),
+        Control("link", "Link", "text", words=(*_spellings(LINKS), "auto"), applies=_digital),
+        Control(
+            "slope_parameter", "Slope", "slider", low=0.001, high=1, logarithmic=True,
+            applies=_has_slope,
+        ),
+    ),
+    "Sampler": (
+        Control("rounds", "Rounds", "slider", "", 10, 100_000, 0.01, True, True),
+        Control("burn_in", "Burn-in", "text", words=("auto",)),
+        Control("step_size", "Step size", "text", words=("auto",)),
+        Control("chains", "Chains of a run", "text"),
+        Control("seed", "Seed", "text"),
+    ),
+}  # fmt: skip
+"""All controls, in the order in which they are shown."""
+CONTROLS = {control.name: control for group in GROUPS.values() for control in group}
+"""All controls by the name of their setting. Addresses may name these settings only: others could
+read files or import code."""
+
+
+def read_given(given: Given) -> Settings:
+    """Checked settings from what was given on the page or in an address.
+
+    Parameters
+    ----------
+    given
+        Text by name.
+
+    Raises
+    ------
+    InvalidSetting
+        If a setting is not one of the controls', names code or a file, or has an impossible value.
+    """
+    for name, text in given.items():
+        if name not in CONTROLS:
+            raise InvalidSetting(
+                f"{name} cannot be set in the studio; it has {', '.join(CONTROLS)}"
+            )
+        _refuse_code(name, text)
+    settings = merge({}, dict(given))
+    idle = [name for name in given if not CONTROLS[name].applies(settings)]
+    kept = {name: text for name, text in given.items() if name not in idle}
+    return merge({}, kept) if idle else settings
+
+
+def _refuse_code(name: str, text: str) -> None:
+    """Refuse what would import code or read a file: whoever sends a link must not do either."""
+    registry = _REGISTRIES.get(name)
+    word = text.partition(":")[0].strip()
+    if registry is None or word == "auto" or _is_number(word):
+        return
+    if word not in registry.names:
+        raise InvalidSetting(
+            f"{name} must be one of {', '.join(_spellings(registry))} in the studio, got {text!r};"
+            " code of your own is for the command line"
+        )
+    if any(parameter.text for parameter in registry[word].parameters):
+        raise InvalidSetting(
+            f"{name} must not name a file in the studio, got {text!r}; use the command line"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+_REGISTRIES = {"fading": FADINGS, "scheduling": SCHEDULERS, "link": LINKS}
+"""Registries of the settings that may otherwise name code."""
+
+
+def default_text(name: str) -> str:
+    """Default of a setting as text; of a slope, that of the link.
+
+    Parameters
+    ----------
+    name
+        Name of a control's setting.
+    """
+    default = Settings.model_fields[name].default
+    return "" if default is None else format_value(default)
+
+
+def format_value(value: Any) -> str:
+    """A value as it is written in addresses and on the command line.
+
+    Parameters
+    ----------
+    value
+        A number or a word.
+    """
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return str(value)
+
+
+def field_of(message: str) -> str | None:
+    """The control that a message about a mistake is about: the first that it names.
+
+    Parameters
+    ----------
+    message
+        Text of an :class:`flmc.errors.InvalidSetting`.
+
+    Examples
+    --------
+    >>> from flmc.studio.controls import field_of
+    >>> field_of("num_rounds must be at least 1, got 0")
+    'rounds'
+    """
+    words = re.findall(r"\w+", message.replace("num_", ""))
+    return next((word for word in words if word in CONTROLS), None)

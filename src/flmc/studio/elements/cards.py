@@ -1,0 +1,216 @@
+"""Cards of a page: a chart with its export, a tile with a number, rows of facts, a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import get_args
+
+from nicegui import ui
+
+from flmc.base.tables import Grid, Row
+from flmc.studio.elements.echarts import to_options
+from flmc.studio.elements.frame import State
+from flmc.views.charts.chart import Chart
+from flmc.views.charts.drawing import FileFormat, render_chart
+
+
+class ChartCard:
+    """A chart with a title, a caption, and a menu that saves it as a file.
+
+    Parameters
+    ----------
+    state
+        The page's state, for the theme.
+    title
+        Shown until a chart brings its own.
+    tall, whole
+        Whether the card is high, and whether it takes the whole width.
+    on_click
+        Called with the name of the series and the values of a point that is clicked.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        title: str,
+        *,
+        tall: bool = False,
+        whole: bool = False,
+        on_click: Callable[[str, list[float]], None] | None = None,
+    ) -> None:
+        self._state = state
+        self.chart: Chart | None = None
+        with ui.element("section").classes("card stale" + " whole" * whole) as self.card:
+            with ui.element("div").classes("head"):
+                self._title = ui.label(title).classes("text-subtitle2")
+                with ui.element("span").classes("waits"):
+                    ui.spinner(size="14px")
+                    ui.label("computing")
+                with (
+                    ui.button(icon="download").props(
+                        'flat round dense color="grey" aria-label="Save this picture"'
+                    ),
+                    ui.menu(),
+                ):
+                    for file_format in get_args(FileFormat):
+                        ui.menu_item(file_format.upper(), self._saver(file_format))
+            self._view = ui.echart({"series": []}, renderer="canvas").classes(
+                "chart" + " tall" * tall
+            )
+            self._caption = ui.label("").classes("caption")
+            if on_click is not None:
+                self._view.on_point_click(lambda event: on_click(event.series_name, event.value))
+
+    def show(self, chart: Chart) -> None:
+        """Draw a chart; it is no longer stale.
+
+        Parameters
+        ----------
+        chart
+            What to draw.
+        """
+        self.chart = chart
+        self._title.set_text(chart.title)
+        self._caption.set_text(chart.caption)
+        options = self._view.options
+        options.clear()
+        options.update(to_options(chart, self._state.theme))
+        self._view.update()
+        self.card.classes(remove="stale silent")
+
+    def say(self, words: str) -> None:
+        """Show words in place of a chart.
+
+        Parameters
+        ----------
+        words
+            Why there is no chart.
+        """
+        self.chart = None
+        self._view.options.clear()
+        self._view.options["series"] = []
+        self._view.update()
+        self._caption.set_text(words)
+        self.card.classes(add="silent", remove="stale")
+
+    def wait(self) -> None:
+        """Mark the chart as stale until the next one."""
+        self.card.classes(add="stale")
+
+    def redraw(self) -> None:
+        """Draw the same chart again, in another theme."""
+        if self.chart is not None:
+            stale = "stale" in self.card.classes
+            self.show(self.chart)
+            if stale:
+                self.wait()
+
+    def _saver(self, file_format: FileFormat) -> Callable[[], object]:
+        async def save() -> None:
+            if self.chart is None:
+                ui.notify("There is no picture to save yet", type="warning")
+                return
+            theme = self._state.theme
+            content = await asyncio.to_thread(render_chart, self.chart, file_format, theme)
+            ui.download.content(content, f"flmc-{self.chart.name}.{file_format}")
+
+        return save
+
+
+class Tile:
+    """A number with its name, and a few more words.
+
+    Parameters
+    ----------
+    name
+        What the number is.
+    key
+        Name for tests and programs: the attribute ``data-tile``.
+    """
+
+    def __init__(self, name: str, key: str) -> None:
+        self.key = key
+        with ui.element("div").classes("tile stale").props(f'data-tile="{key}"') as self.box:
+            ui.label(name).classes("name")
+            self._figure = ui.label("-").classes("figure")
+            self._more = ui.label("").classes("more")
+
+    def show(self, text: str, value: object = None, more: str = "") -> None:
+        """Show a number; it is no longer stale.
+
+        Parameters
+        ----------
+        text
+            The number as people read it.
+        value
+            The number in full, kept in the attribute ``data-value``.
+        more
+            A few more words.
+        """
+        self._figure.set_text(text)
+        self._more.set_text(more)
+        self.box.props["data-value"] = "" if value is None else repr(value)
+        self.box.classes(remove="stale")
+
+    def wait(self) -> None:
+        """Mark the number as stale until the next one."""
+        self.box.classes(add="stale")
+
+
+def show_rows(rows: Iterable[Row]) -> None:
+    """Rows of facts as a table, in the place that is open.
+
+    Parameters
+    ----------
+    rows
+        The facts.
+    """
+    with ui.element("table").classes("rows"):
+        for row in rows:
+            with ui.element("tr").classes(row.severity):
+                with ui.element("th").props('scope="row"'):
+                    ui.label(row.label)
+                with ui.element("td"):
+                    ui.label(row.text)
+
+
+def show_verdict(row: Row | None) -> None:
+    """What matters most, in a line with a coloured edge.
+
+    Parameters
+    ----------
+    row
+        The fact that matters most; None: nothing is known.
+    """
+    with (
+        ui.element("div")
+        .classes(f"verdict {'' if row is None else row.severity}")
+        .props('role="status" data-verdict')
+    ):
+        if row is None:
+            ui.label("Nothing is predicted for these settings.")
+            return
+        with ui.element("b"):
+            ui.label(row.label).style("display:inline")
+        ui.label(row.text).style("display:inline")
+
+
+def show_grid(grid: Grid) -> None:
+    """Cells under a header as a table, in the place that is open.
+
+    Parameters
+    ----------
+    grid
+        The cells.
+    """
+    with ui.element("table").classes("rows cells"):
+        with ui.element("tr"):
+            for title in grid.header:
+                with ui.element("th").props('scope="col"').style("width:auto"):
+                    ui.label(title.replace("-\n", "").replace("\n", " "))
+        for cells in grid.rows:
+            with ui.element("tr"):
+                for cell in cells:
+                    with ui.element("td"):
+                        ui.label(cell)

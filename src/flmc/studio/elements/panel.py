@@ -1,0 +1,210 @@
+"""The panel of controls: sliders, fields and choices for the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from nicegui import ui
+
+from flmc.settings.registered import LINKS
+from flmc.settings.schema import Settings
+from flmc.studio.controls import CONTROLS, GROUPS, Control, default_text, format_value
+
+
+class Panel:
+    """Controls that write into the settings that were given.
+
+    Parameters
+    ----------
+    given
+        Settings as text by name; changed in place.
+    on_change
+        Called after every change.
+    """
+
+    def __init__(self, given: dict[str, str], on_change: Callable[[], None]) -> None:
+        self._given, self._on_change = given, on_change
+        self._widgets: dict[str, _Widget] = {}
+        with ui.element("aside").classes("panel").props('aria-label="settings"'):
+            for group, controls in GROUPS.items():
+                with ui.element("h2"):
+                    ui.label(group)
+                for control in controls:
+                    self._widgets[control.name] = _Widget(control, self)
+            ui.button("Reset all", on_click=self.reset).props("flat dense size=sm").classes("mt-2")
+
+    def text(self, name: str) -> str:
+        """A setting as it is given, else its default.
+
+        Parameters
+        ----------
+        name
+            Name of the setting.
+        """
+        return self._given.get(name, default_text(name))
+
+    def change(self, name: str, text: str) -> None:
+        """Take a new value from a control.
+
+        Parameters
+        ----------
+        name, text
+            The setting, and its value as text; empty: the default.
+        """
+        if text in ("", default_text(name)):
+            self._given.pop(name, None)
+        else:
+            self._given[name] = text
+        self._on_change()
+
+    def put(self, values: dict[str, str]) -> None:
+        """Set several settings at once, and move their controls.
+
+        Parameters
+        ----------
+        values
+            Values as text by name.
+        """
+        self._given.update(values)
+        for name in values:
+            self._widgets[name].put(self.text(name))
+        self._on_change()
+
+    def reset(self) -> None:
+        """Put all settings back to their defaults."""
+        self._given.clear()
+        for name, widget in self._widgets.items():
+            widget.put(self.text(name))
+        self._on_change()
+
+    def settled(self, settings: Settings) -> None:
+        """Show that all values are possible, and which have an effect.
+
+        Parameters
+        ----------
+        settings
+            The checked settings.
+        """
+        for name, widget in self._widgets.items():
+            widget.complain(None)
+            widget.enable(CONTROLS[name].applies(settings))
+        if settings.slope_parameter is None and settings.link in LINKS.names:
+            parameters = LINKS[settings.link].parameters
+            if parameters and "slope_parameter" not in self._given:
+                self._widgets["slope_parameter"].put(format_value(parameters[0].default))
+
+    def complain(self, name: str, message: str) -> None:
+        """Show a message at a control, and at no other.
+
+        Parameters
+        ----------
+        name, message
+            The setting, and what is wrong with it.
+        """
+        for each, widget in self._widgets.items():
+            widget.complain(message if each == name else None)
+
+
+class _Slider(ui.slider):
+    """A slider that the server does not move back while it is being moved."""
+
+    LOOPBACK = False
+
+
+class _Widget:
+    """One control: a field or a choice, and a slider for numbers."""
+
+    def __init__(self, control: Control, panel: Panel) -> None:
+        self._control, self._panel = control, panel
+        self._quiet = False
+        self._slider: _Slider | None = None
+        text = panel.text(control.name)
+        with (
+            ui.element("div")
+            .classes("control")
+            .props(f'data-control="{control.name}"') as self._box
+        ):
+            unit = f" [{control.unit}]" if control.unit else ""
+            ui.label(control.label + unit).classes("name").tooltip(control.help)
+            if control.kind == "choice":
+                self._box.classes("wide")
+                self._field: Any = ui.toggle(list(control.words), value=text).props(
+                    f'dense unelevated no-caps spread aria-label="{control.label}"'
+                )
+            else:
+                self._field = ui.input(value=text).props(
+                    f'dense outlined debounce=250 hide-bottom-space aria-label="{control.label}"'
+                )
+                if control.words:
+                    self._suggest()
+            if control.kind == "slider":
+                self._add_slider(text)
+            self._field.on_value_change(self._typed)
+
+    def _suggest(self) -> None:
+        """Words to begin with, in a menu at the field; parameters are written behind a colon."""
+        with (
+            self._field.add_slot("append"),
+            ui.button(icon="expand_more").props(
+                f'flat dense round size=xs color=grey aria-label="{self._control.label}: words"'
+            ),
+            ui.menu().props("auto-close"),
+        ):
+            for word in self._control.words:
+                ui.menu_item(word, partial(self._field.set_value, word))
+
+    def _add_slider(self, text: str) -> None:
+        low, high = self._control.places
+        self._slider = _Slider(
+            min=low, max=high, step=self._control.step, value=self._place(text)
+        ).props(f'dense aria-label="{self._control.label} slider"')
+        self._slider.on_value_change(self._slid)
+
+    def _place(self, text: str) -> float:
+        try:
+            return self._control.place_of(float(text))
+        except ValueError:
+            return self._control.places[0]
+
+    def _slid(self, event: Any) -> None:
+        if self._quiet or event.value is None:
+            return
+        text = format_value(self._control.value_at(event.value))
+        self._quietly(self._field.set_value, text)
+        self._panel.change(self._control.name, text)
+
+    def _typed(self, event: Any) -> None:
+        if self._quiet:
+            return
+        text = str(event.value or "").strip()
+        if self._slider is not None:
+            self._quietly(self._slider.set_value, self._place(text))
+        self._panel.change(self._control.name, text)
+
+    def _quietly(self, setter: Callable[[Any], object], value: Any) -> None:
+        """Set one half of the control without a change of its own."""
+        self._quiet = True
+        try:
+            setter(value)
+        finally:
+            self._quiet = False
+
+    def put(self, text: str) -> None:
+        """Show a value that was set elsewhere."""
+        self._quietly(self._field.set_value, text)
+        if self._slider is not None:
+            self._quietly(self._slider.set_value, self._place(text))
+
+    def complain(self, message: str | None) -> None:
+        """Show what is wrong with the value, or that nothing is."""
+        if isinstance(self._field, ui.input):
+            self._field.error = message
+
+    def enable(self, applies: bool) -> None:
+        """Show whether the setting has an effect."""
+        self._box.classes(remove="off") if applies else self._box.classes(add="off")
+        self._field.set_enabled(applies)
+        if self._slider is not None:
+            self._slider.set_enabled(applies)

@@ -1,0 +1,114 @@
+"""Who may talk to the studio: this machine's browser, on pages of the studio itself.
+
+The studio has no users and no passwords. Bound to 127.0.0.1, it answers requests that name an
+address of this machine, so that a foreign name that was made to point here (DNS rebinding) gets
+nothing. Whatever a browser sends on behalf of another site is refused by its ``Origin``. Bound to
+another address, it asks for a token, which the command prints, and keeps it in a cookie."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names of this machine that a request may use."""
+COOKIE = "flmc_studio"
+"""Name of the cookie that holds the token."""
+
+
+class Guard:
+    """Refuses requests that do not come from a page of the studio itself.
+
+    Parameters
+    ----------
+    app
+        What answers the requests that are allowed.
+    hosts
+        Names under which the studio may be called; empty: any, because a token is asked for.
+    token
+        What a browser must know; None: nothing.
+    """
+
+    def __init__(self, app: App, hosts: tuple[str, ...] = LOOPBACK, token: str | None = None):
+        if not hosts and token is None:
+            raise ValueError("a studio that answers to any name needs a token")
+        self.app, self.hosts, self.token = app, hosts, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        why = self._refusal(headers)
+        if why is not None:
+            await _refuse(scope, receive, send, why)
+            return
+        if self.token is None or self._knows_token(headers):
+            await self.app(scope, receive, send)
+            return
+        query = dict(parse_qsl(scope.get("query_string", b"").decode()))
+        if scope["type"] == "http" and self._is_token(query.pop("token", "")):
+            await self._welcome(scope, send, query)
+            return
+        await _refuse(scope, receive, send, "a token is needed: open the link that was printed")
+
+    def _refusal(self, headers: dict[str, str]) -> str | None:
+        """Why a request is refused whoever sends it; None if it is not."""
+        host = headers.get("host", "")
+        if self.hosts and _name(host) not in self.hosts:
+            return f"the studio is not called {host!r}"
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return f"a page of {origin!r} may not use the studio"
+        # Browsers say so themselves where a page of another site sends a request.
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") not in (
+            "navigate",
+        ):
+            return "a page of another site may not use the studio"
+        return None
+
+    def _knows_token(self, headers: dict[str, str]) -> bool:
+        try:
+            cookies = SimpleCookie(headers.get("cookie", ""))
+        except CookieError:
+            return False
+        return COOKIE in cookies and self._is_token(cookies[COOKIE].value)
+
+    def _is_token(self, text: str) -> bool:
+        return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
+
+    async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
+        """Keep the token in a cookie, and take it out of the address."""
+        # A path with two slashes would be the address of another host.
+        path = "/" + quote(scope["path"].lstrip("/"))
+        place = path + (f"?{urlencode(query)}" if query else "")
+        cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+        headers = [(b"location", place.encode()), (b"set-cookie", cookie.encode())]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _name(host: str) -> str:
+    """The name in a header ``Host``, without the port."""
+    return (urlsplit(f"//{host}").hostname or "").lower()
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
+    """Say why a request is refused."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 4403, "reason": why[:100]})
+        return
+    body = f"flmc studio: {why}\n".encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,283 @@
+"""The page Compare: up to four settings side by side, with the same axes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+
+from nicegui import ui
+
+from flmc.base.errors import FlmcError, InvalidSetting
+from flmc.base.tables import Grid, format_number, format_up
+from flmc.planning.plans import Plan
+from flmc.settings.schema import Settings
+from flmc.studio.addresses import address, command_line
+from flmc.studio.controls import CONTROLS, read_given
+from flmc.studio.elements.cards import ChartCard, show_grid
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.work import answers
+from flmc.studio.work.latest import Latest, Turn
+from flmc.views.charts.chart import Chart, Line
+from flmc.views.charts.limits_chart import limits_chart
+from flmc.views.charts.posterior_chart import posterior_chart
+from flmc.views.charts.privacy_charts import loss_chart, spending_chart
+
+NAMES = ("A", "B", "C", "D")
+"""Names of the settings; their keys in the address are the same in small letters."""
+
+
+class ComparePage:
+    """The page Compare of one tab.
+
+    Parameters
+    ----------
+    state
+        What its address says: under ``a`` to ``d`` the options of each. Without any, the settings
+        of the page that it was opened from are compared in both schemes.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        if not any(name.lower() in state.more for name in NAMES):
+            state.more |= _both_schemes(state.given)
+        state.given.clear()  # the address holds each one's own
+        self.work = Latest(self._compute)
+        ui.context.client.on_delete(self.work.close)
+        self._limits: dict[str, ChartCard] = {}
+        self._fields: dict[str, ui.input] = {}
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with (
+            whole,
+            ui.element("div").classes("sheet single"),
+            ui.element("main").classes("main"),
+        ):
+            self._draw()
+        self._changed()
+
+    def _draw(self) -> None:
+        with ui.element("div").classes("tiles columns"):
+            for name in NAMES:
+                with ui.element("section").classes("card").props(f'data-column="{name}"'):
+                    with ui.element("div").classes("head"):
+                        ui.label(name).classes("text-subtitle2")
+                        ui.button(icon="open_in_new", on_click=self._opener(name)).props(
+                            f'flat round dense color="grey" aria-label="Open {name} in Plan"'
+                        )
+                    self._fields[name] = (
+                        ui.input(
+                            value=self.state.more.get(name.lower(), ""),
+                            placeholder="--scheme analog --snr-db 12",
+                            on_change=self._editor(name),
+                        )
+                        .props(
+                            f'dense outlined autogrow debounce=400 aria-label="Options of {name}"'
+                            " hide-bottom-space"
+                        )
+                        .classes("w-full")
+                    )
+        with ui.element("section").classes("card"):
+            ui.label("Numbers").classes("text-subtitle2")
+            self._numbers = ui.element("div").classes("scroll figure").props("data-numbers")
+        with ui.element("div").classes("cards"):
+            for name in NAMES:
+                self._limits[name] = ChartCard(self.state, f"{name}: what limits the gain")
+            self._spending = ChartCard(self.state, "Privacy over the run")
+            self._loss = ChartCard(self.state, "Privacy loss of one round")
+            self._posterior = ChartCard(self.state, "What will be sampled", whole=True, tall=True)
+
+    def _opener(self, name: str) -> Callable[[], None]:
+        def open_plan() -> None:
+            given = _options(self.state.more.get(name.lower(), ""))
+            theme = {} if self.state.theme_name == "light" else {"theme": "dark"}
+            ui.navigate.to(address("/", given, theme))
+
+        return open_plan
+
+    def _editor(self, name: str) -> Callable[[object], None]:
+        def edited(event: object) -> None:
+            text = str(event.value or "").strip()  # type: ignore[attr-defined]
+            key = name.lower()
+            # A setting with all defaults is an empty text; a column without settings has no key.
+            if text or key in ("a", "b"):
+                self.state.more[key] = text
+            else:
+                self.state.more.pop(key, None)
+            self._changed()
+
+        return edited
+
+    @property
+    def _cards(self) -> list[ChartCard]:
+        return [*self._limits.values(), self._spending, self._loss, self._posterior]
+
+    def _redraw(self) -> None:
+        for card in self._cards:
+            card.redraw()
+
+    def _changed(self) -> None:
+        for card in self._cards:
+            card.wait()
+        self.state.changed()
+        self.work.ask()
+
+    async def _compute(self, turn: Turn) -> None:
+        asked = self._read()
+        plans: dict[str, Plan] = {}
+        for name, settings in asked.items():
+            try:
+                plans[name] = await turn.compute(answers.whole_plan, settings)
+                await turn.compute(answers.document, settings)
+            except FlmcError as error:
+                self._fields[name].error = str(error)
+        self._numbers.clear()
+        self._grid = _grid(plans)
+        with self._numbers:
+            show_grid(self._grid)
+        self._show_limits(plans)
+        await self._show_privacy(turn, plans, asked)
+        laws = {name: await turn.compute(answers.predicted_law, asked[name]) for name in plans}
+        exact = [answers.problem_of(asked[name]).model.posterior for name in plans]
+        known = {name: law for name, law in laws.items() if law is not None}
+        if known and exact[0] is not None and len({plan.dim for plan in plans.values()}) == 1:
+            self._posterior.show(await turn.compute(posterior_chart, exact[0], known))
+        else:
+            self._posterior.say("Nothing is predicted, or the numbers of entries differ.")
+
+    def _read(self) -> dict[str, Settings]:
+        """Settings of the columns that have any, and messages at those that are wrong."""
+        found = {}
+        for name in NAMES:
+            self._fields[name].error = None
+            text = self.state.more.get(name.lower())
+            if text is None:
+                continue
+            try:
+                found[name] = read_given(_options(text))
+            except FlmcError as error:
+                self._fields[name].error = str(error)
+        return found
+
+    def _show_limits(self, plans: dict[str, Plan]) -> None:
+        """The limits of every column, on one and the same axis."""
+        charts = {name: limits_chart(plan) for name, plan in plans.items()}
+        lows = [chart.x.low for chart in charts.values() if chart.x.low is not None]
+        highs = [chart.x.high for chart in charts.values() if chart.x.high is not None]
+        for name, card in self._limits.items():
+            card.card.set_visibility(name in charts)
+            if name in charts:
+                card.show(_on_axis(charts[name], name, min(lows), max(highs)))
+
+    async def _show_privacy(
+        self, turn: Turn, plans: dict[str, Plan], asked: dict[str, Settings]
+    ) -> None:
+        curves = {name: await turn.compute(answers.spending, asked[name]) for name in plans}
+        curves = {name: curve for name, curve in curves.items() if curve}
+        if curves:
+            first = plans[next(iter(curves))]
+            self._spending.show(spending_chart(curves, first))
+        else:
+            self._spending.say("The privacy of these runs is not known.")
+        laws = {}
+        for name, plan in plans.items():
+            own = (await turn.compute(answers.round_losses, asked[name])).get(plan.uplink.scheme)
+            if own is not None:
+                laws[name] = own
+        if laws:
+            self._loss.show(loss_chart(laws, plans[next(iter(laws))], marked=False))
+        else:
+            self._loss.say("The law of the loss is not known for these settings.")
+
+    async def _export(self) -> None:
+        charts = [card.chart for card in self._cards if card.chart is not None]
+        commands = [
+            command_line(_options(self.state.more[name.lower()]))
+            for name in NAMES
+            if name.lower() in self.state.more
+        ]
+        await save_page("compare", commands, self._grid, charts, self.state.theme)
+
+
+def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
+    """A chart of limits with the ends that all columns share."""
+    layers = tuple(
+        replace(layer, x=(low, *layer.x[1:])) if isinstance(layer, Line) else layer
+        for layer in chart.layers
+    )
+    return replace(
+        chart, name=f"limits-{name}", title=f"{name}: {chart.title.lower()}",
+        x=replace(chart.x, low=low, high=high), layers=layers,
+    )  # fmt: skip
+
+
+def _both_schemes(given: dict[str, str]) -> dict[str, str]:
+    """The settings of another page in the digital and in the analog scheme."""
+    kept = {name: text for name, text in given.items() if name != "scheme"}
+    analog = {name: text for name, text in kept.items() if name not in ("link", "slope_parameter")}
+    return {"a": _as_options(kept), "b": _as_options({"scheme": "analog", **analog})}
+
+
+def _as_options(given: dict[str, str]) -> str:
+    """Settings as options of the command line."""
+    words = []
+    for name, text in given.items():
+        words += [f"--{name.replace('_', '-')}", text]
+    return shlex.join(words)
+
+
+def _options(text: str) -> dict[str, str]:
+    """Settings from options of the command line."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidSetting(f"options must be written --name value: {error}") from error
+    found: dict[str, str] = {}
+    while words:
+        option, _, value = words.pop(0).partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or name not in CONTROLS:
+            raise InvalidSetting(
+                f"unknown option {option!r}; use {', '.join(_as_option(each) for each in CONTROLS)}"
+            )
+        if not value and not words:
+            raise InvalidSetting(f"{option} needs a value")
+        found[name] = value or words.pop(0)
+    return found
+
+
+def _as_option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _grid(plans: dict[str, Plan]) -> Grid:
+    """Numbers of the plans, a row each."""
+    rows: list[tuple[str, ...]] = []
+    table: dict[str, Callable[[Plan], str]] = {
+        "scheme": lambda plan: plan.uplink.scheme,
+        "gain": lambda plan: f"{plan.typical_gain:.5g}",
+        "decides": lambda plan: plan.binding,
+        "temperature": lambda plan: _number(plan.temperature),
+        "predicted variance ratio": lambda plan: _number(
+            None if plan.prediction is None else plan.prediction.variance_ratio
+        ),
+        "predicted mean shift, posterior sd": lambda plan: _number(
+            None if plan.prediction is None else plan.prediction.mean_shift
+        ),
+        "effective step": lambda plan: _number(plan.effective_step_size),
+        "effective draws of one chain": lambda plan: _number(plan.effective_draws),
+        "epsilon, one round": lambda plan: (
+            "unknown" if plan.round_cost is None else format_up(plan.round_cost.epsilon)
+        ),
+        "epsilon, whole run": lambda plan: (
+            "unknown" if plan.run_cost is None else format_up(plan.run_cost.epsilon)
+        ),
+        "verdict": lambda plan: getattr(plan.listing().headline, "label", "-"),
+    }
+    for label, cell in table.items():
+        rows.append((label, *(cell(plan) for plan in plans.values())))
+    return Grid(("", *plans), tuple(rows))
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else format_number(value)

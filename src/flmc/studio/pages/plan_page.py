@@ -1,0 +1,226 @@
+"""The page Plan: what the constraints allow, what will be sampled, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nicegui import ui
+
+from flmc.base.errors import FlmcError
+from flmc.base.tables import format_up
+from flmc.planning.plans import Plan
+from flmc.settings.questions.regimes import LEVELS, RegimeMap, regime_maps
+from flmc.settings.schema import Settings
+from flmc.studio.addresses import command_line
+from flmc.studio.controls import field_of, format_value, read_given
+from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.panel import Panel
+from flmc.studio.work import answers
+from flmc.studio.work.latest import Latest, Turn
+from flmc.views.charts.limits_chart import decibels, limits_chart
+from flmc.views.charts.posterior_chart import posterior_chart
+from flmc.views.charts.privacy_charts import loss_chart, spending_chart
+from flmc.views.charts.regime_chart import regime_chart
+
+_REST = 0.35
+"""Seconds without a change after which the map of regimes is computed."""
+
+
+class PlanPage:
+    """The page Plan of one tab.
+
+    Parameters
+    ----------
+    state
+        What its address says.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.work = Latest(self._compute)
+        ui.context.client.on_delete(self.work.close)
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with whole, ui.element("div").classes("sheet"):
+            self.panel = Panel(state.given, self._changed)
+            with ui.element("main").classes("main"):
+                self._draw()
+        self._changed()
+
+    def _draw(self) -> None:
+        """Everything beside the panel."""
+        self._verdict = ui.element("div").classes("figure")
+        self._tiles = {}
+        with ui.element("div").classes("tiles"):
+            for key, name in {
+                "gain": "Gain", "temperature": "Temperature", "variance_ratio": "Variance ratio",
+                "mean_shift": "Mean shift", "round_epsilon": "Epsilon, one round",
+                "run_epsilon": "Epsilon, whole run",
+            }.items():  # fmt: skip
+                self._tiles[key] = Tile(name, key)
+        with ui.element("div").classes("cards"):
+            self._limits = ChartCard(self.state, "What limits the gain")
+            self._posterior = ChartCard(self.state, "What will be sampled")
+            self._spending = ChartCard(self.state, "Privacy over the run")
+            self._loss = ChartCard(self.state, "Privacy loss of one round")
+            self._regimes = ChartCard(
+                self.state, "Regimes: what decides where", tall=True, whole=True,
+                on_click=self._go_to,
+            )  # fmt: skip
+        with ui.element("section").classes("card"):
+            ui.label("The same on the command line").classes("text-subtitle2")
+            with ui.element("div").classes("line"):
+                self._command = ui.label("").classes("code").props("data-command")
+                ui.button(icon="content_copy", on_click=self._copy_command).props(
+                    'flat round dense color="grey" aria-label="Copy the command"'
+                )
+        with ui.element("section").classes("card"):
+            ui.label("The whole plan").classes("text-subtitle2")
+            self._rows = ui.element("div").classes("figure scroll")
+
+    @property
+    def _cards(self) -> list[ChartCard]:
+        return [self._limits, self._posterior, self._spending, self._loss, self._regimes]
+
+    def _redraw(self) -> None:
+        for card in self._cards:
+            card.redraw()
+
+    def _changed(self) -> None:
+        """Something was moved: everything is stale."""
+        for card in self._cards:
+            card.wait()
+        for tile in self._tiles.values():
+            tile.wait()
+        self.state.changed()
+        self.work.ask()
+
+    async def _compute(self, turn: Turn) -> None:
+        """Show one part after the other, the quickest first."""
+        try:
+            settings = read_given(self.state.given)
+            await self._show_limits(turn, settings)
+            self.panel.settled(settings)
+            self._command.set_text(command_line(self.state.given))
+            await self._show_forecast(turn, settings)
+            await self._show_privacy(turn, settings)
+            await asyncio.sleep(_REST)
+            await self._show_regimes(turn, settings)
+        except FlmcError as error:
+            self._complain(str(error))
+
+    def _complain(self, message: str) -> None:
+        """Say what is wrong: at the field that it is about, and above everything."""
+        name = field_of(message)
+        if name is not None:
+            self.panel.complain(name, message)
+        self._verdict.clear()
+        with (
+            self._verdict,
+            ui.element("div").classes("verdict bad").props('role="alert" data-verdict'),
+        ):
+            ui.label(message)
+
+    async def _show_limits(self, turn: Turn, settings: Settings) -> None:
+        plan = await turn.compute(answers.quick_plan, settings)
+        self._limits.show(await turn.compute(limits_chart, plan))
+        gain = plan.typical_gain
+        self._tiles["gain"].show(f"{gain:.5g}", gain, f"{decibels(gain):.2f} dB")
+        heat = plan.temperature
+        self._tiles["temperature"].show(
+            "unknown" if heat is None else f"{heat:.4g}", heat, _heat_in_words(heat)
+        )
+
+    async def _show_forecast(self, turn: Turn, settings: Settings) -> None:
+        plan: Plan = await turn.compute(answers.whole_plan, settings)
+        law = plan.prediction
+        self._tiles["variance_ratio"].show(
+            "not predicted" if law is None else f"{law.variance_ratio:.4g}",
+            None if law is None else law.variance_ratio,
+            "1 is right",
+        )
+        shift = None if law is None else law.mean_shift
+        self._tiles["mean_shift"].show(
+            "not predicted" if shift is None else f"{shift:.2g} sd", shift,
+            "in posterior standard deviations",
+        )  # fmt: skip
+        exact = answers.problem_of(settings).model.posterior
+        predicted = await turn.compute(answers.predicted_law, settings)
+        if exact is None or predicted is None or plan.dim < 2:
+            self._posterior.say("Nothing is predicted here: see the rows of the plan below.")
+        else:
+            laws = {"predicted": predicted}
+            self._posterior.show(await turn.compute(posterior_chart, exact, laws))
+
+    async def _show_privacy(self, turn: Turn, settings: Settings) -> None:
+        plan: Plan = await turn.compute(answers.whole_plan, settings)
+        await turn.compute(answers.document, settings)
+        listing = plan.listing()
+        self._verdict.clear()
+        with self._verdict:
+            show_verdict(listing.headline)
+        self._rows.clear()
+        with self._rows:
+            show_rows(listing.rows)
+        for key, cost in (("round_epsilon", plan.round_cost), ("run_epsilon", plan.run_cost)):
+            if cost is None:
+                self._tiles[key].show("unknown")
+                continue
+            self._tiles[key].show(format_up(cost.epsilon), cost.epsilon, f"at delta {cost.delta:g}")
+        curve = await turn.compute(answers.spending, settings)
+        if curve:
+            self._spending.show(spending_chart({"": curve}, plan))
+        else:
+            self._spending.say(plan.unknown_privacy or "The privacy of this run is not known.")
+        laws = await turn.compute(answers.round_losses, settings)
+        if laws and plan.round_cost is not None:
+            self._loss.show(loss_chart(laws, plan))
+        else:
+            self._loss.say("The law of the loss is not known for these settings.")
+
+    async def _show_regimes(self, turn: Turn, settings: Settings) -> None:
+        """The map, coarse to fine; cells that are not the finest leave the map stale."""
+        if settings.scheme == "ideal" or settings.privacy == "off":
+            self._regimes.say("Without a channel or a budget there is no map of regimes.")
+            return
+        maps = regime_maps(settings, stop=lambda: turn.over)
+        here = (settings.snr_db, settings.epsilon)
+        delta = settings.delta if settings.scope == "round" else settings.run_delta
+        for level in LEVELS:
+            found: RegimeMap | None = await turn.compute(next, maps, None)
+            if found is None:
+                return
+            chart = await turn.compute(regime_chart, found, here, settings.scope, delta)
+            self._regimes.show(chart)
+            self._map = found
+            if level != LEVELS[-1]:
+                self._regimes.wait()
+
+    def _go_to(self, series: str, values: list[float]) -> None:
+        """Take the SNR and the epsilon of a cell of the map."""
+        if not series.endswith("decides"):
+            return
+        column, row = int(values[0]), int(values[1])
+        snr_db = round(self._map.snr_db[column], 1)
+        epsilon = float(f"{self._map.epsilon[row]:.3g}")
+        self.panel.put({"snr_db": format_value(snr_db), "epsilon": format_value(epsilon)})
+
+    def _copy_command(self) -> None:
+        ui.clipboard.write(self._command.text)
+        ui.notify("Command copied", position="bottom")
+
+    async def _export(self) -> None:
+        charts = [card.chart for card in self._cards if card.chart is not None]
+        settings = read_given(self.state.given)
+        listing = answers.whole_plan(settings).listing()
+        await save_page("plan", self._command.text, listing, charts, self.state.theme)
+
+
+def _heat_in_words(heat: float | None) -> str:
+    """What a temperature means for the samples."""
+    if heat is None:
+        return "the link has no slope"
+    if abs(heat - 1) < 0.02:
+        return "right: as wide as the posterior"
+    return "too wide" if heat > 1 else "too narrow"

@@ -1,0 +1,248 @@
+"""The page Run: start a simulation, watch it, stop it, and take its record away."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from nicegui import ui
+
+from flmc.base.errors import FlmcError
+from flmc.settings.toml import to_toml
+from flmc.studio.addresses import command_line
+from flmc.studio.controls import field_of, read_given
+from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.panel import Panel
+from flmc.studio.work import answers
+from flmc.studio.work.watched_run import WatchedRun
+from flmc.views.charts.chart import Chart
+
+_REFRESH = 0.4
+"""Seconds between two looks at a run."""
+
+
+class RunPage:
+    """The page Run of one tab.
+
+    Parameters
+    ----------
+    state
+        What its address says.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._watched: WatchedRun | None = None
+        self._directory: Path | None = None
+        self._shown: dict[str, Chart] = {}
+        self._finished = False
+        ui.context.client.on_delete(self._close)
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with whole, ui.element("div").classes("sheet"):
+            self.panel = Panel(state.given, self._changed)
+            with ui.element("main").classes("main"):
+                self._draw()
+        self._timer = ui.timer(_REFRESH, self._look)
+        self._changed()
+
+    def _draw(self) -> None:
+        """Everything beside the panel."""
+        with ui.element("section").classes("card"):
+            with ui.element("div").classes("line"):
+                self._start = ui.button("Start", icon="play_arrow", on_click=self._begin)
+                self._stop = ui.button("Stop", icon="stop", on_click=self._end).props("outline")
+                self._status = (
+                    ui.label("Not started.").classes("caption").props('role="status" data-status')
+                )
+            self._progress = ui.linear_progress(0.0, show_value=False).props("rounded")
+        self._verdict = ui.element("div")
+        with ui.element("div").classes("tiles"):
+            self._tiles = {
+                key: Tile(name, key)
+                for key, name in {
+                    "variance_ratio": "Variance ratio", "mean_error": "Squared mean error",
+                    "w2": "Squared W2 distance", "r_hat": "Largest R-hat",
+                    "effective_draws": "Effective draws",
+                }.items()
+            }  # fmt: skip
+        with ui.element("div").classes("cards"):
+            self._cards = {
+                "trace": ChartCard(self.state, "Trace"),
+                "posterior": ChartCard(self.state, "Draws against the exact posterior"),
+                "agreement": ChartCard(self.state, "Agreement of the chains", whole=True),
+            }
+        for card in self._cards.values():
+            card.say("Start a run to see it here.")
+        for tile in self._tiles.values():
+            tile.show("-")
+        with ui.element("section").classes("card"):
+            ui.label("Take it away").classes("text-subtitle2")
+            with ui.element("div").classes("line"):
+                self._record = ui.button("Record (zip)", icon="archive", on_click=self._save_record)
+                ui.button("Settings (TOML)", icon="tune", on_click=self._save_toml)
+                ui.button("Plan (JSON)", icon="data_object", on_click=self._save_plan)
+            with ui.element("div").classes("line"):
+                self._command = ui.label("").classes("code").props("data-command")
+        with ui.element("section").classes("card"):
+            ui.label("Result").classes("text-subtitle2")
+            self._rows = ui.element("div").classes("scroll")
+            with self._rows:
+                ui.label("Nothing was run yet.").classes("empty")
+        self._buttons()
+
+    def _buttons(self) -> None:
+        """Which buttons can be pressed."""
+        running = self._watched is not None and self._watched.running
+        self._start.set_enabled(not running)
+        self._stop.set_enabled(running)
+        self._record.set_enabled(self._watched is not None and self._watched.result is not None)
+
+    def _changed(self) -> None:
+        self.state.changed()
+        try:
+            settings = read_given(self.state.given)
+            self.panel.settled(settings)
+            self._command.set_text(command_line(self.state.given, "run"))
+        except FlmcError as error:
+            self._complain(str(error))
+
+    def _complain(self, message: str) -> None:
+        name = field_of(message)
+        if name is not None:
+            self.panel.complain(name, message)
+        self._status.set_text(message)
+
+    async def _begin(self) -> None:
+        """Start a run with the settings as they are."""
+        if self._watched is not None and self._watched.running:
+            return
+        self._forget()
+        self._start.set_enabled(False)
+        self._status.set_text("Planning …")
+        try:
+            settings = read_given(self.state.given)
+            await asyncio.to_thread(answers.whole_plan, settings)
+            self._directory = Path(tempfile.mkdtemp(prefix="flmc-studio-"))
+            self._watched = WatchedRun(settings, self._directory)
+        except FlmcError as error:
+            self._complain(str(error))
+        self._buttons()
+
+    def _end(self) -> None:
+        if self._watched is not None:
+            self._watched.stop()
+            self._status.set_text("Stopping …")
+
+    def _look(self) -> None:
+        """Show what was seen of the run since the last look."""
+        watched = self._watched
+        if watched is None or self._finished:
+            return
+        for name, chart in dict(watched.charts).items():
+            if self._shown.get(name) is not chart:
+                self._shown[name] = chart
+                self._cards[name].show(chart)
+        self._show_numbers(watched)
+        total = watched.plan.num_rounds
+        if watched.running:
+            if not watched.stopping:
+                self._status.set_text(f"Round {watched.round} of {total}")
+            self._progress.set_value(watched.round / total)
+            return
+        self._finish(watched)
+
+    def _show_numbers(self, watched: WatchedRun) -> None:
+        found = watched.metrics if watched.result is None else watched.result.metrics
+        if found is not None:
+            for key, estimate in (
+                ("variance_ratio", found.variance_ratio), ("mean_error", found.mean_error_squared),
+                ("w2", found.wasserstein2_squared),
+            ):  # fmt: skip
+                self._tiles[key].show(str(estimate), estimate.mean)
+        if watched.history:
+            last = watched.history[-1]
+            self._tiles["r_hat"].show(f"{last.r_hat:.4f}", last.r_hat, "agreed below 1.01")
+            self._tiles["effective_draws"].show(
+                f"{last.effective_draws:.0f}", last.effective_draws, "of the worst entry"
+            )
+
+    def _finish(self, watched: WatchedRun) -> None:
+        """Show the result, or what went wrong."""
+        self._finished = True
+        seconds = (watched.ended or 0.0) - watched.began
+        self._rows.clear()
+        self._verdict.clear()
+        if watched.result is None:
+            self._status.set_text(watched.error or "The run ended without a result.")
+        else:
+            self._progress.set_value(1.0)
+            self._status.set_text(
+                f"Finished: {watched.plan.num_rounds} rounds of {watched.settings.num_chains}"
+                f" chains in {seconds:.2g} s"
+            )
+            listing = watched.result.listing()
+            with self._verdict:
+                if listing.headline is not None:
+                    show_verdict(listing.headline)
+            with self._rows:
+                show_rows(listing.rows)
+        self._buttons()
+
+    def _forget(self) -> None:
+        """Leave the last run behind, with its files."""
+        self._shown, self._finished = {}, False
+        self._watched = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def _close(self) -> None:
+        """The tab was closed: its run ends, and its files are removed."""
+        if self._watched is not None:
+            self._watched.stop()
+            self._watched.thread.join(timeout=30.0)
+        self._forget()
+
+    def _redraw(self) -> None:
+        for card in self._cards.values():
+            card.redraw()
+
+    async def _save_record(self) -> None:
+        if self._directory is not None:
+            content = await asyncio.to_thread(_zipped, self._directory / "record")
+            ui.download.content(content, "flmc-record.zip", "application/zip")
+
+    def _save_toml(self) -> None:
+        settings = read_given(self.state.given)
+        text = to_toml(settings.model_dump(exclude_defaults=True))
+        ui.download.content(text.encode(), "flmc-settings.toml", "application/toml")
+
+    async def _save_plan(self) -> None:
+        document = await asyncio.to_thread(answers.document, read_given(self.state.given))
+        text = json.dumps(document, allow_nan=False, indent=1) + "\n"
+        ui.download.content(text.encode(), "flmc-plan.json", "application/json")
+
+    async def _export(self) -> None:
+        if self._watched is None or self._watched.result is None:
+            ui.notify("Finish a run first", type="warning")
+            return
+        charts = [card.chart for card in self._cards.values() if card.chart is not None]
+        listing = self._watched.result.listing()
+        await save_page("run", self._command.text, listing, charts, self.state.theme)
+
+
+def _zipped(directory: Path) -> bytes:
+    """The files of a directory as one zip file."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(directory.rglob("*")):
+            if path.is_file():
+                archive.write(path, Path("record") / path.relative_to(directory))
+    return stream.getvalue()

@@ -1,0 +1,192 @@
+"""The page Solve: which SNR do I need, what epsilon can I promise, which slope is best."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from flmc.base.errors import FlmcError
+from flmc.planning.advice.requirements import Requirement, read_requirement
+from flmc.settings.questions.solutions import AXES, Solution
+from flmc.settings.questions.solving import solve
+from flmc.settings.schema import Settings
+from flmc.studio.addresses import command_line
+from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
+from flmc.studio.elements.cards import ChartCard, show_grid, show_rows, show_verdict
+from flmc.studio.elements.export import save_page
+from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.panel import Panel
+from flmc.studio.work.latest import Latest, Superseded, Turn
+from flmc.views.charts.solution_chart import solution_chart
+
+QUESTIONS = {
+    "snr_db": "Which SNR do I need?",
+    "epsilon": "What epsilon can I promise?",
+    "rounds": "How many rounds do I need?",
+    "devices": "How many devices do I need?",
+    "samples": "How many examples do I need?",
+    "slope_parameter": "Which slope is best?",
+    "clip": "Which clip is best?",
+}
+"""Inverse questions by the setting that answers them."""
+
+
+class SolvePage:
+    """The page Solve of one tab.
+
+    Parameters
+    ----------
+    state
+        What its address says; ``ask`` is the setting that is looked for, ``require`` what must
+        hold, with commas.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.solution: Solution | None = None
+        if state.more.get("ask") not in QUESTIONS:
+            state.more["ask"] = "snr_db"
+        self.work = Latest(self._compute)
+        self._share = 0.0
+        ui.context.client.on_delete(self.work.close)
+        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        with whole, ui.element("div").classes("sheet"):
+            self.panel = Panel(state.given, self._changed)
+            with ui.element("main").classes("main"):
+                self._draw()
+        self._timer = ui.timer(0.2, lambda: self._progress.set_value(self._share))
+        self._changed()
+
+    def _draw(self) -> None:
+        """Everything beside the panel."""
+        with ui.element("section").classes("card"):
+            with ui.element("div").classes("line"):
+                ui.select(
+                    QUESTIONS, value=self.state.more["ask"], label="Question",
+                    on_change=lambda event: self._asked("ask", event.value),
+                ).classes("grow").props("outlined dense data-question")  # fmt: skip
+                ui.input(
+                    "Must hold", value=self.state.more.get("require", ""),
+                    placeholder="run.epsilon<=3, temperature<=1.05, good",
+                    on_change=lambda event: self._asked("require", event.value),
+                ).classes("grow").props("outlined dense debounce=500")  # fmt: skip
+                ui.switch(
+                    "Suggest the rest",
+                    value=self.state.more.get("suggest") == "yes",
+                    on_change=lambda event: self._asked("suggest", "yes" if event.value else ""),
+                ).tooltip("Link, clip and rounds that are not given are proposed for every value")
+            self._progress = ui.linear_progress(0.0, show_value=False).props("rounded")
+        self._answer = ui.element("div")
+        self._chart = ChartCard(self.state, "Plans for the values that were tried", tall=True)
+        with ui.element("section").classes("card"):
+            ui.label("Values that were tried").classes("text-subtitle2")
+            self._grid = ui.element("div").classes("scroll")
+        with ui.element("section").classes("card"):
+            ui.label("The same on the command line").classes("text-subtitle2")
+            self._command = ui.label("").classes("code").props("data-command")
+        with ui.element("section").classes("card"):
+            ui.label("The plan").classes("text-subtitle2")
+            self._rows = ui.element("div").classes("scroll")
+
+    def _asked(self, key: str, value: str) -> None:
+        if value:
+            self.state.more[key] = value
+        else:
+            self.state.more.pop(key, None)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._chart.wait()
+        self.state.changed()
+        self.work.ask()
+
+    @property
+    def _requirements(self) -> list[Requirement]:
+        texts = self.state.more.get("require", "").split(",")
+        return [read_requirement(text.strip()) for text in texts if text.strip()]
+
+    async def _compute(self, turn: Turn) -> None:
+        """Look for the answer; the panel stays alive meanwhile."""
+        name = self.state.more["ask"]
+        self._share = 0.02
+        try:
+            settings = read_given(self.state.given)
+            self.panel.settled(settings)
+            self._command.set_text(self._in_words(name))
+            found = await turn.compute(self._solve, turn, settings, name)
+            chart = await turn.compute(solution_chart, found)
+        except FlmcError as error:
+            self._share = 0.0
+            self._complain(str(error))
+            return
+        self._share = 1.0
+        self._show(found)
+        self._chart.show(chart)
+
+    def _solve(self, turn: Turn, settings: Settings, name: str) -> Solution:
+        """The answer, computed outside the event loop."""
+
+        def progress(share: float) -> None:
+            if turn.over:
+                raise Superseded
+            self._share = share
+
+        suggest = self.state.more.get("suggest") == "yes"
+        return solve(settings, name, self._requirements, suggest=suggest, progress=progress)
+
+    def _in_words(self, name: str) -> str:
+        """The command that asks the same."""
+        words = [command_line(self.state.given), "--solve", name]
+        for text in self.state.more.get("require", "").split(","):
+            if text.strip():
+                words += ["--require", f"'{text.strip()}'"]
+        if self.state.more.get("suggest") == "yes":
+            words.append("--suggest")
+        return " ".join(words)
+
+    def _show(self, found: Solution) -> None:
+        self.solution = found
+        self._answer.clear()
+        with self._answer, ui.element("section").classes("card"):
+            with ui.element("div").classes("line"):
+                ui.label(found.words).classes("text-subtitle1").props("data-answer")
+                value = format_value(int(found.value) if AXES[found.name].whole else found.value)
+                if found.name in CONTROLS:
+                    ui.button(
+                        "Open in Plan", icon="open_in_new", on_click=lambda: self._take(value)
+                    )
+            listing = found.plan.listing(with_run=True)
+            show_verdict(listing.headline)
+        self._grid.clear()
+        with self._grid:
+            show_grid(found.grid())
+        self._rows.clear()
+        with self._rows:
+            show_rows(listing.rows)
+
+    def _take(self, value: str) -> None:
+        """Open the plan of the answer; its burn-in is automatic where none was given."""
+        assert self.solution is not None
+        self.state.given[self.solution.name] = value
+        if "burn_in" not in self.state.given:
+            self.state.given["burn_in"] = "auto"
+        ui.navigate.to(self.state.address_of("/"))
+
+    def _complain(self, message: str) -> None:
+        name = field_of(message)
+        if name is not None:
+            self.panel.complain(name, message)
+        self._answer.clear()
+        with self._answer, ui.element("div").classes("verdict bad").props('role="alert"'):
+            ui.label(message).props("data-answer")
+        self._chart.say("There is no answer to draw.")
+
+    def _redraw(self) -> None:
+        self._chart.redraw()
+
+    async def _export(self) -> None:
+        if self.solution is None or self._chart.chart is None:
+            ui.notify("Wait for an answer first", type="warning")
+            return
+        listing = self.solution.plan.listing()
+        charts = [self._chart.chart]
+        await save_page("solve", self._command.text, listing, charts, self.state.theme)

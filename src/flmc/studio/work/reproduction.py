@@ -1,0 +1,130 @@
+"""Reproductions for the page Figures: reports that are there, and reports that are made now.
+
+A study is conducted by the command ``flmc reproduce`` in a process of its own, so that it can be
+stopped and does not slow the pages down."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+_FINISHED = re.compile(r"(?P<stage>.+): (?P<percent>\d+) %")
+_PICTURE = re.compile(r"^!\[(?P<caption>.*)\]\((?P<file>[\w.-]+)\)$", re.MULTILINE)
+REPORT = "report.md"
+"""Name of a report's text in its directory."""
+
+
+class Reports:
+    """Directories of reports by the name of their paper; those that were made here are removed at
+    the end."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, Path] = {}
+        self._made: list[Path] = []
+
+    def offer(self, directory: Path) -> None:
+        """Show a report that ``flmc reproduce`` wrote before.
+
+        Parameters
+        ----------
+        directory
+            Where it is.
+        """
+        text = (directory / REPORT).read_text()
+        paper = "wflmc" if "--paper wflmc" in text else "qflmc"
+        self.directories[paper] = directory
+
+    def make_directory(self) -> Path:
+        """A new directory for a report, removed with the studio."""
+        directory = Path(tempfile.mkdtemp(prefix="flmc-report-"))
+        self._made.append(directory)
+        return directory
+
+    def close(self) -> None:
+        """Remove what was made here."""
+        for directory in self._made:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+REPORTS = Reports()
+"""The reports of this process."""
+
+
+class Reproduction:
+    """A study that is being conducted.
+
+    Parameters
+    ----------
+    paper, experiments
+        Which study, and how many experiments, as ``flmc reproduce`` counts them.
+    """
+
+    def __init__(self, paper: str, experiments: int) -> None:
+        self.paper, self.experiments = paper, experiments
+        self.directory = REPORTS.make_directory()
+        self.stage, self.share = "starting", 0.0
+        self.error: str | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that does the same."""
+        return f"flmc reproduce --paper {self.paper} --experiments {self.experiments}"
+
+    async def conduct(self) -> bool:
+        """Conduct the study; whether it ended with a report."""
+        words = self.command.split()[1:]
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "flmc", *words, "--out", str(self.directory), "--json",
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert self._process.stderr is not None
+        last = ""
+        async for line in self._process.stderr:
+            last = line.decode(errors="replace").strip()
+            found = _FINISHED.match(last)
+            if found is not None:
+                self.stage, self.share = found["stage"], int(found["percent"]) / 100
+        if await self._process.wait() != 0:
+            self.error = last.removeprefix("flmc: ") or "stopped"
+            return False
+        REPORTS.offer(self.directory)
+        return True
+
+    def stop(self) -> None:
+        """End the study's process, if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+
+
+def parts_of_report(text: str) -> list[tuple[str, str]]:
+    """A report in Markdown, cut at its pictures.
+
+    Parameters
+    ----------
+    text
+        The report.
+
+    Returns
+    -------
+    list of tuple of str and str
+        Empty and a piece of text, or a picture's file and its caption, in order.
+
+    Examples
+    --------
+    >>> from flmc.studio.work.reproduction import parts_of_report
+    >>> parts_of_report("One.\\n\\n![a picture](a.png)\\n\\nTwo.")
+    [('', 'One.'), ('a.png', 'a picture'), ('', 'Two.')]
+    """
+    parts: list[tuple[str, str]] = []
+    place = 0
+    for found in _PICTURE.finditer(text):
+        parts.append(("", text[place : found.start()].strip()))
+        parts.append((found["file"], found["caption"]))
+        place = found.end()
+    parts.append(("", text[place:].strip()))
+    return [part for part in parts if part != ("", "")]

@@ -1,0 +1,123 @@
+"""A run in a thread of its own, and what was seen of it so far."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import FlmcError, Interrupted
+from flmc.evaluation.chain_statistics import FEWEST_DRAWS
+from flmc.evaluation.diagnostics import diagnose_draws
+from flmc.evaluation.quality.metrics import Metrics
+from flmc.models.distributions import Gaussian
+from flmc.runs.execution import run
+from flmc.runs.results import Result
+from flmc.runs.watching import Snapshot
+from flmc.settings.schema import Settings
+from flmc.studio.work import answers
+from flmc.views.charts.chart import Chart
+from flmc.views.charts.posterior_chart import posterior_chart
+from flmc.views.charts.run_charts import Agreement, agreement_chart, trace_chart
+
+_LOOKS = 24
+"""How often a run is looked at, at least."""
+_MOST_STATISTICS = 300_000
+"""Numbers of draws beyond which R-hat is computed of every so-many-th draw."""
+
+
+class WatchedRun:
+    """A run in a thread of its own, and what was seen of it.
+
+    Parameters
+    ----------
+    settings
+        What is run.
+    directory
+        A new directory, for the record.
+    """
+
+    def __init__(self, settings: Settings, directory: Path) -> None:
+        self.settings, self.directory = settings, directory
+        self.problem = answers.problem_of(settings)
+        self.plan = answers.whole_plan(settings)
+        self.round, self.began = 0, time.monotonic()
+        self.ended: float | None = None
+        self.metrics: Metrics | None = None
+        self.charts: dict[str, Chart] = {}
+        self.history: list[Agreement] = []
+        self.result: Result | None = None
+        self.error: str | None = None
+        self._stop = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True, name="studio run")
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Ask the run to stop; it ends within about a second."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self._stop.is_set()
+
+    @property
+    def running(self) -> bool:
+        """Whether the run goes on."""
+        return self.ended is None
+
+    def _run(self) -> None:
+        settings = self.settings
+        try:
+            self.result = run(
+                self.plan,
+                self.problem.model,
+                settings.seed,
+                settings.num_chains,
+                keep_draws=True,
+                engine=settings.engine,
+                out=self.directory / "record",
+                settings=settings.model_dump(exclude_defaults=True),
+                # Often enough to see the chains settle, also where a run takes a second.
+                checkpoint_rounds=max(1, self.plan.num_rounds // _LOOKS),
+                stop=self._stop.is_set,
+                watch=self._seen,
+            )
+            kept = self.result.kept_draws
+            if kept is not None:
+                self._draw(kept[0])
+        except Interrupted as stopped:
+            self.error = str(stopped).split(";")[0]
+        except (FlmcError, OSError, MemoryError) as error:
+            self.error = str(error) or "there is not enough memory for this"
+        finally:
+            self.ended = time.monotonic()
+
+    def _seen(self, now: Snapshot) -> None:
+        """Called by the run, in its thread."""
+        self.round, self.metrics = now.round, now.metrics
+        if now.draws is not None and now.draws.shape[1] >= FEWEST_DRAWS:
+            self._draw(now.draws)
+
+    def _draw(self, draws: Array) -> None:
+        """Charts of the draws so far, (chain, draw, dim)."""
+        every = max(1, draws.size // _MOST_STATISTICS)
+        thinned = draws[None, :, ::every]
+        if thinned.shape[2] >= FEWEST_DRAWS:
+            found = diagnose_draws(thinned)
+            worst, fewest = float(found.r_hat.max()), float(found.ess_bulk.min())
+            here = self.plan.num_burn_in + draws.shape[1]
+            if not self.history or self.history[-1].round < here:
+                self.history.append(Agreement(here, worst, fewest))
+        self.charts["trace"] = trace_chart(draws, self.plan.num_burn_in + 1)
+        self.charts["agreement"] = agreement_chart(self.history)
+        exact = self.problem.model.posterior
+        if exact is not None and self.plan.dim > 1:
+            two = draws[..., :2].reshape(-1, 2).astype(float)
+            law = Gaussian(two.mean(axis=0), np.cov(two.T))
+            self.charts["posterior"] = posterior_chart(
+                exact, {"draws, fitted": law}, two, title="Draws against the exact posterior"
+            )

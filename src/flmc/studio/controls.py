@@ -260,7 +260,7 @@ def field_of(message: str) -> str | None:
     Parameters
     ----------
     message
-        Text of an :class:`flmc.errors.InvalidSetting`.
+        Text of an :class:`flmc.base.errors.InvalidSetting`.
 
     Examples
     --------

@@ -7,9 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-Answer = TypeVar("Answer")
 _POOL = ThreadPoolExecutor(max_workers=4, thread_name_prefix="studio")
 """Where everything is computed that takes longer than a moment."""
 _PAUSE = 0.05
@@ -31,7 +30,7 @@ class Turn:
         """Whether a newer wish came, or the page was closed."""
         return self._owner.turn is not self
 
-    async def compute(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
+    async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function returns, computed outside the event loop.
 
         Parameters

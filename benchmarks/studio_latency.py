@@ -68,7 +68,7 @@ def main() -> None:
                     f"{name}: median {statistics.median(took):.0f} ms of {moves} moves, 90 % from"
                     f" {low:.0f} to {high:.0f} ms"
                 )
-                tab.page.context.close()
+                tab.page.close()
             chromium.close()
     finally:
         studio.stop()

@@ -47,6 +47,7 @@ def test_a_run_from_start_to_record(tab: Tab, tmp_path: Path) -> None:
     )
 
 
+@full_only
 def test_settings_and_plan_are_taken_away(tab: Tab, tmp_path: Path) -> None:
     tab.open("/run?rounds=600&snr_db=12")
     settings = save(tab, "Settings (TOML)", tmp_path / "settings.toml")
@@ -55,6 +56,7 @@ def test_settings_and_plan_are_taken_away(tab: Tab, tmp_path: Path) -> None:
     assert flmc.Plan.from_document(json.loads(plan.read_text())).num_rounds == 600
 
 
+@full_only
 def test_a_run_is_stopped(tab: Tab) -> None:
     """Then another can be started."""
     tab.open("/run?rounds=100000&burn_in=1000&chains=400&devices=100")
@@ -66,6 +68,7 @@ def test_a_run_is_stopped(tab: Tab) -> None:
     expect(tab.page.get_by_role("button", name="Start")).to_be_enabled()
 
 
+@full_only
 def test_a_run_that_cannot_be_planned(tab: Tab) -> None:
     tab.open("/run?rounds=100")
     tab.page.get_by_role("button", name="Start").click()
@@ -85,11 +88,13 @@ def test_an_inverse_question(tab: Tab) -> None:
     assert "snr_db=13.4" in tab.page.url
 
 
+@full_only
 def test_a_question_without_an_answer(tab: Tab) -> None:
     tab.open("/solve?ask=slope_parameter&scheme=analog")
     expect(tab.page.locator("[data-answer]")).to_contain_text("has no effect", timeout=60_000)
 
 
+@full_only
 def test_columns_are_compared(tab: Tab) -> None:
     """Both schemes of the settings that the page was opened with, then one that is edited."""
     tab.open("/compare?snr_db=12")
@@ -119,6 +124,7 @@ def test_a_federation_is_not_pretended(tab: Tab) -> None:
     expect(tab.page.get_by_text("cannot run as a federation")).to_be_visible()
 
 
+@full_only
 @pytest.mark.parametrize(("key", "path"), [("2", "/solve"), ("3", "/run"), ("4", "/compare")])
 def test_keys_lead_to_pages(tab: Tab, key: str, path: str) -> None:
     """The settings come along."""

@@ -203,9 +203,10 @@ def read_given(given: Given) -> Settings:
 def _refuse_code(name: str, text: str) -> None:
     """Refuse what would import code or read a file: whoever sends a link must not do either."""
     registry = _REGISTRIES.get(name)
-    word = text.partition(":")[0].strip()
-    if registry is None or word == "auto" or _is_number(word):
+    # Only a whole number or word is harmless: "auto:thing" would import a module named auto.
+    if registry is None or text == "auto" or _is_number(text):
         return
+    word = text.partition(":")[0]
     if word not in registry.names:
         raise InvalidSetting(
             f"{name} must be one of {', '.join(_spellings(registry))} in the studio, got {text!r};"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Timer
 
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.studio.guard import LOOPBACK, App, Guard
+from flmc.studio.work.places import close_all
 
 _NEEDS = "the studio needs NiceGUI and Matplotlib: pip install 'flmc[studio]'"
 
@@ -81,8 +82,14 @@ def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None
         config = uvicorn.Config(app, log_level="warning", ws="websockets-sansio", lifespan="on")
         # Threads that compute give way to the page ten times as soon as Python's own 5 ms.
         sys.setswitchinterval(0.0005)
-        with suppress(KeyboardInterrupt):  # the usual end
+        # Both end the server, which then sends itself the same signal again: by then there is
+        # something left to do.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: None)
+        try:
             uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            close_all()
 
 
 def _listen(host: str, port: int) -> socket.socket:

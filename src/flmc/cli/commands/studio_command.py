@@ -40,10 +40,7 @@ def studio_command(
                 f"--report must be a directory that flmc reproduce wrote, got {str(directory)!r}"
             )
         REPORTS.offer(directory)
-    try:
-        serve(host, port, open_browser=not no_browser, say=_say)
-    finally:
-        REPORTS.close()
+    serve(host, port, open_browser=not no_browser, say=_say)
 
 
 def _say(address: str) -> None:

@@ -21,13 +21,15 @@ from flmc.settings.assembly import Problem, assemble
 from flmc.settings.making.models import make_model
 from flmc.settings.schema import Settings, merge
 
-_KEPT = 256
-"""Answers of each kind that are kept."""
+_KEPT = 128
+"""Answers of each kind that are kept; none of them holds a model."""
+_MODELS_KEPT = 3
+"""Models that are kept: large ones take hundreds of megabytes."""
 _OF_DATA = ("devices", "dim", "samples", "seed", "split", "experiments", "data", "example_clip")
 """Settings that decide the model."""
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=_MODELS_KEPT)
 def _model(of_data: tuple[Any, ...]) -> Model:
     """The model of these settings of the data."""
     given = {
@@ -36,7 +38,7 @@ def _model(of_data: tuple[Any, ...]) -> Model:
     return make_model(merge({}, given))
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_MODELS_KEPT)
 def problem_of(settings: Settings) -> Problem:
     """Model, uplink and limits of settings.
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
-_POOL = ThreadPoolExecutor(max_workers=4, thread_name_prefix="studio")
+from flmc.base.errors import FlmcError
+
+_log = logging.getLogger(__name__)
+_POOL = ThreadPoolExecutor(max_workers=8, thread_name_prefix="studio")
 """Where everything is computed that takes longer than a moment."""
+_AT_ONCE = 2
+"""Threads that one page may use: what was superseded cannot be stopped, and must not fill the
+pool."""
 _PAUSE = 0.05
 """Seconds between the starts of two computations of one page."""
 
@@ -43,13 +49,19 @@ class Turn:
         Superseded
             If the answer is no longer wanted, before or after.
         """
-        if self.over:
-            raise Superseded
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(_POOL, partial(function, *arguments))
+        async with self._owner.places:
+            found = await asyncio.get_running_loop().run_in_executor(
+                _POOL, self._call, function, arguments
+            )
         if self.over:
             raise Superseded
         return found
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Called in a thread, perhaps long after it was asked for."""
+        if self.over:
+            raise Superseded
+        return function(*arguments)
 
 
 class Latest:
@@ -59,14 +71,21 @@ class Latest:
     ----------
     work
         Called with a :class:`Turn`; it reads what is wished for when it begins.
+    on_error
+        Called with the error where the work fails, and with a sentence for people.
     """
 
-    def __init__(self, work: Callable[[Turn], Awaitable[None]]) -> None:
-        self._work = work
+    def __init__(
+        self,
+        work: Callable[[Turn], Awaitable[None]],
+        on_error: Callable[[Exception, str], None] = lambda error, words: None,
+    ) -> None:
+        self._work, self._on_error = work, on_error
         self._last = -_PAUSE
         self._task: asyncio.Task[None] | None = None
         self._waiting = self._closed = False
         self.turn: Turn | None = None
+        self.places = asyncio.Semaphore(_AT_ONCE)
 
     def ask(self) -> None:
         """Say that something changed: whatever is being computed is given up."""
@@ -89,3 +108,22 @@ class Latest:
             await self._work(mine)
         except Superseded:
             return
+        except Exception as error:
+            if not mine.over:
+                self._on_error(error, in_words(error))
+
+
+def in_words(error: Exception) -> str:
+    """What a person is told of an error; one that is no mistake of the user's is logged.
+
+    Parameters
+    ----------
+    error
+        Any error.
+    """
+    if isinstance(error, FlmcError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; use smaller sizes"
+    _log.error("a defect of the studio", exc_info=error)
+    return f"a defect of flmc: {type(error).__name__}: {error}"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import sys
-import tempfile
 from pathlib import Path
+
+from flmc.studio.work.places import at_the_end, new_directory
 
 _FINISHED = re.compile(r"(?P<stage>.+): (?P<percent>\d+) %")
 _PICTURE = re.compile(r"^!\[(?P<caption>.*)\]\((?P<file>[\w.-]+)\)$", re.MULTILINE)
@@ -19,15 +19,13 @@ REPORT = "report.md"
 
 
 class Reports:
-    """Directories of reports by the name of their paper; those that were made here are removed at
-    the end."""
+    """Directories of reports by the name of their paper."""
 
     def __init__(self) -> None:
         self.directories: dict[str, Path] = {}
-        self._made: list[Path] = []
 
     def offer(self, directory: Path) -> None:
-        """Show a report that ``flmc reproduce`` wrote before.
+        """Show a report that ``flmc reproduce`` wrote.
 
         Parameters
         ----------
@@ -37,17 +35,6 @@ class Reports:
         text = (directory / REPORT).read_text()
         paper = "wflmc" if "--paper wflmc" in text else "qflmc"
         self.directories[paper] = directory
-
-    def make_directory(self) -> Path:
-        """A new directory for a report, removed with the studio."""
-        directory = Path(tempfile.mkdtemp(prefix="flmc-report-"))
-        self._made.append(directory)
-        return directory
-
-    def close(self) -> None:
-        """Remove what was made here."""
-        for directory in self._made:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 REPORTS = Reports()
@@ -65,7 +52,7 @@ class Reproduction:
 
     def __init__(self, paper: str, experiments: int) -> None:
         self.paper, self.experiments = paper, experiments
-        self.directory = REPORTS.make_directory()
+        self.directory = new_directory("report")
         self.stage, self.share = "starting", 0.0
         self.error: str | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -82,6 +69,7 @@ class Reproduction:
             sys.executable, "-m", "flmc", *words, "--out", str(self.directory), "--json",
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
+        forget = at_the_end(self.stop)
         assert self._process.stderr is not None
         last = ""
         async for line in self._process.stderr:
@@ -89,7 +77,9 @@ class Reproduction:
             found = _FINISHED.match(last)
             if found is not None:
                 self.stage, self.share = found["stage"], int(found["percent"]) / 100
-        if await self._process.wait() != 0:
+        code = await self._process.wait()
+        forget()
+        if code != 0:
             self.error = last.removeprefix("flmc: ") or "stopped"
             return False
         REPORTS.offer(self.directory)

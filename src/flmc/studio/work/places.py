@@ -1,0 +1,59 @@
+"""Directories of runs and reports: all below one, which is removed with the studio."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def _root() -> Path:
+    return Path(tempfile.mkdtemp(prefix="flmc-studio-"))
+
+
+_ENDINGS: list[Callable[[], None]] = []
+
+
+def new_directory(name: str) -> Path:
+    """A new empty directory, removed with the studio at the latest.
+
+    Parameters
+    ----------
+    name
+        Begin of its name.
+    """
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_root()))
+
+
+def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
+    """Have something done when the studio ends, before its directories are removed.
+
+    Parameters
+    ----------
+    action
+        What is done.
+
+    Returns
+    -------
+    callable
+        Forgets the action again; it does nothing the second time.
+    """
+    _ENDINGS.append(action)
+
+    def forget() -> None:
+        if action in _ENDINGS:
+            _ENDINGS.remove(action)
+
+    return forget
+
+
+def close_all() -> None:
+    """Do what is to be done at the end, and remove all directories."""
+    while _ENDINGS:
+        _ENDINGS.pop()()
+    if _root.cache_info().currsize:
+        shutil.rmtree(_root(), ignore_errors=True)
+        _root.cache_clear()

@@ -90,7 +90,7 @@ def test_regimes_are_cells_with_contours() -> None:
     dotted = [line for line in lines(chart) if line.stroke == "dotted"]
     # Epsilon 10 lies at log(10/5)/log(3) of the way between the first two columns.
     assert dotted[0].x[0] == pytest.approx(10 * math.log(2) / math.log(3))
-    assert "in 67 % of the map" in chart.caption
+    assert "in 67 % of the places" in chart.caption
 
 
 def test_edges_lie_between_middles() -> None:

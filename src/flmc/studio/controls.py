@@ -204,7 +204,7 @@ def _refuse_code(name: str, text: str) -> None:
     """Refuse what would import code or read a file: whoever sends a link must not do either."""
     registry = _REGISTRIES.get(name)
     # Only a whole number or word is harmless: "auto:thing" would import a module named auto.
-    if registry is None or text == "auto" or _is_number(text):
+    if registry is None or text == "auto" or is_number(text):
         return
     word = text.partition(":")[0]
     if word not in registry.names:
@@ -218,7 +218,14 @@ def _refuse_code(name: str, text: str) -> None:
         )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a number.
+
+    Parameters
+    ----------
+    text
+        What was written.
+    """
     try:
         float(text)
     except ValueError:

@@ -8,10 +8,11 @@ another address, it asks for a token, which the command prints, and keeps it in 
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -47,7 +48,13 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
+        # Behind no proxy the prefix of one is nobody's but an attacker's.
+        scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-prefix"]
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        send = _framed_by_nobody(send)
         why = self._refusal(headers)
         if why is not None:
             await _refuse(scope, receive, send, why)
@@ -55,7 +62,7 @@ class Guard:
         if self.token is None or self._knows_token(headers):
             await self.app(scope, receive, send)
             return
-        query = dict(parse_qsl(scope.get("query_string", b"").decode()))
+        query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         if scope["type"] == "http" and self._is_token(query.pop("token", "")):
             await self._welcome(scope, send, query)
             return
@@ -67,12 +74,13 @@ class Guard:
         if self.hosts and _name(host) not in self.hosts:
             return f"the studio is not called {host!r}"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and origin.lower() not in _origins(host):
             return f"a page of {origin!r} may not use the studio"
-        # Browsers say so themselves where a page of another site sends a request.
-        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") not in (
-            "navigate",
-        ):
+        # Browsers say so themselves where a page of another site sends a request. A link may be
+        # followed, but not inside a frame.
+        foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        follows = headers.get("sec-fetch-mode") == "navigate"
+        if foreign and not (follows and headers.get("sec-fetch-dest", "document") == "document"):
             return "a page of another site may not use the studio"
         return None
 
@@ -97,9 +105,33 @@ class Guard:
         await send({"type": "http.response.body", "body": b""})
 
 
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:\d{1,5})?", re.IGNORECASE)
+
+
 def _name(host: str) -> str:
-    """The name in a header ``Host``, without the port."""
-    return (urlsplit(f"//{host}").hostname or "").lower()
+    """The name in a header ``Host``, without the port; empty where it is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1].strip("[]").lower()
+
+
+def _origins(host: str) -> tuple[str, str]:
+    """Origins of the studio's own pages, also behind something that encrypts."""
+    return f"http://{host.lower()}", f"https://{host.lower()}"
+
+
+def _framed_by_nobody(send: Send) -> Send:
+    """Adds to every answer that no other page may show it in a frame."""
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            own = [
+                (b"content-security-policy", b"frame-ancestors 'none'"),
+                (b"x-frame-options", b"DENY"),
+            ]
+            message["headers"] = [*message.get("headers", ()), *own]
+        await send(message)
+
+    return sending
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:

@@ -22,10 +22,13 @@ def loss_of_round(plan: Plan) -> LossLaw | None:
     Returns
     -------
     LossLaw or None
-        None where nothing is known: no privacy statement, no noise, or channel estimates that are
-        not exact.
+        None where nothing is known: no privacy statement, no noise, channel estimates that are
+        not exact, or bits of gradients whose norm is clipped, for which the worst pair is another.
     """
-    if plan.exposure is None or plan.uplink.noise_is_exact or plan.uplink.estimated is not None:
+    uplink = plan.uplink
+    if plan.exposure is None or uplink.noise_is_exact or uplink.estimated is not None:
+        return None
+    if uplink.clips_norm and uplink.scheme == "digital":
         return None
     caps = np.broadcast_to(finite_cap(plan.uplink, plan.gain), (len(plan.gain), plan.dim))
     loudest = float(caps.max())

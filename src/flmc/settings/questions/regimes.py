@@ -157,8 +157,12 @@ class _Points:
             return None
 
     def _key(self, plan: Plan) -> Any:
-        """What decides the predicted law and the cost: scheme, step and gains."""
-        return plan.uplink.scheme, plan.step_size, plan.planned_gain.tobytes(), plan.gain.tobytes()
+        """What decides the predicted law and the cost: scheme, step and gains; with channel
+        estimates that are not exact also the power, up to which they may be wrong."""
+        uplink = plan.uplink
+        gains = plan.planned_gain.tobytes(), plan.gain.tobytes()
+        power = uplink.power_limit if uplink.estimated is not None else 0.0
+        return uplink.scheme, plan.step_size, *gains, power
 
     def _prediction(self, plan: Plan) -> Prediction | None:
         key = self._key(plan)

@@ -10,7 +10,14 @@ from nicegui import ui
 
 from flmc.settings.registered import LINKS
 from flmc.settings.schema import Settings
-from flmc.studio.controls import CONTROLS, GROUPS, Control, default_text, format_value
+from flmc.studio.controls import (
+    CONTROLS,
+    GROUPS,
+    Control,
+    default_text,
+    format_value,
+    is_number,
+)
 
 
 class Panel:
@@ -130,9 +137,9 @@ class _Widget:
             ui.label(control.label + unit).classes("name").tooltip(control.help)
             if control.kind == "choice":
                 self._box.classes("wide")
-                self._field: Any = ui.toggle(list(control.words), value=text).props(
-                    f'dense unelevated no-caps spread aria-label="{control.label}"'
-                )
+                self._field: Any = ui.toggle(
+                    list(control.words), value=text if text in control.words else None
+                ).props(f'dense unelevated no-caps spread aria-label="{control.label}"')
             else:
                 self._field = ui.input(value=text).props(
                     f'dense outlined debounce=250 hide-bottom-space aria-label="{control.label}"'
@@ -179,7 +186,7 @@ class _Widget:
         if self._quiet:
             return
         text = str(event.value or "").strip()
-        if self._slider is not None:
+        if self._slider is not None and is_number(text):
             self._quietly(self._slider.set_value, self._place(text))
         self._panel.change(self._control.name, text)
 
@@ -193,7 +200,8 @@ class _Widget:
 
     def put(self, text: str) -> None:
         """Show a value that was set elsewhere."""
-        self._quietly(self._field.set_value, text)
+        known = self._control.kind != "choice" or text in self._control.words
+        self._quietly(self._field.set_value, text if known else None)
         if self._slider is not None:
             self._quietly(self._slider.set_value, self._place(text))
 

@@ -22,7 +22,7 @@ body{background:var(--page)!important;color:var(--ink);font-variant-numeric:tabu
 .bar{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;padding:8px 16px;
  background:var(--card);border-bottom:1px solid var(--line);position:sticky;top:0;z-index:20}
 .brand{font-weight:600;font-size:17px;letter-spacing:.01em}
-.places{display:flex;gap:2px;overflow-x:auto;flex:1 1 auto}
+.places{scrollbar-width:none;display:flex;gap:2px;overflow-x:auto;flex:1 1 auto}
 .places a{color:var(--ink);text-decoration:none;padding:5px 10px;border-radius:6px;
  white-space:nowrap}
 .places a:hover,.places a:focus-visible{background:var(--page)}
@@ -59,6 +59,9 @@ body.body--dark .places a.here{color:#0e1318}
 .silent .chart{display:none}
 .silent .caption{padding:26px 10px;text-align:center;font-size:14px}
 .stale .chart,.stale .figure,.tile.stale .figure{opacity:.4}
+.figure.stale{opacity:.4}
+.stale.halted .waits{visibility:hidden}
+.q-menu{width:max-content;min-width:0!important}
 .stale .waits{visibility:visible}
 .waits{visibility:hidden;font-size:12px;color:var(--muted);display:inline-flex;gap:6px;
  align-items:center}

@@ -69,8 +69,10 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
         else:
             _draw_mark(axes, layer, theme)
     # Limits are set last: drawing a layer changes those that Matplotlib finds by itself.
-    axes.set_xlim(chart.x.low, chart.x.high)
-    axes.set_ylim(chart.y.low, chart.y.high)
+    if chart.x.low is not None or chart.x.high is not None:
+        axes.set_xlim(chart.x.low, chart.x.high)
+    if chart.y.low is not None or chart.y.high is not None:
+        axes.set_ylim(chart.y.low, chart.y.high)
     if any(getattr(layer, "label", "") or isinstance(layer, Cells) for layer in chart.layers):
         axes.legend(
             frameon=False, fontsize=8, labelcolor=theme.colours["ink"], loc="lower left",

@@ -39,12 +39,12 @@ def posterior_chart(
         shown = draws[:: max(1, len(draws) // 800)]
         x, y = numbers(shown[:, entries[0]]), numbers(shown[:, entries[1]])
         layers.append(Points(x, y, label="draws"))
-    colours: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
+    colours: tuple[Colour, ...] = ("blue", "vermilion", "green", "purple")
     for (name, law), colour in zip(others.items(), colours, strict=False):
         x, y = ellipse(law, entries)
         layers.append(Line(x, y, colour, label=name))
     x, y = ellipse(exact, entries)
-    layers.append(Line(x, y, "vermilion", "dashed", label="exact posterior"))
+    layers.append(Line(x, y, "ink", "dashed", label="exact posterior"))
     return Chart(
         "posterior",
         title,

@@ -86,8 +86,8 @@ def _meaning(criterion: str, delta: float) -> str:
     """What epsilon says of the loss, by the criterion that it is stated with."""
     if criterion == "tight":
         return (
-            "At epsilon the mean of 1 - exp(epsilon - loss) over larger losses is delta ="
-            f" {delta:g}; the loss itself exceeds epsilon more often."
+            "At epsilon the mean of 1 - exp(epsilon - loss) over larger losses is at"
+            f" most delta = {delta:g}; the loss itself exceeds epsilon more often."
         )
     return f"The loss exceeds epsilon with probability delta = {delta:g} at most."
 

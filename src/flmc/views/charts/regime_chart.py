@@ -79,12 +79,18 @@ def _better_scheme(found: RegimeMap) -> str:
         return "Which scheme is better is not predicted for these settings."
     at = "at the same effective step"
     if known.all():
-        return f"Analog is predicted to come closer to the posterior everywhere, {at}."
+        return (
+            f"Analog is predicted to come closer to the posterior wherever both are predicted,"
+            f" {at}."
+        )
     if not known.any():
-        return f"Digital is predicted to come closer to the posterior everywhere, {at}."
+        return (
+            "Digital is predicted to come closer to the posterior wherever both are predicted,"
+            f" {at}."
+        )
     return (
         f"Analog is predicted to come closer to the posterior in {100 * known.mean():.0f} % of the"
-        f" map, digital in the rest, {at}."
+        f" places where both are predicted, digital in the others, {at}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,6 +74,7 @@ def agreement_chart(history: Sequence[Agreement]) -> Chart:
         What was found after some rounds, in order.
     """
     # The first values may be huge, and would hide all others: the axis ends at the latest ones.
+    history = [each for each in history if math.isfinite(each.r_hat)]
     rounds, r_hat, _ = zip(*history, strict=True) if history else ((), (), ())
     last = history[-1] if history else None
     return Chart(

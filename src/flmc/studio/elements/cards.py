@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import get_args
 
 from nicegui import ui
@@ -11,6 +11,7 @@ from nicegui import ui
 from flmc.base.tables import Grid, Row
 from flmc.studio.elements.echarts import to_options
 from flmc.studio.elements.frame import State
+from flmc.studio.work.latest import in_words
 from flmc.views.charts.chart import Chart
 from flmc.views.charts.drawing import FileFormat, render_chart
 
@@ -96,7 +97,11 @@ class ChartCard:
 
     def wait(self) -> None:
         """Mark the chart as stale until the next one."""
-        self.card.classes(add="stale")
+        self.card.classes(add="stale", remove="halted")
+
+    def halt(self) -> None:
+        """Say that nothing is being computed: a chart that is stale stays so."""
+        self.card.classes(add="halted")
 
     def redraw(self) -> None:
         """Draw the same chart again, in another theme."""
@@ -156,6 +161,26 @@ class Tile:
     def wait(self) -> None:
         """Mark the number as stale until the next one."""
         self.box.classes(add="stale")
+
+
+def telling(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
+    """A handler that tells its error in a corner of the page.
+
+    Parameters
+    ----------
+    handler
+        What a button or a key calls.
+    """
+
+    async def told() -> None:
+        try:
+            waiting = handler()
+            if waiting is not None:
+                await waiting
+        except Exception as error:
+            ui.notify(in_words(error), type="negative", multi_line=True)
+
+    return told
 
 
 def show_rows(rows: Iterable[Row]) -> None:

@@ -14,13 +14,13 @@ from flmc.planning.plans import Plan
 from flmc.settings.schema import Settings
 from flmc.studio.addresses import address, command_line
 from flmc.studio.controls import CONTROLS, read_given
-from flmc.studio.elements.cards import ChartCard, show_grid
+from flmc.studio.elements.cards import ChartCard, show_grid, telling
 from flmc.studio.elements.export import save_page
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.work import answers
 from flmc.studio.work.latest import Latest, Turn
 from flmc.views.charts.chart import Chart, Line
-from flmc.views.charts.limits_chart import limits_chart
+from flmc.views.charts.limits_chart import NAME_OF_CONSTRAINT, limits_chart
 from flmc.views.charts.posterior_chart import posterior_chart
 from flmc.views.charts.privacy_charts import loss_chart, spending_chart
 
@@ -43,18 +43,24 @@ class ComparePage:
         if not any(name.lower() in state.more for name in NAMES):
             state.more |= _both_schemes(state.given)
         state.given.clear()  # the address holds each one's own
-        self.work = Latest(self._compute)
+        self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
         self._limits: dict[str, ChartCard] = {}
         self._fields: dict[str, ui.input] = {}
-        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
         with (
             whole,
             ui.element("div").classes("sheet single"),
             ui.element("main").classes("main"),
         ):
             self._draw()
-        self._changed()
+        ui.context.client.on_connect(self._changed)
+
+    def _complain(self, error: Exception, message: str) -> None:
+        """What is wrong with one column stands at its field; the rest is told in a corner."""
+        for card in self._cards:
+            card.halt()
+        ui.notify(message, type="negative", multi_line=True)
 
     def _draw(self) -> None:
         with ui.element("div").classes("tiles columns"):
@@ -62,7 +68,7 @@ class ComparePage:
                 with ui.element("section").classes("card").props(f'data-column="{name}"'):
                     with ui.element("div").classes("head"):
                         ui.label(name).classes("text-subtitle2")
-                        ui.button(icon="open_in_new", on_click=self._opener(name)).props(
+                        ui.button(icon="open_in_new", on_click=telling(self._opener(name))).props(
                             f'flat round dense color="grey" aria-label="Open {name} in Plan"'
                         )
                     self._fields[name] = (
@@ -138,12 +144,16 @@ class ComparePage:
         self._show_limits(plans)
         await self._show_privacy(turn, plans, asked)
         laws = {name: await turn.compute(answers.predicted_law, asked[name]) for name in plans}
-        exact = [answers.problem_of(asked[name]).model.posterior for name in plans]
         known = {name: law for name, law in laws.items() if law is not None}
-        if known and exact[0] is not None and len({plan.dim for plan in plans.values()}) == 1:
-            self._posterior.show(await turn.compute(posterior_chart, exact[0], known))
+        same = len({answers.of_data(asked[name]) for name in plans}) == 1
+        if not same:
+            self._posterior.say("These settings have different data, and so different posteriors.")
+        elif not known or next(iter(plans.values())).dim < 2:
+            self._posterior.say("Nothing is predicted for these settings.")
         else:
-            self._posterior.say("Nothing is predicted, or the numbers of entries differ.")
+            problem = await turn.compute(answers.problem_of, asked[next(iter(known))])
+            exact = problem.model.posterior
+            self._posterior.show(await turn.compute(posterior_chart, exact, known))
 
     def _read(self) -> dict[str, Settings]:
         """Settings of the columns that have any, and messages at those that are wrong."""
@@ -174,7 +184,9 @@ class ComparePage:
     ) -> None:
         curves = {name: await turn.compute(answers.spending, asked[name]) for name in plans}
         curves = {name: curve for name, curve in curves.items() if curve}
-        if curves:
+        if len({plans[name].limits.run_delta for name in curves}) > 1:
+            self._spending.say("The deltas of these runs differ: their epsilons do not compare.")
+        elif curves:
             first = plans[next(iter(curves))]
             self._spending.show(spending_chart(curves, first))
         else:
@@ -256,7 +268,7 @@ def _grid(plans: dict[str, Plan]) -> Grid:
     table: dict[str, Callable[[Plan], str]] = {
         "scheme": lambda plan: plan.uplink.scheme,
         "gain": lambda plan: f"{plan.typical_gain:.5g}",
-        "decides": lambda plan: plan.binding,
+        "decides": lambda plan: NAME_OF_CONSTRAINT.get(plan.binding, plan.binding),
         "temperature": lambda plan: _number(plan.temperature),
         "predicted variance ratio": lambda plan: _number(
             None if plan.prediction is None else plan.prediction.variance_ratio
@@ -266,6 +278,7 @@ def _grid(plans: dict[str, Plan]) -> Grid:
         ),
         "effective step": lambda plan: _number(plan.effective_step_size),
         "effective draws of one chain": lambda plan: _number(plan.effective_draws),
+        "price, mu^2 per effective draw": lambda plan: _number(plan.release().price),
         "epsilon, one round": lambda plan: (
             "unknown" if plan.round_cost is None else format_up(plan.round_cost.epsilon)
         ),

@@ -6,14 +6,14 @@ import asyncio
 
 from nicegui import ui
 
-from flmc.base.errors import FlmcError
+from flmc.base.errors import InvalidSetting
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.settings.questions.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
 from flmc.studio.addresses import command_line
 from flmc.studio.controls import field_of, format_value, read_given
-from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict
+from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict, telling
 from flmc.studio.elements.export import save_page
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.elements.panel import Panel
@@ -39,14 +39,15 @@ class PlanPage:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.work = Latest(self._compute)
+        self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
-        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
         with whole, ui.element("div").classes("sheet"):
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
                 self._draw()
-        self._changed()
+        # Nothing is computed for who only fetches the page.
+        ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
         """Everything beside the panel."""
@@ -93,28 +94,29 @@ class PlanPage:
             card.wait()
         for tile in self._tiles.values():
             tile.wait()
+        self._verdict.classes(add="stale")
         self.state.changed()
         self.work.ask()
 
     async def _compute(self, turn: Turn) -> None:
         """Show one part after the other, the quickest first."""
-        try:
-            settings = read_given(self.state.given)
-            await self._show_limits(turn, settings)
-            self.panel.settled(settings)
-            self._command.set_text(command_line(self.state.given))
-            await self._show_forecast(turn, settings)
-            await self._show_privacy(turn, settings)
-            await asyncio.sleep(_REST)
-            await self._show_regimes(turn, settings)
-        except FlmcError as error:
-            self._complain(str(error))
+        settings = read_given(self.state.given)
+        await self._show_limits(turn, settings)
+        self.panel.settled(settings)
+        self._command.set_text(command_line(self.state.given))
+        await self._show_forecast(turn, settings)
+        await self._show_privacy(turn, settings)
+        await asyncio.sleep(_REST)
+        await self._show_regimes(turn, settings)
 
-    def _complain(self, message: str) -> None:
+    def _complain(self, error: Exception, message: str) -> None:
         """Say what is wrong: at the field that it is about, and above everything."""
-        name = field_of(message)
+        name = field_of(message) if isinstance(error, InvalidSetting) else None
         if name is not None:
             self.panel.complain(name, message)
+        for card in self._cards:
+            card.halt()
+        self._verdict.classes(remove="stale")
         self._verdict.clear()
         with (
             self._verdict,
@@ -128,17 +130,19 @@ class PlanPage:
         gain = plan.typical_gain
         self._tiles["gain"].show(f"{gain:.5g}", gain, f"{decibels(gain):.2f} dB")
         heat = plan.temperature
+        late = (plan.rounds_needed or 0) > plan.num_burn_in
         self._tiles["temperature"].show(
-            "unknown" if heat is None else f"{heat:.4g}", heat, _heat_in_words(heat)
+            "unknown" if heat is None else f"{heat:.4g}", heat, _heat_in_words(heat, late)
         )
 
     async def _show_forecast(self, turn: Turn, settings: Settings) -> None:
         plan: Plan = await turn.compute(answers.whole_plan, settings)
         law = plan.prediction
+        late = (plan.rounds_needed or 0) > plan.num_burn_in
         self._tiles["variance_ratio"].show(
             "not predicted" if law is None else f"{law.variance_ratio:.4g}",
             None if law is None else law.variance_ratio,
-            "1 is right",
+            "1 is right" + (", if the burn-in sufficed" if late else ""),
         )
         shift = None if law is None else law.mean_shift
         self._tiles["mean_shift"].show(
@@ -158,6 +162,7 @@ class PlanPage:
         await turn.compute(answers.document, settings)
         listing = plan.listing()
         self._verdict.clear()
+        self._verdict.classes(remove="stale")
         with self._verdict:
             show_verdict(listing.headline)
         self._rows.clear()
@@ -213,14 +218,16 @@ class PlanPage:
     async def _export(self) -> None:
         charts = [card.chart for card in self._cards if card.chart is not None]
         settings = read_given(self.state.given)
-        listing = answers.whole_plan(settings).listing()
+        listing = (await asyncio.to_thread(answers.whole_plan, settings)).listing()
         await save_page("plan", self._command.text, listing, charts, self.state.theme)
 
 
-def _heat_in_words(heat: float | None) -> str:
-    """What a temperature means for the samples."""
+def _heat_in_words(heat: float | None, late: bool) -> str:
+    """What a temperature means for the samples, of which the chain may be too late."""
     if heat is None:
         return "the link has no slope"
+    if late:
+        return "of a chain that has arrived: this burn-in is too short"
     if abs(heat - 1) < 0.02:
         return "right: as wide as the posterior"
     return "too wide" if heat > 1 else "too narrow"

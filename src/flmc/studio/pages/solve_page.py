@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+
 from nicegui import ui
 
-from flmc.base.errors import FlmcError
+from flmc.base.errors import InvalidSetting
 from flmc.planning.advice.requirements import Requirement, read_requirement
 from flmc.settings.questions.solutions import AXES, Solution
 from flmc.settings.questions.solving import solve
 from flmc.settings.schema import Settings
 from flmc.studio.addresses import command_line
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
-from flmc.studio.elements.cards import ChartCard, show_grid, show_rows, show_verdict
+from flmc.studio.elements.cards import ChartCard, show_grid, show_rows, show_verdict, telling
 from flmc.studio.elements.export import save_page
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.elements.panel import Panel
@@ -45,16 +47,16 @@ class SolvePage:
         self.solution: Solution | None = None
         if state.more.get("ask") not in QUESTIONS:
             state.more["ask"] = "snr_db"
-        self.work = Latest(self._compute)
+        self.work = Latest(self._compute, self._complain)
         self._share = 0.0
         ui.context.client.on_delete(self.work.close)
-        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
         with whole, ui.element("div").classes("sheet"):
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
                 self._draw()
         self._timer = ui.timer(0.2, lambda: self._progress.set_value(self._share))
-        self._changed()
+        ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
         """Everything beside the panel."""
@@ -68,7 +70,10 @@ class SolvePage:
                     "Must hold", value=self.state.more.get("require", ""),
                     placeholder="run.epsilon<=3, temperature<=1.05, good",
                     on_change=lambda event: self._asked("require", event.value),
-                ).classes("grow").props("outlined dense debounce=500")  # fmt: skip
+                ).classes("grow").props(
+                    'outlined dense debounce=500 hint="such as run.epsilon<=3, temperature<=1.05,'
+                    ' good; a burn-in that is not set is automatic here"'
+                )  # fmt: skip
                 ui.switch(
                     "Suggest the rest",
                     value=self.state.more.get("suggest") == "yes",
@@ -108,21 +113,18 @@ class SolvePage:
         """Look for the answer; the panel stays alive meanwhile."""
         name = self.state.more["ask"]
         self._share = 0.02
-        try:
-            settings = read_given(self.state.given)
-            self.panel.settled(settings)
-            self._command.set_text(self._in_words(name))
-            found = await turn.compute(self._solve, turn, settings, name)
-            chart = await turn.compute(solution_chart, found)
-        except FlmcError as error:
-            self._share = 0.0
-            self._complain(str(error))
-            return
+        settings, requirements = read_given(self.state.given), self._requirements
+        self.panel.settled(settings)
+        self._command.set_text(self._in_words(name))
+        found = await turn.compute(self._solve, turn, settings, name, requirements)
+        chart = await turn.compute(solution_chart, found)
         self._share = 1.0
         self._show(found)
         self._chart.show(chart)
 
-    def _solve(self, turn: Turn, settings: Settings, name: str) -> Solution:
+    def _solve(
+        self, turn: Turn, settings: Settings, name: str, requirements: list[Requirement]
+    ) -> Solution:
         """The answer, computed outside the event loop."""
 
         def progress(share: float) -> None:
@@ -131,14 +133,14 @@ class SolvePage:
             self._share = share
 
         suggest = self.state.more.get("suggest") == "yes"
-        return solve(settings, name, self._requirements, suggest=suggest, progress=progress)
+        return solve(settings, name, requirements, suggest=suggest, progress=progress)
 
     def _in_words(self, name: str) -> str:
         """The command that asks the same."""
         words = [command_line(self.state.given), "--solve", name]
         for text in self.state.more.get("require", "").split(","):
             if text.strip():
-                words += ["--require", f"'{text.strip()}'"]
+                words += ["--require", shlex.quote(text.strip())]
         if self.state.more.get("suggest") == "yes":
             words.append("--suggest")
         return " ".join(words)
@@ -171,8 +173,12 @@ class SolvePage:
             self.state.given["burn_in"] = "auto"
         ui.navigate.to(self.state.address_of("/"))
 
-    def _complain(self, message: str) -> None:
-        name = field_of(message)
+    def _complain(self, error: Exception, message: str) -> None:
+        """Say why there is no answer, and leave nothing of an earlier one."""
+        self._share, self.solution = 0.0, None
+        self._grid.clear()
+        self._rows.clear()
+        name = field_of(message) if isinstance(error, InvalidSetting) else None
         if name is not None:
             self.panel.complain(name, message)
         self._answer.clear()

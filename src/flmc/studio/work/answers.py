@@ -38,6 +38,17 @@ def _model(of_data: tuple[Any, ...]) -> Model:
     return make_model(merge({}, given))
 
 
+def of_data(settings: Settings) -> tuple[Any, ...]:
+    """What decides the data of settings: where it is equal, they have the same model.
+
+    Parameters
+    ----------
+    settings
+        Checked settings.
+    """
+    return tuple(getattr(settings, name) for name in _OF_DATA)
+
+
 @lru_cache(maxsize=_MODELS_KEPT)
 def problem_of(settings: Settings) -> Problem:
     """Model, uplink and limits of settings.
@@ -47,7 +58,7 @@ def problem_of(settings: Settings) -> Problem:
     settings
         Checked settings.
     """
-    return assemble(settings, _model(tuple(getattr(settings, name) for name in _OF_DATA)))
+    return assemble(settings, _model(of_data(settings)))
 
 
 @lru_cache(maxsize=_KEPT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -37,10 +38,12 @@ class Studio:
             pass
 
 
-def start_studio(*words: str) -> Studio:
+def start_studio(*words: str, **environment: str) -> Studio:
     """Start `flmc studio` and wait until it says where it is."""
     command = [sys.executable, "-m", "flmc", "studio", "--no-browser", "--port", "0", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
     assert process.stdout is not None
     line = process.stdout.readline()
     found = re.search(r"http://\S+", line)

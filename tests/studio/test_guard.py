@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -56,12 +58,41 @@ def test_foreign_origins_are_refused(studio: Studio, path: str) -> None:
     assert ask(studio.address, path, Origin="http://attacker.example").status == 403
 
 
-def test_requests_of_other_sites_are_refused(studio: Studio) -> None:
-    headers = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_requests_of_other_sites_are_refused(studio: Studio, site: str) -> None:
+    headers = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "no-cors"}
     assert ask(studio.address, **headers).status == 403
-    # A link on another site may be followed.
-    headers["Sec_Fetch_Mode"] = "navigate"
-    assert ask(studio.address, **headers).status == 200
+    # A link on another site may be followed, but not inside a frame.
+    headers |= {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"}
+    assert ask(studio.address, **headers).status == 403
+    headers["Sec_Fetch_Dest"] = "document"
+    answer = ask(studio.address, **headers)
+    assert answer.status == 200
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("host", ["[::1", "evil.example@127.0.0.1", "127.0.0.1#evil", "", "a b"])
+def test_names_that_are_none_are_refused(studio: Studio, host: str) -> None:
+    assert ask(studio.address, Host=host).status == 403
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "ftp://127.0.0.1", "\xff"])
+def test_origins_that_are_none_are_refused(studio: Studio, origin: str) -> None:
+    assert ask(studio.address, Origin=origin).status == 403
+
+
+def test_prefixes_of_a_proxy_are_not_believed(studio: Studio) -> None:
+    answer = ask(studio.address, X_Forwarded_Prefix="//evil.example")
+    assert answer.status == 200
+    assert b"evil.example" not in answer.body
+
+
+@pytest.mark.parametrize(
+    "path", ["/?scheme=foo", "/?scheme=", "/run?scope=zzz", "/solve?ask=x", "/compare?a=%22"]
+)
+def test_bad_addresses_are_pages_all_the_same(studio: Studio, path: str) -> None:
+    assert ask(studio.address, path).status == 200
 
 
 def test_foreign_websockets_are_refused(studio: Studio) -> None:
@@ -114,6 +145,17 @@ def test_a_redirect_stays_here(open_studio: Studio) -> None:
     query = urlsplit(open_studio.address).query
     answer = ask(open_studio.address, f"//attacker.example/?{query}", host="127.0.0.1")
     assert answer.headers["location"] == "/attacker.example/"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_at_the_end(tmp_path: Path, number: signal.Signals) -> None:
+    """Whoever ends the studio finds no directory of it, and its exit is no failure."""
+    started = start_studio(TMPDIR=str(tmp_path))
+    assert ask(started.address, "/run").status == 200
+    started.process.send_signal(number)
+    with started.process:
+        assert started.process.wait(30) == 0
+    assert [path.name for path in tmp_path.iterdir() if "studio" in path.name] == []
 
 
 def test_any_name_without_a_token_is_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import flmc
+from flmc.runs.records import is_finished
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge
 from studio.conftest import Tab
@@ -57,7 +58,7 @@ def test_settings_and_plan_are_taken_away(tab: Tab, tmp_path: Path) -> None:
 
 
 @full_only
-def test_a_run_is_stopped(tab: Tab) -> None:
+def test_a_run_is_stopped(tab: Tab, tmp_path: Path) -> None:
     """Then another can be started."""
     tab.open("/run?rounds=100000&burn_in=1000&chains=400&devices=100")
     tab.page.get_by_role("button", name="Start").click()
@@ -66,6 +67,27 @@ def test_a_run_is_stopped(tab: Tab) -> None:
     stop.click()
     expect(tab.page.locator("[data-status]")).to_contain_text("interrupted", timeout=60_000)
     expect(tab.page.get_by_role("button", name="Start")).to_be_enabled()
+    archive = save(tab, "Record (zip)", tmp_path / "record.zip")
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(tmp_path)
+    assert not is_finished(tmp_path / "record")
+
+
+@full_only
+def test_a_run_keeps_its_own_settings(tab: Tab, tmp_path: Path) -> None:
+    """Settings that were changed since are neither its command nor its file."""
+    tab.open("/run?rounds=600&chains=4&snr_db=12")
+    tab.page.get_by_role("button", name="Start").click()
+    status = tab.page.locator("[data-status]")
+    expect(status).to_contain_text("Finished", timeout=60_000)
+    expect(tab.page.locator("[data-changed]")).to_be_hidden()
+    tab.type("snr_db", "30")
+    expect(tab.page.locator("[data-changed]")).to_be_visible()
+    expect(tab.page.locator("[data-command]")).to_contain_text("--snr-db 12")
+    settings = save(tab, "Settings (TOML)", tmp_path / "settings.toml")
+    assert tomllib.loads(settings.read_text())["snr_db"] == 12.0
+    tab.type("snr_db", "12")
+    expect(tab.page.locator("[data-changed]")).to_be_hidden()
 
 
 @full_only
@@ -92,6 +114,20 @@ def test_an_inverse_question(tab: Tab) -> None:
 def test_a_question_without_an_answer(tab: Tab) -> None:
     tab.open("/solve?ask=slope_parameter&scheme=analog")
     expect(tab.page.locator("[data-answer]")).to_contain_text("has no effect", timeout=60_000)
+
+
+@full_only
+def test_nothing_is_left_of_an_earlier_answer(tab: Tab) -> None:
+    """A requirement is quoted in the command, so that copying it runs nothing else."""
+    tab.open("/solve?ask=snr_db")
+    answer = tab.page.locator("[data-answer]")
+    expect(answer).to_contain_text("is the smallest value", timeout=60_000)
+    tab.page.get_by_label("Must hold").fill("run.epsilon<=0.001; touch x")
+    expect(answer).to_contain_text("must be", timeout=60_000)
+    assert tab.page.locator("table.cells").count() == 0
+    tab.page.get_by_label("Must hold").fill("run.epsilon<=100000")
+    expect(answer).to_contain_text("is the smallest value", timeout=60_000)
+    expect(tab.page.locator("[data-command]")).to_contain_text("--require 'run.epsilon<=100000'")
 
 
 @full_only

@@ -24,6 +24,10 @@ _CRITERIA = {
 """Privacy criteria, in words."""
 
 
+USELESS_EPSILON = 20.0
+"""Epsilon of a whole run above which it guarantees next to nothing."""
+
+
 def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
     """Privacy of a round and of the run, with all that a statement needs.
 
@@ -57,7 +61,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
                     "", "that is the bound without any noise: a delta this small cannot be resolved"
                 )
             )
-        if plan.run_cost.epsilon > 20:
+        if plan.run_cost.epsilon > USELESS_EPSILON:
             rows.append(Row("", "such an epsilon for the whole run guarantees next to nothing"))
         rows += _price_row(plan)
     rows += [Row("neighbouring", NEIGHBOURING[limits.neighbouring]), Row("adversary", ADVERSARY)]

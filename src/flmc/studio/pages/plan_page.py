@@ -9,6 +9,7 @@ from nicegui import ui
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
+from flmc.planning.plans.privacy_rows import USELESS_EPSILON
 from flmc.settings.questions.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
 from flmc.studio.addresses import command_line
@@ -172,7 +173,9 @@ class PlanPage:
             if cost is None:
                 self._tiles[key].show("unknown")
                 continue
-            self._tiles[key].show(format_up(cost.epsilon), cost.epsilon, f"at delta {cost.delta:g}")
+            weak = key == "run_epsilon" and cost.epsilon > USELESS_EPSILON
+            more = f"at delta {cost.delta:g}" + ("; guarantees next to nothing" if weak else "")
+            self._tiles[key].show(format_up(cost.epsilon), cost.epsilon, more)
         curve = await turn.compute(answers.spending, settings)
         if curve:
             self._spending.show(spending_chart({"": curve}, plan))

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import shutil
-import tempfile
-import zipfile
+import threading
 from pathlib import Path
 
 from nicegui import ui
 
 from flmc.base.errors import FlmcError
+from flmc.evaluation.diagnostics import AGREED
 from flmc.settings.toml import to_toml
 from flmc.studio.addresses import command_line
 from flmc.studio.controls import field_of, read_given
-from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict
+from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict, telling
 from flmc.studio.elements.export import save_page
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.elements.panel import Panel
 from flmc.studio.work import answers
-from flmc.studio.work.watched_run import WatchedRun
+from flmc.studio.work.latest import in_words
+from flmc.studio.work.places import new_directory
+from flmc.studio.work.watched_run import WatchedRun, remove_after, zipped
 from flmc.views.charts.chart import Chart
 
 _REFRESH = 0.4
@@ -42,9 +43,10 @@ class RunPage:
         self._watched: WatchedRun | None = None
         self._directory: Path | None = None
         self._shown: dict[str, Chart] = {}
-        self._finished = False
+        self._finished = self._closed = False
+        self._ran: dict[str, str] | None = None
         ui.context.client.on_delete(self._close)
-        whole = frame(state, on_theme=self._redraw, on_export=self._export)
+        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
         with whole, ui.element("div").classes("sheet"):
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
@@ -61,6 +63,12 @@ class RunPage:
                 self._status = (
                     ui.label("Not started.").classes("caption").props('role="status" data-status')
                 )
+            self._changes = (
+                ui.label("The settings were changed: what is shown is of the run before.")
+                .classes("caption")
+                .props('role="alert" data-changed')
+            )
+            self._changes.set_visibility(False)
             self._progress = ui.linear_progress(0.0, show_value=False).props("rounded")
         self._verdict = ui.element("div")
         with ui.element("div").classes("tiles"):
@@ -85,11 +93,17 @@ class RunPage:
         with ui.element("section").classes("card"):
             ui.label("Take it away").classes("text-subtitle2")
             with ui.element("div").classes("line"):
-                self._record = ui.button("Record (zip)", icon="archive", on_click=self._save_record)
-                ui.button("Settings (TOML)", icon="tune", on_click=self._save_toml)
-                ui.button("Plan (JSON)", icon="data_object", on_click=self._save_plan)
+                self._record = ui.button(
+                    "Record (zip)", icon="archive", on_click=telling(self._save_record)
+                )
+                ui.button("Settings (TOML)", icon="tune", on_click=telling(self._save_toml))
+                ui.button("Plan (JSON)", icon="data_object", on_click=telling(self._save_plan))
             with ui.element("div").classes("line"):
                 self._command = ui.label("").classes("code").props("data-command")
+            ui.label(
+                "Unpack the record and open it with flmc.load in Python, or with flmc ledger. It is"
+                " gone when you leave this page."
+            ).classes("caption")
         with ui.element("section").classes("card"):
             ui.label("Result").classes("text-subtitle2")
             self._rows = ui.element("div").classes("scroll")
@@ -102,16 +116,26 @@ class RunPage:
         running = self._watched is not None and self._watched.running
         self._start.set_enabled(not running)
         self._stop.set_enabled(running)
-        self._record.set_enabled(self._watched is not None and self._watched.result is not None)
+        # A run that was stopped has a record too, which `flmc resume` goes on with.
+        self._record.set_enabled(self._watched is not None and not running)
 
     def _changed(self) -> None:
+        """Settings were changed: what is shown of a run is then of other settings, and pale."""
         self.state.changed()
+        other = self._ran is not None and self._ran != self.state.given
+        self._changes.set_visibility(other)
+        for card in self._cards.values():
+            card.card.classes(add="stale halted") if other else card.card.classes(remove="stale")
         try:
-            settings = read_given(self.state.given)
-            self.panel.settled(settings)
-            self._command.set_text(command_line(self.state.given, "run"))
+            self.panel.settled(read_given(self.state.given))
+            self._command.set_text(command_line(self._given, "run"))
         except FlmcError as error:
             self._complain(str(error))
+
+    @property
+    def _given(self) -> dict[str, str]:
+        """Settings of the run that is shown; those of the panel before there is one."""
+        return self.state.given if self._ran is None else self._ran
 
     def _complain(self, message: str) -> None:
         name = field_of(message)
@@ -126,13 +150,20 @@ class RunPage:
         self._forget()
         self._start.set_enabled(False)
         self._status.set_text("Planning …")
+        for card in self._cards.values():
+            card.say("The first rounds are on their way.")
         try:
-            settings = read_given(self.state.given)
+            given = dict(self.state.given)
+            settings = read_given(given)
             await asyncio.to_thread(answers.whole_plan, settings)
-            self._directory = Path(tempfile.mkdtemp(prefix="flmc-studio-"))
+            if self._closed:  # while it was planned
+                return
+            self._ran = given
+            self._directory = new_directory("run")
             self._watched = WatchedRun(settings, self._directory)
-        except FlmcError as error:
-            self._complain(str(error))
+            self._changed()
+        except Exception as error:
+            self._complain(in_words(error))
         self._buttons()
 
     def _end(self) -> None:
@@ -168,9 +199,14 @@ class RunPage:
                 self._tiles[key].show(str(estimate), estimate.mean)
         if watched.history:
             last = watched.history[-1]
-            self._tiles["r_hat"].show(f"{last.r_hat:.4f}", last.r_hat, "agreed below 1.01")
+            agreed = "agreed" if last.r_hat < AGREED else "not agreed"
+            self._tiles["r_hat"].show(
+                f"{last.r_hat:.4f}", last.r_hat, f"{agreed}: should be below {AGREED:g}"
+            )
             self._tiles["effective_draws"].show(
-                f"{last.effective_draws:.0f}", last.effective_draws, "of the worst entry"
+                f"{last.effective_draws:.0f}",
+                last.effective_draws,
+                f"at least, of {watched.settings.num_chains} chains, worst entry",
             )
 
     def _finish(self, watched: WatchedRun) -> None:
@@ -180,7 +216,12 @@ class RunPage:
         self._rows.clear()
         self._verdict.clear()
         if watched.result is None:
-            self._status.set_text(watched.error or "The run ended without a result.")
+            self._status.set_text(
+                f"{watched.error or 'The run ended without a result'}. Its record can be taken"
+                " away; flmc resume goes on with it."
+            )
+            with self._rows:
+                ui.label("There is no result: the run did not end.").classes("empty")
         else:
             self._progress.set_value(1.0)
             self._status.set_text(
@@ -198,17 +239,20 @@ class RunPage:
     def _forget(self) -> None:
         """Leave the last run behind, with its files."""
         self._shown, self._finished = {}, False
-        self._watched = None
+        self._watched = self._ran = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
     def _close(self) -> None:
-        """The tab was closed: its run ends, and its files are removed."""
-        if self._watched is not None:
-            self._watched.stop()
-            self._watched.thread.join(timeout=30.0)
-        self._forget()
+        """The tab was closed: its run ends, and its files are removed when it has."""
+        self._closed = True
+        watched, directory = self._watched, self._directory
+        if watched is None or directory is None:
+            return
+        watched.stop()
+        # Not in the event loop, which other tabs need meanwhile.
+        threading.Thread(target=remove_after, args=(watched, directory), daemon=True).start()
 
     def _redraw(self) -> None:
         for card in self._cards.values():
@@ -216,16 +260,16 @@ class RunPage:
 
     async def _save_record(self) -> None:
         if self._directory is not None:
-            content = await asyncio.to_thread(_zipped, self._directory / "record")
+            content = await asyncio.to_thread(zipped, self._directory / "record")
             ui.download.content(content, "flmc-record.zip", "application/zip")
 
     def _save_toml(self) -> None:
-        settings = read_given(self.state.given)
+        settings = read_given(self._given)
         text = to_toml(settings.model_dump(exclude_defaults=True))
         ui.download.content(text.encode(), "flmc-settings.toml", "application/toml")
 
     async def _save_plan(self) -> None:
-        document = await asyncio.to_thread(answers.document, read_given(self.state.given))
+        document = await asyncio.to_thread(answers.document, read_given(self._given))
         text = json.dumps(document, allow_nan=False, indent=1) + "\n"
         ui.download.content(text.encode(), "flmc-plan.json", "application/json")
 
@@ -236,13 +280,3 @@ class RunPage:
         charts = [card.chart for card in self._cards.values() if card.chart is not None]
         listing = self._watched.result.listing()
         await save_page("run", self._command.text, listing, charts, self.state.theme)
-
-
-def _zipped(directory: Path) -> bytes:
-    """The files of a directory as one zip file."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(directory.rglob("*")):
-            if path.is_file():
-                archive.write(path, Path("record") / path.relative_to(directory))
-    return stream.getvalue()

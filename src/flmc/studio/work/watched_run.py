@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,8 @@ from flmc.runs.results import Result
 from flmc.runs.watching import Snapshot
 from flmc.settings.schema import Settings
 from flmc.studio.work import answers
+from flmc.studio.work.latest import in_words
+from flmc.studio.work.places import at_the_end
 from flmc.views.charts.chart import Chart
 from flmc.views.charts.posterior_chart import posterior_chart
 from flmc.views.charts.run_charts import Agreement, agreement_chart, trace_chart
@@ -52,6 +57,7 @@ class WatchedRun:
         self.result: Result | None = None
         self.error: str | None = None
         self._stop = threading.Event()
+        self._forget = at_the_end(self._end)
         self.thread = threading.Thread(target=self._run, daemon=True, name="studio run")
         self.thread.start()
 
@@ -91,16 +97,28 @@ class WatchedRun:
                 self._draw(kept[0])
         except Interrupted as stopped:
             self.error = str(stopped).split(";")[0]
-        except (FlmcError, OSError, MemoryError) as error:
-            self.error = str(error) or "there is not enough memory for this"
+        except Exception as error:
+            self.error = in_words(error)
         finally:
+            self._forget()
             self.ended = time.monotonic()
+
+    def _end(self) -> None:
+        """The studio ends: so does the run, before its files are removed."""
+        self.stop()
+        self.thread.join(timeout=10.0)
 
     def _seen(self, now: Snapshot) -> None:
         """Called by the run, in its thread."""
         self.round, self.metrics = now.round, now.metrics
-        if now.draws is not None and now.draws.shape[1] >= FEWEST_DRAWS:
+        if now.draws is None or now.draws.shape[1] < FEWEST_DRAWS:
+            return
+        try:
             self._draw(now.draws)
+        except (FlmcError, ArithmeticError, ValueError):
+            # Draws that cannot be drawn yet, such as those of chains that do not move, must not
+            # end the run.
+            return
 
     def _draw(self, draws: Array) -> None:
         """Charts of the draws so far, (chain, draw, dim)."""
@@ -121,3 +139,31 @@ class WatchedRun:
             self.charts["posterior"] = posterior_chart(
                 exact, {"draws, fitted": law}, two, title="Draws against the exact posterior"
             )
+
+
+def remove_after(watched: WatchedRun, directory: Path) -> None:
+    """Remove the files of a run that was asked to stop, when it has.
+
+    Parameters
+    ----------
+    watched, directory
+        The run, and where its files are.
+    """
+    watched.thread.join()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def zipped(directory: Path) -> bytes:
+    """The files of a record as one zip file, but for its lock.
+
+    Parameters
+    ----------
+    directory
+        Where the record is.
+    """
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(directory.rglob("*")):
+            if path.is_file() and path.name != ".lock":
+                archive.write(path, Path("record") / path.relative_to(directory))
+    return stream.getvalue()

@@ -82,6 +82,19 @@ def test_each_control(tab: Tab, name: str) -> None:
 
 
 @full_only
+def test_a_suggestion_is_taken(tab: Tab) -> None:
+    """Of settings whose clip and link do not suit: what is proposed is good."""
+    tab.open("/?snr_db=12&devices=50&dim=30&samples=6000")
+    tab.settle()
+    tab.page.get_by_role("button", name="Suggest").click()
+    take = tab.page.get_by_role("button", name="Take these")
+    take.wait_for(timeout=60_000)
+    take.click()
+    expect(tab.page.locator("[data-verdict]")).to_contain_text("GOOD", timeout=60_000)
+    compare(tab)
+
+
+@full_only
 def test_sliders_by_keyboard(tab: Tab) -> None:
     tab.open("/")
     tab.settle()

@@ -276,5 +276,7 @@ def field_of(message: str) -> str | None:
     >>> field_of("num_rounds must be at least 1, got 0")
     'rounds'
     """
-    words = re.findall(r"\w+", message.replace("num_", ""))
-    return next((word for word in words if word in CONTROLS), None)
+    named = [word for word in re.findall(r"\w+", message.replace("num_", "")) if word in CONTROLS]
+    # A choice of a few words has no room for a message.
+    with_room = [name for name in named if CONTROLS[name].kind != "choice"]
+    return next(iter(with_room or named), None)

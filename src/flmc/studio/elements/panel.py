@@ -64,6 +64,10 @@ class Panel:
             self._given.pop(name, None)
         else:
             self._given[name] = text
+        if self._given.get("neighbouring") == "example" and "example_clip" not in self._given:
+            # Single examples can only be hidden where each is bounded: begin with some bound.
+            self._given["example_clip"] = "1"
+            self._widgets["example_clip"].put("1")
         self._on_change()
 
     def put(self, values: dict[str, str]) -> None:

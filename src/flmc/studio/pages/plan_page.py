@@ -11,15 +11,16 @@ from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.planning.plans.privacy_rows import USELESS_EPSILON
 from flmc.settings.questions.regimes import LEVELS, RegimeMap, regime_maps
+from flmc.settings.questions.suggestions import suggest_settings
 from flmc.settings.schema import Settings
-from flmc.studio.addresses import command_line
-from flmc.studio.controls import field_of, format_value, read_given
+from flmc.studio.addresses import changed, command_line
+from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
 from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict, telling
 from flmc.studio.elements.export import save_page
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.elements.panel import Panel
 from flmc.studio.work import answers
-from flmc.studio.work.latest import Latest, Turn
+from flmc.studio.work.latest import Latest, Turn, in_words
 from flmc.views.charts.limits_chart import decibels, limits_chart
 from flmc.views.charts.posterior_chart import posterior_chart
 from flmc.views.charts.privacy_charts import loss_chart, spending_chart
@@ -70,6 +71,14 @@ class PlanPage:
                 self.state, "Regimes: what decides where", tall=True, whole=True,
                 on_click=self._go_to,
             )  # fmt: skip
+        with ui.element("section").classes("card"):
+            with ui.element("div").classes("line"):
+                ui.label("What would fit?").classes("text-subtitle2")
+                self._asking = ui.button("Suggest", on_click=self._suggest).props("dense outline")
+                ui.label("Proposes what is at its default of link, clip and rounds.").classes(
+                    "caption"
+                )
+            self._suggested = ui.element("div").classes("scroll").props("data-suggested")
         with ui.element("section").classes("card"):
             ui.label("The same on the command line").classes("text-subtitle2")
             with ui.element("div").classes("line"):
@@ -213,6 +222,28 @@ class PlanPage:
         snr_db = round(self._map.snr_db[column], 1)
         epsilon = float(f"{self._map.epsilon[row]:.3g}")
         self.panel.put({"snr_db": format_value(snr_db), "epsilon": format_value(epsilon)})
+
+    async def _suggest(self) -> None:
+        """Propose settings that fit, or say what stands in the way."""
+        self._asking.props("loading")
+        given = changed(self.state.given)
+        try:
+            found = await asyncio.to_thread(suggest_settings, read_given(given))
+            words = {
+                name: format_value(value)
+                for name, value in found.settings.items()
+                if name in CONTROLS
+            }
+            self._suggested.clear()
+            with self._suggested:
+                show_rows(found.listing().rows)
+                ui.button("Take these", on_click=lambda: self.panel.put(words)).props("dense")
+        except Exception as error:
+            self._suggested.clear()
+            with self._suggested:
+                ui.label(in_words(error)).classes("caption")
+        finally:
+            self._asking.props(remove="loading")
 
     def _copy_command(self) -> None:
         ui.clipboard.write(self._command.text)

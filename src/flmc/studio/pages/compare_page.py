@@ -133,8 +133,8 @@ class ComparePage:
         plans: dict[str, Plan] = {}
         for name, settings in asked.items():
             try:
-                plans[name] = await turn.compute(answers.whole_plan, settings)
-                await turn.compute(answers.document, settings)
+                plans[name] = await turn.compute_slowly(answers.whole_plan, settings)
+                await turn.compute_slowly(answers.document, settings)
             except FlmcError as error:
                 self._fields[name].error = str(error)
         self._numbers.clear()
@@ -143,7 +143,9 @@ class ComparePage:
             show_grid(self._grid)
         self._show_limits(plans)
         await self._show_privacy(turn, plans, asked)
-        laws = {name: await turn.compute(answers.predicted_law, asked[name]) for name in plans}
+        laws = {
+            name: await turn.compute_slowly(answers.predicted_law, asked[name]) for name in plans
+        }
         known = {name: law for name, law in laws.items() if law is not None}
         same = len({answers.of_data(asked[name]) for name in plans}) == 1
         if not same:
@@ -151,7 +153,7 @@ class ComparePage:
         elif not known or next(iter(plans.values())).dim < 2:
             self._posterior.say("Nothing is predicted for these settings.")
         else:
-            problem = await turn.compute(answers.problem_of, asked[next(iter(known))])
+            problem = await turn.compute_slowly(answers.problem_of, asked[next(iter(known))])
             exact = problem.model.posterior
             self._posterior.show(await turn.compute(posterior_chart, exact, known))
 
@@ -182,7 +184,7 @@ class ComparePage:
     async def _show_privacy(
         self, turn: Turn, plans: dict[str, Plan], asked: dict[str, Settings]
     ) -> None:
-        curves = {name: await turn.compute(answers.spending, asked[name]) for name in plans}
+        curves = {name: await turn.compute_slowly(answers.spending, asked[name]) for name in plans}
         curves = {name: curve for name, curve in curves.items() if curve}
         if len({plans[name].limits.run_delta for name in curves}) > 1:
             self._spending.say("The deltas of these runs differ: their epsilons do not compare.")
@@ -193,7 +195,9 @@ class ComparePage:
             self._spending.say("The privacy of these runs is not known.")
         laws = {}
         for name, plan in plans.items():
-            own = (await turn.compute(answers.round_losses, asked[name])).get(plan.uplink.scheme)
+            own = (await turn.compute_slowly(answers.round_losses, asked[name])).get(
+                plan.uplink.scheme
+            )
             if own is not None:
                 laws[name] = own
         if laws:

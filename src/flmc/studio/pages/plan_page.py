@@ -146,7 +146,7 @@ class PlanPage:
         )
 
     async def _show_forecast(self, turn: Turn, settings: Settings) -> None:
-        plan: Plan = await turn.compute(answers.whole_plan, settings)
+        plan: Plan = await turn.compute_slowly(answers.whole_plan, settings)
         law = plan.prediction
         late = (plan.rounds_needed or 0) > plan.num_burn_in
         self._tiles["variance_ratio"].show(
@@ -160,7 +160,7 @@ class PlanPage:
             "in posterior standard deviations",
         )  # fmt: skip
         exact = answers.problem_of(settings).model.posterior
-        predicted = await turn.compute(answers.predicted_law, settings)
+        predicted = await turn.compute_slowly(answers.predicted_law, settings)
         if exact is None or predicted is None or plan.dim < 2:
             self._posterior.say("Nothing is predicted here: see the rows of the plan below.")
         else:
@@ -168,8 +168,8 @@ class PlanPage:
             self._posterior.show(await turn.compute(posterior_chart, exact, laws))
 
     async def _show_privacy(self, turn: Turn, settings: Settings) -> None:
-        plan: Plan = await turn.compute(answers.whole_plan, settings)
-        await turn.compute(answers.document, settings)
+        plan: Plan = await turn.compute_slowly(answers.whole_plan, settings)
+        await turn.compute_slowly(answers.document, settings)
         listing = plan.listing()
         self._verdict.clear()
         self._verdict.classes(remove="stale")
@@ -185,12 +185,12 @@ class PlanPage:
             weak = key == "run_epsilon" and cost.epsilon > USELESS_EPSILON
             more = f"at delta {cost.delta:g}" + ("; guarantees next to nothing" if weak else "")
             self._tiles[key].show(format_up(cost.epsilon), cost.epsilon, more)
-        curve = await turn.compute(answers.spending, settings)
+        curve = await turn.compute_slowly(answers.spending, settings)
         if curve:
             self._spending.show(spending_chart({"": curve}, plan))
         else:
             self._spending.say(plan.unknown_privacy or "The privacy of this run is not known.")
-        laws = await turn.compute(answers.round_losses, settings)
+        laws = await turn.compute_slowly(answers.round_losses, settings)
         if laws and plan.round_cost is not None:
             self._loss.show(loss_chart(laws, plan))
         else:
@@ -205,7 +205,7 @@ class PlanPage:
         here = (settings.snr_db, settings.epsilon)
         delta = settings.delta if settings.scope == "round" else settings.run_delta
         for level in LEVELS:
-            found: RegimeMap | None = await turn.compute(next, maps, None)
+            found: RegimeMap | None = await turn.compute_slowly(next, maps, None)
             if found is None:
                 return
             chart = await turn.compute(regime_chart, found, here, settings.scope, delta)

@@ -116,7 +116,7 @@ class SolvePage:
         settings, requirements = read_given(self.state.given), self._requirements
         self.panel.settled(settings)
         self._command.set_text(self._in_words(name))
-        found = await turn.compute(self._solve, turn, settings, name, requirements)
+        found = await turn.compute_slowly(self._solve, turn, settings, name, requirements)
         chart = await turn.compute(solution_chart, found)
         self._share = 1.0
         self._show(found)

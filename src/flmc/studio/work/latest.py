@@ -14,9 +14,6 @@ from flmc.base.errors import FlmcError
 _log = logging.getLogger(__name__)
 _POOL = ThreadPoolExecutor(max_workers=8, thread_name_prefix="studio")
 """Where everything is computed that takes longer than a moment."""
-_AT_ONCE = 2
-"""Threads that one page may use: what was superseded cannot be stopped, and must not fill the
-pool."""
 _PAUSE = 0.05
 """Seconds between the starts of two computations of one page."""
 
@@ -37,7 +34,7 @@ class Turn:
         return self._owner.turn is not self
 
     async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns, computed outside the event loop.
+        """What a function returns that takes milliseconds, computed outside the event loop.
 
         Parameters
         ----------
@@ -49,13 +46,24 @@ class Turn:
         Superseded
             If the answer is no longer wanted, before or after.
         """
-        async with self._owner.places:
-            found = await asyncio.get_running_loop().run_in_executor(
-                _POOL, self._call, function, arguments
-            )
+        found = await asyncio.get_running_loop().run_in_executor(
+            _POOL, self._call, function, arguments
+        )
         if self.over:
             raise Superseded
         return found
+
+    async def compute_slowly(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The same of a function that may take seconds: one at a time for every page, because what
+        was superseded cannot be stopped, and must not fill the pool.
+
+        Parameters
+        ----------
+        function, *arguments
+            What is called, with what.
+        """
+        async with self._owner.slow:
+            return await self.compute(function, *arguments)
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Called in a thread, perhaps long after it was asked for."""
@@ -85,7 +93,7 @@ class Latest:
         self._task: asyncio.Task[None] | None = None
         self._waiting = self._closed = False
         self.turn: Turn | None = None
-        self.places = asyncio.Semaphore(_AT_ONCE)
+        self.slow = asyncio.Lock()
 
     def ask(self) -> None:
         """Say that something changed: whatever is being computed is given up."""

@@ -8,6 +8,7 @@ import pytest
 
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import assemble
+from flmc.settings.questions.other_scheme import plan_other_scheme
 from flmc.settings.questions.regimes import RegimeMap, regime_maps
 from flmc.settings.schema import merge
 
@@ -75,3 +76,13 @@ def test_where_nothing_can_be_planned() -> None:
     (found,) = regime_maps(merge({}, {"link": "sign"}), levels=(2,))
     assert {regime.binding for row in found.regimes for regime in row} == {""}
     assert math.isnan(found.values("run_epsilon")[0, 0])
+
+
+@pytest.mark.parametrize("scheme", ["digital", "analog"])
+def test_the_other_scheme_has_the_same_effective_step(scheme: str) -> None:
+    problem = assemble(merge({}, {"scheme": scheme}))
+    plan = problem.plan(forecast=False)
+    other = plan_other_scheme(problem.settings, plan, problem.model)
+    assert other is not None
+    assert other.uplink.scheme != scheme
+    assert other.effective_step_size == pytest.approx(plan.effective_step_size, rel=1e-12)

@@ -43,16 +43,6 @@ def test_every_answer_of_every_kind_of_settings(given: dict[str, str]) -> None:
             json.dumps(to_options(chart, theme), allow_nan=False)
 
 
-def test_the_other_scheme_has_the_same_effective_step() -> None:
-    for scheme in ("digital", "analog"):
-        settings = merge({}, {"scheme": scheme})
-        plan = answers.quick_plan(settings)
-        other = answers._other_scheme(settings, plan)
-        assert other is not None
-        assert other.uplink.scheme != scheme
-        assert other.effective_step_size == pytest.approx(plan.effective_step_size, rel=1e-12)
-
-
 def test_a_page_as_one_file() -> None:
     plan = answers.whole_plan(merge({}, {}))
     text = page_as_html("<title>", ["flmc plan"], plan.listing(), [limits_chart(plan)], LIGHT)

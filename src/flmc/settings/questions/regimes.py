@@ -20,6 +20,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction
 from flmc.settings.assembly import assemble
 from flmc.settings.making.models import make_model
+from flmc.settings.questions.other_scheme import plan_other_scheme
 from flmc.settings.schema import Settings, merge
 
 BINDING = ("power", "langevin", "privacy")
@@ -137,24 +138,18 @@ class _Points:
 
     def at(self, snr_db: float, epsilon: float) -> Regime:
         """The regime of one point."""
-        plan = self._plan({"snr_db": snr_db, "epsilon": epsilon})
-        if plan is None:
+        try:
+            settings = merge({}, {**self.given, "snr_db": snr_db, "epsilon": epsilon})
+            plan = assemble(settings, self.model).plan(forecast=False)
+        except FlmcError:  # no plan can be made here
             return UNKNOWN
         law = self._prediction(plan)
         return Regime(
             plan.binding,
             math.nan if law is None else law.variance_ratio,
             self._run_epsilon(plan),
-            self._analog_is_better(plan, law, snr_db, epsilon),
+            self._analog_is_better(settings, plan),
         )
-
-    def _plan(self, changes: dict[str, Any]) -> Plan | None:
-        """The plan without forecast; None where none can be made."""
-        try:
-            settings = merge({}, {**self.given, **changes})
-            return assemble(settings, self.model).plan(forecast=False)
-        except FlmcError:
-            return None
 
     def _key(self, plan: Plan) -> Any:
         """What decides the predicted law and the cost: scheme, step and gains; with channel
@@ -178,37 +173,15 @@ class _Points:
             self.costs[key] = math.nan if cost is None else cost.epsilon
         return self.costs[key]
 
-    def _analog_is_better(
-        self, plan: Plan, law: Prediction | None, snr_db: float, epsilon: float
-    ) -> bool | None:
-        """Whether the other scheme, with the same effective step, comes closer or less close."""
-        digital = plan.uplink.scheme == "digital"
-        step = plan.effective_step_size
-        if law is None or step is None:
-            return None
-        changes: dict[str, Any] = {"scheme": "analog" if digital else "digital"}
-        changes |= {"snr_db": snr_db, "epsilon": epsilon, "step_size": step}
-        other = self._other(changes, step)
+    def _analog_is_better(self, settings: Settings, plan: Plan) -> bool | None:
+        """Whether analog comes closer than digital, the other scheme having the same effective
+        step."""
+        law = self._prediction(plan)
+        other = None if law is None else plan_other_scheme(settings, plan, self.model)
         other_law = None if other is None else self._prediction(other)
-        if other_law is None or law.distance_squared is None or other_law.distance_squared is None:
+        if law is None or other_law is None:
+            return None
+        if law.distance_squared is None or other_law.distance_squared is None:
             return None
         closer = other_law.distance_squared < law.distance_squared
-        return closer if digital else not closer
-
-    def _other(self, changes: dict[str, Any], effective_step: float) -> Plan | None:
-        """The plan of the other scheme with the same effective step."""
-        kept = self.given
-        if changes["scheme"] == "analog":
-            kept = {name: value for name, value in kept.items() if name not in _OF_DIGITAL}
-        try:
-            first = assemble(merge({}, {**kept, **changes}), self.model).plan(forecast=False)
-            if first.slope is None or first.slope == 1.0:
-                return first
-            changes = {**changes, "step_size": effective_step / first.slope}
-            return assemble(merge({}, {**kept, **changes}), self.model).plan(forecast=False)
-        except FlmcError:
-            return None
-
-
-_OF_DIGITAL = ("link", "slope_parameter")
-"""Settings that the analog scheme refuses."""
+        return closer if plan.uplink.scheme == "digital" else not closer

@@ -7,7 +7,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from flmc.base.errors import FlmcError
 from flmc.evaluation.auditing.loss_law import LossLaw
 from flmc.evaluation.auditing.round_loss import loss_of_round
 from flmc.models.distributions import Gaussian
@@ -19,6 +18,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.prediction import predict_law
 from flmc.settings.assembly import Problem, assemble
 from flmc.settings.making.models import make_model
+from flmc.settings.questions.other_scheme import plan_other_scheme
 from flmc.settings.schema import Settings, merge
 
 _KEPT = 128
@@ -137,26 +137,7 @@ def round_losses(settings: Settings) -> dict[str, LossLaw]:
     """
     plan = quick_plan(settings)
     found = {plan.uplink.scheme: loss_of_round(plan)}
-    other = _other_scheme(settings, plan)
+    other = plan_other_scheme(settings, plan, problem_of(settings).model)
     if other is not None:
         found[other.uplink.scheme] = loss_of_round(other)
     return {name: law for name, law in found.items() if law is not None}
-
-
-def _other_scheme(settings: Settings, plan: Plan) -> Plan | None:
-    """The plan of analog beside digital, or of digital beside analog; None where there is none."""
-    names = {"digital": "analog", "analog": "digital"}
-    if settings.scheme not in names or plan.effective_step_size is None:
-        return None
-    given = settings.model_dump(exclude_unset=True)
-    for name in ("link", "slope_parameter", "gain"):
-        given.pop(name, None)
-    given |= {"scheme": names[settings.scheme], "step_size": plan.effective_step_size}
-    try:
-        other = quick_plan(merge({}, given))
-        if other.slope not in (None, 1.0):
-            given["step_size"] = plan.effective_step_size / (other.slope or 1.0)
-            other = quick_plan(merge({}, given))
-    except FlmcError:  # the other scheme cannot do it
-        return None
-    return other

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+expect.set_options(timeout=30_000)  # milliseconds: machines are shared
 ARTEFACTS = Path(__file__).parents[2] / "out" / "studio"
 """Where screenshots are kept, to be looked at."""
 # Without these chromium asks other hosts for updates by itself.

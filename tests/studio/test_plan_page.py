@@ -164,8 +164,10 @@ def test_two_tabs_are_independent(browser: Browser, studio: Studio, tab: Tab) ->
     other = new_tab(browser, studio)
     tab.open("/?snr_db=5")
     other.open("/?scheme=analog")
-    tab.type("snr_db", "8")
-    other.type("snr_db", "30")
+    for each, value in ((tab, "8"), (other, "30")):
+        each.type("snr_db", value)
+        # Only then the page knows that it is stale.
+        each.page.wait_for_function(f"location.search.includes('snr_db={value}')")
     compare(tab)
     compare(other)
     assert tab.tile("gain") != other.tile("gain")

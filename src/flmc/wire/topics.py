@@ -63,12 +63,12 @@ def check_run(run: str) -> str:
         If it has characters other than letters, digits, ``_``, ``.`` and ``-``, or is longer than
         64.
     """
-    if not isinstance(run, str) or not _RUN.fullmatch(run):
+    if not _RUN.fullmatch(str(run)):
         raise InvalidSetting(
             "run must be 1 to 64 letters, digits, '_', '.' or '-', beginning with a letter or"
             f" digit; got {run!r}"
         )
-    return run
+    return str(run)
 
 
 class Topic(NamedTuple):

@@ -1,0 +1,231 @@
+"""A federation: a run by its name, the plan, and what the roles must agree on beside it.
+
+It travels as JSON from the server to all, and its digest binds every message of a round. The
+digest covers the name of the run and, by the plan's own digest, gains, noise power, clip, link,
+rounds, fading and scheduler; and quorum, slot, deadline, grid and model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.base.version import VERSION
+from flmc.planning.plans import Plan
+from flmc.privacy.safe_noise.noise_grid import NoiseGrid
+from flmc.uplink.power import finite_cap
+from flmc.wire.topics import WIRE_VERSION, check_run
+
+_MOST_VALUE_STEPS = 1 << 21
+"""Steps of the largest analog symbol. A symbol travels in single precision, which is right to a
+sixteenth of a step then; section 10 of docs/privacy.md leaves a fifth for all of its rounding."""
+_AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A run that is to happen on separate machines.
+
+    Attributes
+    ----------
+    run
+        Name of the run: a part of every topic.
+    plan
+        Everything that is fixed before round 1.
+    quorum
+        Devices whose answers a round needs, at least; else it repeats.
+    slot_ms
+        Milliseconds between the moment at which a device knows what it is asked and its answer,
+        always the same: how long a gradient takes must not show.
+    deadline_ms
+        Milliseconds for which the air waits for answers in a round.
+    grid_bits
+        The standard deviation of the channel's noise is 2^grid_bits steps of its grid.
+    model
+        Name of the model whose gradients are asked for.
+
+    Raises
+    ------
+    InvalidSetting
+        If a value is out of its bounds, or the plan cannot be deployed.
+    """
+
+    run: str
+    plan: Plan
+    quorum: int
+    slot_ms: int = 50
+    deadline_ms: int = 2000
+    grid_bits: int = 20
+    model: str = "linear"
+
+    def __post_init__(self) -> None:
+        check_run(self.run)
+        checks.at_least("quorum", self.quorum, 1, highest=self.plan.num_devices)
+        checks.at_least("slot_ms", self.slot_ms, 1, highest=600_000)
+        if checks.at_least("deadline_ms", self.deadline_ms, 2, highest=3_600_000) <= self.slot_ms:
+            raise InvalidSetting(
+                f"deadline_ms must be larger than slot_ms, {self.slot_ms}, after which devices"
+                f" answer; got {self.deadline_ms}"
+            )
+        uplink = self.plan.uplink
+        if uplink.noise_is_exact:
+            raise InvalidSetting(
+                f"the {uplink.scheme} scheme is an idea that no device can carry out; plan with"
+                " digital or analog"
+            )
+        caps = finite_cap(uplink, self.plan.gain)
+        steps = self.grid.peak_steps(float(caps.max()), uplink.peak)  # refuses what does not fit
+        if not uplink.random_bits and steps > _MOST_VALUE_STEPS:
+            raise InvalidSetting(
+                f"the largest analog symbol must arrive at {_MOST_VALUE_STEPS} steps or below, got"
+                f" {steps}, because symbols travel in single precision; use fewer grid_bits"
+            )
+
+    @classmethod
+    def of(cls, run: str, plan: Plan, **given: Any) -> Federation:
+        """A federation with a quorum of half of the devices and the finest grid that fits, unless
+        they are given.
+
+        Parameters
+        ----------
+        run, plan
+            Name of the run, and its plan.
+        **given
+            Other attributes by name; None: not given.
+        """
+        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen.setdefault("quorum", -(-plan.num_devices // 2))
+        if "grid_bits" not in chosen and not plan.uplink.noise_is_exact:
+            chosen["grid_bits"] = _finest_grid(plan)
+        return cls(run, plan, **chosen)
+
+    @cached_property
+    def grid(self) -> NoiseGrid:
+        """Grid on which a channel of software adds symbols and noise."""
+        return NoiseGrid(self.plan.uplink.noise_power, self.grid_bits)
+
+    @cached_property
+    def caps(self) -> Array:
+        """Largest gain of every round, (1 or round, 1 or dim), all finite."""
+        return finite_cap(self.plan.uplink, self.plan.gain)
+
+    def cap(self, round_number: int) -> Array:
+        """Largest gain of a round, (1 or dim).
+
+        Parameters
+        ----------
+        round_number
+            The round, counted from 1.
+        """
+        return np.asarray(self.caps[0 if len(self.caps) == 1 else round_number - 1])
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical JSON of all that the roles must agree on."""
+        agreed = {name: getattr(self, name) for name in _AGREED}
+        document = {"wire": WIRE_VERSION, "run": self.run, "plan": self.plan.digest, **agreed}
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).digest()
+
+    def binding(self, round_number: int, theta: Array) -> bytes:
+        """SHA-256 of digest, round (four bytes) and theta (eight bytes an entry), little-endian.
+
+        Parameters
+        ----------
+        round_number, theta
+            The round, counted from 1, and where the chain stands before it.
+        """
+        data = np.ascontiguousarray(theta, dtype="<f8").tobytes()
+        return hashlib.sha256(self.digest + struct.pack("<I", round_number) + data).digest()
+
+    def to_document(self) -> dict[str, Any]:
+        """The federation in plain values, for JSON."""
+        return {
+            "wire": WIRE_VERSION,
+            "flmc": VERSION,
+            "run": self.run,
+            **{name: getattr(self, name) for name in _AGREED},
+            "plan": self.plan.to_document(with_run=False),
+            "digest": self.digest.hex(),
+        }
+
+    def to_bytes(self) -> bytes:
+        """The payload."""
+        return json.dumps(self.to_document(), allow_nan=False).encode()
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Federation:
+        """The federation that :meth:`to_document` wrote.
+
+        Parameters
+        ----------
+        document
+            Plain values.
+
+        Raises
+        ------
+        InvalidSetting
+            If it is of another version, damaged, or not what its digest is of.
+        """
+        if document.get("wire") != WIRE_VERSION:
+            raise InvalidSetting(
+                f"the run speaks wire version {document.get('wire')!r}, and this flmc ({VERSION})"
+                f" speaks {WIRE_VERSION}: use the flmc that the server uses"
+                f" ({document.get('flmc')!r})"
+            )
+        try:
+            plan = Plan.from_document(document["plan"])
+            found = cls(document["run"], plan, **{name: document[name] for name in _AGREED})
+            stated = document["digest"]
+        except InvalidSetting:
+            raise
+        except Exception as error:  # whatever was put into the document
+            raise InvalidSetting(
+                f"this is not a whole federation: {type(error).__name__}: {error}"
+            ) from error
+        if stated != found.digest.hex():
+            raise InvalidSetting(
+                f"the federation was changed since it was made: its digest is"
+                f" {found.digest.hex()[:12]}, and it says {str(stated)[:12]}"
+            )
+        return found
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Federation:
+        """The federation in a payload.
+
+        Parameters
+        ----------
+        payload
+            The bytes.
+
+        Raises
+        ------
+        InvalidSetting
+            If it holds none.
+        """
+        try:
+            document = json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise InvalidSetting(f"the plan is not valid JSON: {error}") from error
+        if not isinstance(document, dict):
+            raise InvalidSetting("the plan must be a JSON object")
+        return cls.from_document(document)
+
+
+def _finest_grid(plan: Plan) -> int:
+    """Most bits, at most 20, with which the largest symbol of a plan fits the grid."""
+    uplink = plan.uplink
+    loudest = float(finite_cap(uplink, plan.gain).max()) * uplink.peak
+    most = 40 if uplink.random_bits else math.log2(_MOST_VALUE_STEPS)
+    return max(0, min(20, math.floor(most - math.log2(loudest / math.sqrt(uplink.noise_power)))))

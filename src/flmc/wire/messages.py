@@ -1,0 +1,305 @@
+"""Payloads of the rounds, as values that know their bytes.
+
+Sizes come from the plan, so that a reader allocates no more than the plan allows whatever a sender
+claims. Bytes are specified in docs/deployment.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from flmc.base.arrays import Array, IntArray
+from flmc.wire.frames import Malformed, Reader, Writer
+
+DIGEST_BYTES = 32
+"""Bytes of a SHA-256."""
+JOURNAL_BYTES = 8
+"""Bytes of the name that a device's journal has had since it was made."""
+_THETA, _ANNOUNCEMENT, _ANSWER, _RECEIVED = 1, 2, 3, 4
+_BITS, _VALUES = 0, 1
+"""How an answer holds its symbols: packed bits, or numbers of single precision."""
+_STEPS, _REAL = 0, 1
+"""How a received signal is held: steps of the noise grid, or numbers of double precision."""
+
+
+@dataclass(frozen=True, eq=False)
+class Theta:
+    """Where the chain stands before a round, from the server.
+
+    Attributes
+    ----------
+    round
+        Number of the round, from 1.
+    digest
+        Digest of the federation that this is a round of.
+    theta
+        The entries, (dim).
+    """
+
+    round: int
+    digest: bytes
+    theta: Array
+
+    def to_bytes(self) -> bytes:
+        """The payload."""
+        writer = Writer(_THETA, self.round).raw(self.digest).count(len(self.theta))
+        return writer.numbers(self.theta, "<f8").to_bytes()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes, dim: int) -> Theta:
+        """What a payload says; entries may be anything, also no numbers.
+
+        Parameters
+        ----------
+        payload, dim
+            The bytes, and the number of entries that theta must have.
+
+        Raises
+        ------
+        Malformed
+            If it is no such payload.
+        """
+        reader = Reader(payload, _THETA)
+        digest = reader.raw(DIGEST_BYTES)
+        theta = reader.numbers(reader.count(dim, dim), "<f8")
+        reader.end()
+        return cls(reader.round, digest, theta)
+
+
+@dataclass(frozen=True, eq=False)
+class Announcement:
+    """What is public of a round before it, from the air.
+
+    Attributes
+    ----------
+    round, digest
+        Number of the round, from 1, and the federation that it is one of.
+    attempt
+        How often the round has been announced before: answers are to be repeated.
+    gain
+        Amplitude A at which symbols are to arrive, (1 or dim).
+    scheduled
+        Who is to transmit, (device).
+    answered
+        Last round of this run in which the air received an answer of each device, (device); 0:
+        none. A device whose journal ends before it has lost a part of it.
+    fading
+        Path gain h of each device, (device, 1 or dim).
+    """
+
+    round: int
+    digest: bytes
+    attempt: int
+    gain: Array
+    scheduled: npt.NDArray[np.bool_]
+    answered: IntArray
+    fading: Array
+
+    def to_bytes(self) -> bytes:
+        """The payload."""
+        devices, wide = self.fading.shape
+        writer = Writer(_ANNOUNCEMENT, self.round).raw(self.digest).count(self.attempt)
+        writer.count(devices).count(len(self.gain)).count(wide)
+        writer.numbers(self.gain, "<f8").bits(self.scheduled)
+        return writer.numbers(self.answered, "<u4").numbers(self.fading, "<f8").to_bytes()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Announcement:
+        """What a payload says, with gains and path gains that are positive numbers.
+
+        Parameters
+        ----------
+        payload, num_devices, dim
+            The bytes, and the sizes of the plan.
+
+        Raises
+        ------
+        Malformed
+            If it is no such payload.
+        """
+        reader = Reader(payload, _ANNOUNCEMENT)
+        digest, attempt = reader.raw(DIGEST_BYTES), reader.count(2**32 - 1)
+        reader.count(num_devices, num_devices)
+        gains, wide = _one_or(reader, dim), _one_or(reader, dim)
+        gain = _positive(reader.numbers(gains, "<f8"), "a gain")
+        scheduled = reader.bits(num_devices)
+        answered = reader.numbers(num_devices, "<u4").astype(np.int64)
+        fading = _positive(reader.numbers(num_devices * wide, "<f8"), "a path gain")
+        reader.end()
+        return cls(
+            reader.round, digest, attempt, gain, scheduled, answered, fading.reshape(-1, wide)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a device transmits in a round; it travels sealed to the air.
+
+    Attributes
+    ----------
+    round, device
+        Number of the round, from 1, and of the device, from 0.
+    journal
+        Name of the device's journal, eight bytes that were drawn when it was made.
+    epoch
+        Entries of the journal, this one included.
+    binding
+        Digest of federation, round and theta that this is the answer to.
+    symbols
+        Bits in {-1, +1}, or clipped gradients, (dim).
+    amplitude
+        Transmit amplitude, (1 or dim).
+    """
+
+    round: int
+    device: int
+    journal: bytes
+    epoch: int
+    binding: bytes
+    symbols: Array
+    amplitude: Array
+
+    def to_bytes(self, bits: bool) -> bytes:
+        """The payload before it is sealed.
+
+        Parameters
+        ----------
+        bits
+            Whether symbols are bits, which are packed; else they are rounded to single precision.
+        """
+        writer = Writer(_ANSWER, self.round).count(self.device).raw(self.journal).count(self.epoch)
+        writer.raw(self.binding).raw(bytes([_BITS if bits else _VALUES]))
+        writer.count(len(self.symbols)).count(len(self.amplitude))
+        writer.numbers(self.amplitude, "<f8")
+        if bits:
+            return writer.bits(self.symbols).to_bytes()
+        return writer.numbers(self.symbols, "<f4").to_bytes()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes, dim: int, bits: bool) -> Answer:
+        """What a payload says. Values and amplitudes are numbers, amplitudes not negative.
+
+        Parameters
+        ----------
+        payload, dim
+            The opened bytes, and the number of entries.
+        bits
+            Whether symbols must be bits.
+
+        Raises
+        ------
+        Malformed
+            If it is no such payload.
+        """
+        reader = Reader(payload, _ANSWER)
+        device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
+        epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
+        if reader.raw(1)[0] != (_BITS if bits else _VALUES):
+            raise Malformed("symbols of another scheme than the plan's")
+        reader.count(dim, dim)
+        amplitude = reader.numbers(_one_or(reader, dim), "<f8")
+        if not (np.isfinite(amplitude) & (amplitude >= 0)).all():
+            raise Malformed("an amplitude must be a number from 0")
+        if bits:
+            symbols = np.where(reader.bits(dim), 1.0, -1.0)
+        else:
+            symbols = reader.numbers(dim, "<f4").astype(np.float64)
+            if not np.isfinite(symbols).all():
+                raise Malformed("a value must be a number")
+        reader.end()
+        return cls(reader.round, device, journal, epoch, binding, symbols, amplitude)
+
+
+def largest_answer(dim: int) -> int:
+    """Bytes of the largest answer before it is sealed.
+
+    Parameters
+    ----------
+    dim
+        Number of entries.
+    """
+    return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """What the air received in a round, and from whom.
+
+    Attributes
+    ----------
+    round, binding
+        Number of the round, from 1; digest of federation, round and theta.
+    active
+        Whose symbols are in it, (device).
+    gain
+        Amplitude A that was announced, (1 or dim).
+    steps
+        Received signal in steps of the noise grid, (dim); None where a receiver measured it.
+    values
+        Received signal that a receiver measured, (dim); None where it is in steps.
+    """
+
+    round: int
+    binding: bytes
+    active: npt.NDArray[np.bool_]
+    gain: Array
+    steps: IntArray | None = None
+    values: Array | None = None
+
+    def to_bytes(self) -> bytes:
+        """The payload."""
+        writer = Writer(_RECEIVED, self.round).raw(self.binding)
+        writer.raw(bytes([_REAL if self.steps is None else _STEPS]))
+        signal = self.values if self.steps is None else self.steps
+        assert signal is not None, "a received signal has steps or values"
+        writer.count(len(self.active)).count(len(signal)).count(len(self.gain))
+        writer.bits(self.active).numbers(self.gain, "<f8")
+        return writer.numbers(signal, "<f8" if self.steps is None else "<i8").to_bytes()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Received:
+        """What a payload says; values and gains are numbers.
+
+        Parameters
+        ----------
+        payload, num_devices, dim
+            The bytes, and the sizes of the plan.
+
+        Raises
+        ------
+        Malformed
+            If it is no such payload.
+        """
+        reader = Reader(payload, _RECEIVED)
+        binding, unit = reader.raw(DIGEST_BYTES), reader.raw(1)[0]
+        if unit not in (_STEPS, _REAL):
+            raise Malformed(f"a received signal of unit {unit}")
+        reader.count(num_devices, num_devices)
+        reader.count(dim, dim)
+        gains = _one_or(reader, dim)
+        active = reader.bits(num_devices)
+        gain = _positive(reader.numbers(gains, "<f8"), "a gain")
+        signal = reader.numbers(dim, "<i8" if unit == _STEPS else "<f8")
+        reader.end()
+        if unit == _STEPS:
+            return cls(reader.round, binding, active, gain, steps=signal)
+        if not np.isfinite(signal).all():
+            raise Malformed("a received value must be a number")
+        return cls(reader.round, binding, active, gain, values=signal)
+
+
+def _one_or(reader: Reader, dim: int) -> int:
+    """A count that is 1 or the number of entries."""
+    found = reader.count(dim, 1)
+    if found not in (1, dim):
+        raise Malformed(f"{found} numbers where 1 or {dim} belong")
+    return found
+
+
+def _positive(values: Array, what: str) -> Array:
+    """Numbers that must be finite and positive."""
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise Malformed(f"{what} must be a positive number")
+    return values

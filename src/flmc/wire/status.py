@@ -1,0 +1,149 @@
+"""How a federation stands: what the server tells everybody who may know it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flmc.base.tables import Listing, Row, Severity, format_up
+from flmc.wire.frames import Malformed
+from flmc.wire.presence import read_object
+
+PHASES = ("waiting", "running", "finished", "failed")
+"""The server waits for devices to join; rounds go on; the run is over; it cannot go on."""
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a run stands.
+
+    Attributes
+    ----------
+    run, phase
+        Name of the run, and one of ``PHASES``.
+    round, num_rounds
+        Rounds that are done, and rounds of the plan.
+    num_devices, active
+        Devices of the plan, and those in the last round.
+    present
+        Devices by state: here, joined, refused, gone.
+    epsilon, delta, epsilon_round
+        Spent so far by the device that spent most, at this delta, up to this round; None: not
+        known yet, or unbounded.
+    temperature
+        Of the last round; None: unknown.
+    round_seconds
+        Median time of the last rounds; None: none yet.
+    dropped, dropped_air
+        Messages that the server and the air dropped, by reason.
+    repeats
+        Rounds that the air announced again because answers were too few.
+    why
+        What it waits for, or why it failed.
+    unix_time
+        When this was said, in seconds since 1970, on the server's clock.
+    """
+
+    run: str
+    phase: str
+    round: int
+    num_rounds: int
+    num_devices: int
+    active: int = 0
+    present: dict[str, int] = field(default_factory=dict)
+    epsilon: float | None = None
+    delta: float | None = None
+    epsilon_round: int = 0
+    temperature: float | None = None
+    round_seconds: float | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+    dropped_air: dict[str, int] = field(default_factory=dict)
+    repeats: int = 0
+    why: str = ""
+    unix_time: float = 0.0
+
+    def to_document(self) -> dict[str, Any]:
+        """The status in plain values, for JSON."""
+        return asdict(self)
+
+    def to_bytes(self) -> bytes:
+        """The payload."""
+        return json.dumps(self.to_document(), allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> Status:
+        """What a payload says.
+
+        Parameters
+        ----------
+        payload
+            The bytes.
+
+        Raises
+        ------
+        Malformed
+            If it is no status.
+        """
+        document = read_object(payload, _MOST_BYTES)
+        kinds: dict[str, Any] = {
+            **dict.fromkeys(("run", "phase", "why"), str),
+            **dict.fromkeys(
+                ("round", "num_rounds", "num_devices", "active", "epsilon_round", "repeats"), int
+            ),
+            **dict.fromkeys(("present", "dropped", "dropped_air"), dict),
+        }
+        numbers = ("epsilon", "delta", "temperature", "round_seconds", "unix_time")
+        found: dict[str, Any] = {}
+        for name, kind in kinds.items():
+            if not isinstance(document.get(name), kind):
+                raise Malformed(f"a status names its {name}")
+            found[name] = document[name]
+        for counts in (found["present"], found["dropped"], found["dropped_air"]):
+            if len(counts) > 100 or not all(isinstance(each, int) for each in counts.values()):
+                raise Malformed("counts are whole numbers")
+        for name in numbers:
+            value = document.get(name)
+            if value is not None and not (
+                isinstance(value, int | float) and math.isfinite(float(value))
+            ):
+                raise Malformed(f"{name} must be a number")
+            found[name] = value
+        if found["phase"] not in PHASES:
+            raise Malformed(f"there is no phase {found['phase']!r}")
+        found["unix_time"] = found["unix_time"] or 0.0
+        return cls(**found)
+
+    def listing(self) -> Listing:
+        """The status in rows, for whoever shows it."""
+        rows = [
+            Row("phase", self.phase + (f": {self.why}" if self.why else ""), severity=self._mood),
+            Row("round", f"{self.round} of {self.num_rounds}"),
+            Row("active devices", f"{self.active} of {self.num_devices} in the last round"),
+            Row("devices", _counts(self.present) or "none has come yet"),
+        ]
+        if self.delta is not None:
+            spent = "unbounded" if self.epsilon is None else format_up(self.epsilon)
+            said = f"{spent} at delta {self.delta:g}, up to round {self.epsilon_round}"
+            rows.append(Row("epsilon spent", said))
+        if self.temperature is not None:
+            rows.append(Row("temperature", f"{self.temperature:.4g} in the last round"))
+        if self.round_seconds is not None:
+            rows.append(Row("time of a round", f"{self.round_seconds * 1000:.0f} ms"))
+        rows.append(Row("repeated rounds", str(self.repeats)))
+        rows.append(Row("dropped by the server", _counts(self.dropped) or "nothing"))
+        rows.append(Row("dropped by the air", _counts(self.dropped_air) or "nothing"))
+        return Listing(f"run {self.run}", tuple(rows))
+
+    @property
+    def _mood(self) -> Severity:
+        """Severity of the phase."""
+        moods: dict[str, Severity] = {"failed": "warning", "finished": "good"}
+        return moods.get(self.phase, "plain")
+
+
+def _counts(counts: dict[str, int]) -> str:
+    """Counts in words."""
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))

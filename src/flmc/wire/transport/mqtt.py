@@ -1,0 +1,194 @@
+"""The transport over MQTT 3.1.1 by aiomqtt: QoS 1, clean sessions, packets sent at once."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.wire.frames import MOST_BYTES
+from flmc.wire.transport.transport import Connection, Disconnected, Message
+
+_KEEP_ALIVE = 15
+"""Seconds after which a silent connection is asked whether it lives."""
+_TIMEOUT = 10.0
+"""Seconds for which an answer of the broker is waited for."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Files with which a role proves who it is.
+
+    Attributes
+    ----------
+    ca
+        Certificate of the authority that both ends trust.
+    certificate, key
+        The role's own; its common name is the identity that the broker knows.
+    """
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Mqtt:
+    """A broker, and how to reach it.
+
+    Attributes
+    ----------
+    url
+        ``mqtts://HOST:PORT`` with certificates, or ``mqtt://HOST:PORT`` without, which is meant
+        for one machine.
+    credentials
+        Needed for ``mqtts``.
+
+    Raises
+    ------
+    InvalidSetting
+        If the address is none of a broker, or credentials are missing or unreadable.
+    """
+
+    url: str
+    credentials: Credentials | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError as error:
+            raise InvalidSetting(f"the broker's address {self.url!r} is none: {error}") from error
+        if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
+            raise InvalidSetting(
+                f"the broker's address must be mqtt://HOST:PORT or mqtts://HOST:PORT, got"
+                f" {self.url!r}"
+            )
+        if parts.scheme == "mqtts" and self.credentials is None:
+            raise InvalidSetting(
+                f"{self.url!r} needs certificates: name ca, cert and key under [tls] in the"
+                " configuration, or use --tls DIR with ca.pem, cert.pem and key.pem in it"
+            )
+        if parts.username or parts.password:
+            raise InvalidSetting(
+                "a broker's address must not hold a password; roles prove who they are by"
+                " certificates"
+            )
+        if port == 0:
+            raise InvalidSetting(f"the broker's port must be from 1 to 65535, got {self.url!r}")
+        self._context  # noqa: B018 (refuses files that cannot be used)
+
+    @cached_property
+    def _address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or (8883 if parts.scheme == "mqtts" else 1883)
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext | None:
+        """What TLS needs: the authority, and the role's own certificate; None: no TLS."""
+        files = self.credentials
+        if files is None or not self.url.startswith("mqtts"):
+            return None
+        for path in (files.ca, files.certificate, files.key):
+            if not path.is_file():
+                raise InvalidSetting(f"there is no file {str(path)!r}, which [tls] names")
+        try:
+            context = ssl.create_default_context(cafile=str(files.ca))
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(str(files.certificate), str(files.key))
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidSetting(
+                f"the certificate {str(files.certificate)!r} cannot be used: {error}"
+            ) from error
+        return context
+
+    @asynccontextmanager
+    async def connect(
+        self, identity: str, subscriptions: Sequence[str], will: Message | None
+    ) -> AsyncIterator[Connection]:
+        """A connection that is open while the context lasts.
+
+        Parameters
+        ----------
+        identity, subscriptions, will
+            As :class:`~flmc.wire.transport.transport.Transport` says.
+        """
+        library = _library()
+        host, port = self._address
+        last = None
+        if will is not None:
+            last = library.Will(will.topic, will.payload, qos=1, retain=will.retain)
+        try:
+            client = library.Client(
+                host,
+                port,
+                identifier=identity,
+                protocol=library.ProtocolVersion.V311,
+                clean_session=True,
+                will=last,
+                keepalive=_KEEP_ALIVE,
+                timeout=_TIMEOUT,
+                tls_context=self._context,
+                # Without it a round waits for the delayed acknowledgements of TCP.
+                socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+                logger=_QUIET,
+            )
+            async with client:
+                if subscriptions:
+                    await client.subscribe([(pattern, 1) for pattern in subscriptions])
+                yield _MqttConnection(client, library.MqttError)
+        except library.MqttError as error:
+            raise Disconnected(str(error)) from error
+
+
+_QUIET = logging.getLogger("flmc.wire.mqtt.client")
+_QUIET.setLevel(logging.CRITICAL)  # the roles say themselves when they lose the broker
+
+
+class _MqttConnection:
+    """An open connection to a broker."""
+
+    def __init__(self, client: Any, error: type[Exception]) -> None:
+        self._client, self._error = client, error
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Hand messages over, in this order, and return when the broker has them all."""
+
+        async def one(message: Message) -> None:
+            await self._client.publish(message.topic, message.payload, qos=1, retain=message.retain)
+
+        try:
+            # All are on their way before the first is acknowledged.
+            await asyncio.gather(*(one(each) for each in messages))
+        except self._error as error:
+            raise Disconnected(str(error)) from error
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Messages that arrive."""
+        try:
+            async for found in self._client.messages:
+                payload = found.payload if isinstance(found.payload, bytes) else b""
+                if len(payload) > MOST_BYTES:
+                    payload = b""  # no role reads it, and it is counted as malformed
+                yield Message(str(found.topic), payload, bool(found.retain))
+        except self._error as error:
+            raise Disconnected(str(error)) from error
+
+
+def _library() -> Any:
+    """aiomqtt, which the extra ``mqtt`` brings."""
+    try:
+        return importlib.import_module("aiomqtt")
+    except ImportError as error:
+        raise MissingExtra("a federation needs the extra mqtt: pip install 'flmc[mqtt]'") from error

@@ -26,9 +26,11 @@ from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.uplink.power import finite_cap
 from flmc.wire.topics import WIRE_VERSION, check_run
 
-_MOST_VALUE_STEPS = 1 << 21
-"""Steps of the largest analog symbol. A symbol travels in single precision, which is right to a
-sixteenth of a step then; section 10 of docs/privacy.md leaves a fifth for all of its rounding."""
+_MOST_VALUE_STEPS = 1 << 18
+"""Steps of the largest analog symbol. A symbol travels in single precision, which moves it by at
+most 1/64 of a step then. With the fifth of a step that the sums behind it may be wrong by, both
+symbols of a pair stay within the half step that ``NoiseGrid.accounted_gain`` counts for
+rounding."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 
 

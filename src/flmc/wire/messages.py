@@ -212,6 +212,17 @@ class Answer:
         return cls(reader.round, device, journal, epoch, binding, symbols, amplitude)
 
 
+def in_short(values: Array) -> Array:
+    """Numbers (..., dim) with one entry in place of many that are equal, (..., 1 or dim).
+
+    Parameters
+    ----------
+    values
+        The numbers.
+    """
+    return values[..., :1] if (values == values[..., :1]).all() else values
+
+
 def largest_answer(dim: int) -> int:
     """Bytes of the largest answer before it is sealed.
 

@@ -54,14 +54,3 @@ def transmit(
     affordable = float(power_scale(uplink, gain, fading)) * (1 + 1e-12)
     amplitude = np.minimum(sent.amplitude[0] * min(1.0, affordable), largest_amplitude)
     return Transmission(sent.symbols[0], amplitude)
-
-
-def in_short(values: Array) -> Array:
-    """One number in place of many that are equal, (1 or dim).
-
-    Parameters
-    ----------
-    values
-        The numbers, (dim).
-    """
-    return values[:1] if (values == values[0]).all() else values

@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
-from flmc.deploy.device.answering import in_short, transmit
+from flmc.deploy.device.answering import transmit
 from flmc.deploy.device.consent import Refused, Rules, check_federation, give_consent
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
@@ -17,7 +17,7 @@ from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.sealing import Seal
 from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Answer, Theta
+from flmc.wire.messages import Announcement, Answer, Theta, in_short
 from flmc.wire.presence import Presence
 from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
 from flmc.wire.transport.transport import Message
@@ -71,6 +71,7 @@ class DeviceRole(Role):
         self._gradient: LocalGradient | None = None
         self._announcement: Announcement | None = None
         self._theta: Theta | None = None
+        self._waiting: dict[str, bytes] = {}
         self._connections = 0
         self._sent: tuple[int, int, int] | None = None
         self._overran = 0
@@ -102,6 +103,7 @@ class DeviceRole(Role):
         """
         self._connections += 1
         self._announcement = self._theta = None
+        self._waiting.clear()
         return [self._own_presence()]
 
     def _own_presence(self) -> Outgoing:
@@ -125,11 +127,17 @@ class DeviceRole(Role):
             self.finished = bool(payload)
             return []
         if topic.what == PLAN:
-            return self._take_plan(payload)
+            said = self._take_plan(payload)
+            for what in (ROUND, THETA):
+                if self.federation is not None and what in self._waiting:
+                    waiting = Message(self.topic(what), self._waiting.pop(what))
+                    said += self.receive(waiting, now)
+            return said
         if self.refusal is not None:
             raise Dropped("not-joined")
         if self.federation is None:
-            return []  # the plan is still to come, and what is retained comes again after it
+            self._waiting[topic.what] = payload  # the plan is still to come
+            return []
         if topic.what == ROUND:
             return self._take_announcement(payload, now)
         return self._take_theta(payload, now)
@@ -188,9 +196,9 @@ class DeviceRole(Role):
                 " joins before round 1 is over, or with the journal that it joined with"
             )
         try:
-            give_consent(federation, self.rules, self.journal)
             gradient = self._make_gradient(federation)
             self._check_pace(federation, gradient)
+            give_consent(federation, self.rules, self.journal)
         except (Refused, InvalidSetting) as error:
             return self._refuse(str(error))
         self._gradient = gradient

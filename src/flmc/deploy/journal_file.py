@@ -26,6 +26,8 @@ class JournalFile:
     ----------
     directory, name
         Where the journal is, which is made if it does not exist, and the name of the file.
+    lock
+        Whether to lock the directory; else whoever opens the journal holds its lock.
 
     Raises
     ------
@@ -35,12 +37,13 @@ class JournalFile:
         If the journal is damaged before its end.
     """
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, *, lock: bool = True) -> None:
         self.path = directory / name
         self._held = ExitStack()
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._held.enter_context(locked(directory))
+            if lock:
+                self._held.enter_context(locked(directory))
             self._found, whole = read_entries(self.path)
             self._refuse_damage(whole)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT

@@ -14,8 +14,9 @@ from flmc.deploy.air.channel import Channel
 from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
 from flmc.sampling.roles import Transmission
+from flmc.wire.answers import Answer, largest_answer
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Answer, Received, Theta, in_short, largest_answer
+from flmc.wire.messages import Announcement, Received, Theta, in_short
 from flmc.wire.presence import Presence
 from flmc.wire.topics import (
     AIR,
@@ -71,7 +72,7 @@ class AirRole(Role):
         self._schedule = AirSchedule(federation.plan, journal.seed)
         self._presence: dict[int, str] = {}
         self._repeats = 0
-        self._told: tuple[float, str] = (float("-inf"), "")
+        self._told = float("-inf")
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
@@ -145,9 +146,8 @@ class AirRole(Role):
             "repeats": self._repeats,
             "dropped": self.drops.to_document(),
         }
-        text = json.dumps(document)
-        self._told = (now, text)
-        return self.say(AIR_STATUS, text.encode())
+        self._told = now
+        return self.say(AIR_STATUS, json.dumps(document).encode())
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
         """What to publish because of a message.
@@ -293,6 +293,6 @@ class AirRole(Role):
         self.journal.keep(received, {k: taken.journal for k, taken in self._taken.items()})
         self._begin(self._round + 1)
         said = [self.say(RECEIVED, received.to_bytes()), *self._announcement()]
-        if now - self._told[0] >= _STATUS_SECONDS:
+        if now - self._told >= _STATUS_SECONDS:
             said.append(self._status(now))
         return said

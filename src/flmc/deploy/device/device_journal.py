@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flmc.base.errors import RunFailed
 from flmc.deploy.journal_file import JournalFile
-from flmc.wire.messages import JOURNAL_BYTES
+from flmc.wire.answers import JOURNAL_BYTES
 
 FILE = "journal.txt"
 """Name of the journal's file in its directory."""

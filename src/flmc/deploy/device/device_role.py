@@ -16,8 +16,9 @@ from flmc.deploy.device.local_model import LocalGradient
 from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.sealing import Seal
 from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
+from flmc.wire.answers import Answer
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Answer, Theta, in_short
+from flmc.wire.messages import Announcement, Theta, in_short
 from flmc.wire.presence import Presence
 from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
 from flmc.wire.transport.transport import Message

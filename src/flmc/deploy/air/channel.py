@@ -12,7 +12,6 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
 from flmc.sampling.roles import Transmission, air_on_grid
-from flmc.uplink.channel import arriving_steps
 from flmc.wire.federation import Federation
 
 
@@ -117,5 +116,5 @@ class SoftwareChannel(Channel):
             # An amplitude that inverts its channel arrives with the gain, but for a last digit.
             exact = np.abs(arrives - this.gain) <= 1e-9 * this.gain
             arrives = np.where(exact, this.gain, arrives)
-            steps[row] = arriving_steps(symbols[None], arrives[None], grid, peak)[0]
+            steps[row] = grid.arriving_steps(symbols[None], arrives[None], peak)[0]
         return Signal(air_on_grid(steps, grid, self._entropy), None)

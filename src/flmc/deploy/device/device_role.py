@@ -84,15 +84,10 @@ class DeviceRole(Role):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Last round that was answered, answers, what was spent, and answers that took longer than
-        their slot."""
+        """Rounds that were answered, what runs may cost, answers that overran their slot."""
         joined = self.journal.runs.get(self.run)
-        return {
-            "round": joined.round if joined else 0,
-            "answers": joined.answers if joined else 0,
-            "epsilon_reserved": self.journal.spent[0],
-            "overran": self._overran,
-        }
+        counts = {"answers": joined.answers if joined else 0, "overran": self._overran}
+        return {**counts, "epsilon_reserved": self.journal.spent[0]}
 
     def connected(self, now: float) -> list[Outgoing]:
         """Say that the device is there; what it knew of the round is asked again.

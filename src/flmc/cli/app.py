@@ -34,6 +34,9 @@ _COMMANDS = {
     "sweep": "commands.sweep_command:sweep_command",
     "reproduce": "commands.reproduce_command:reproduce_command",
     "studio": "commands.studio_command:studio_command",
+    "device": "commands.role_commands:device_command",
+    "air": "commands.role_commands:air_command",
+    "serve": "commands.role_commands:serve_command",
     "schema": "schemas.command:schema_command",
     "version": "app:print_version",
 }

@@ -34,6 +34,10 @@ rounding."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 
 
+class OtherVersion(InvalidSetting):
+    """The run speaks another version of the wire format."""
+
+
 @dataclass(frozen=True)
 class Federation:
     """A run that is to happen on separate machines.
@@ -180,7 +184,7 @@ class Federation:
             If it is of another version, damaged, or not what its digest is of.
         """
         if document.get("wire") != WIRE_VERSION:
-            raise InvalidSetting(
+            raise OtherVersion(
                 f"the run speaks wire version {document.get('wire')!r}, and this flmc ({VERSION})"
                 f" speaks {WIRE_VERSION}: use the flmc that the server uses"
                 f" ({document.get('flmc')!r})"

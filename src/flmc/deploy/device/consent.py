@@ -8,14 +8,21 @@ of what it gave out, so that what is left of it cannot be handed back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from flmc.base import checks
 from flmc.base.errors import FlmcError
 from flmc.base.tables import format_up
 from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.local_model import LocalGradient
 from flmc.wire.federation import Federation
+
+_ROOM = 0.5
+"""Share of the slot that computing an answer may take, when the device joins."""
 
 
 class Refused(Exception):  # noqa: N818 (says what the device does)
@@ -147,6 +154,33 @@ def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -
                 f" {budget.epsilon:g}"
             )
     journal.join(federation.run, digest, epsilon, delta)
+
+
+def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[[], float]) -> None:
+    """Refuse a slot in which a gradient is not ready with certainty.
+
+    Parameters
+    ----------
+    federation, gradient
+        The run, and the gradient of the local cost.
+    clock
+        The monotonic clock, in seconds.
+
+    Raises
+    ------
+    Refused
+        If a gradient takes more than half of the slot.
+    """
+    took = []
+    for _ in range(2):  # the first may compile
+        began = clock()
+        gradient(np.zeros(federation.plan.dim))
+        took.append(clock() - began)
+    if took[-1] > _ROOM * federation.slot_ms / 1000:
+        raise Refused(
+            f"a gradient takes {1000 * took[-1]:.0f} ms on this device, more than half of the slot"
+            f" of {federation.slot_ms} ms, in which it must answer; use a longer slot_ms"
+        )
 
 
 def _price(federation: Federation, budget: Budget) -> tuple[float, float]:

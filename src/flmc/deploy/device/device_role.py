@@ -10,14 +10,20 @@ import numpy as np
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
 from flmc.deploy.device.answering import transmit
-from flmc.deploy.device.consent import Refused, Rules, check_federation, give_consent
+from flmc.deploy.device.consent import (
+    Refused,
+    Rules,
+    check_federation,
+    check_pace,
+    give_consent,
+)
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
 from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.sealing import Seal
 from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
 from flmc.wire.answers import Answer
-from flmc.wire.federation import Federation
+from flmc.wire.federation import Federation, OtherVersion
 from flmc.wire.messages import Announcement, Theta, in_short
 from flmc.wire.presence import Presence
 from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
@@ -25,8 +31,6 @@ from flmc.wire.transport.transport import Message
 
 MOST_PLAN_BYTES = 32 * 2**20
 """Bytes of a plan that a device reads, at most."""
-_ROOM = 0.5
-"""Share of the slot that computing an answer may take, when the device joins."""
 
 MakeGradient = Callable[[Federation], LocalGradient]
 """The gradient of the local cost, for a federation that was agreed to."""
@@ -154,8 +158,10 @@ class DeviceRole(Role):
                     f" {found.digest.hex()[:12]}"
                 )
             check_federation(found, self.rules)
-        except (InvalidSetting, Refused) as error:
+        except (OtherVersion, Refused) as error:
             return self._refuse(str(error))
+        except InvalidSetting as error:
+            raise Dropped("malformed", str(error)) from error
         self.federation = found
         return []
 
@@ -163,8 +169,15 @@ class DeviceRole(Role):
         """Take part no more, and say why."""
         if self.refusal is None:
             self.log.error("refused: %s", why, extra={"event": "refused", "why": why})
-        self.refusal = why
+        self.refusal, self.finished = why, True
         return [self._own_presence()]
+
+    @property
+    def farewell(self) -> Presence:
+        """A refusal stays to be read; else the device is gone."""
+        if self.refusal is None:
+            return super().farewell
+        return Presence("refused", self.refusal)
 
     def _take_announcement(self, payload: bytes, now: float) -> list[Outgoing]:
         """Join at the first announcement; answer if theta is known."""
@@ -193,26 +206,13 @@ class DeviceRole(Role):
             )
         try:
             gradient = self._make_gradient(federation)
-            self._check_pace(federation, gradient)
+            check_pace(federation, gradient, self._clock)
             give_consent(federation, self.rules, self.journal)
         except (Refused, InvalidSetting) as error:
             return self._refuse(str(error))
         self._gradient = gradient
         self.log.info("joined", extra={"event": "joined", "run": self.run, "round": found.round})
         return [self._own_presence()]
-
-    def _check_pace(self, federation: Federation, gradient: LocalGradient) -> None:
-        """Refuse a slot in which a gradient is not ready with certainty."""
-        took = []
-        for _ in range(2):  # the first may compile
-            began = self._clock()
-            gradient(np.zeros(federation.plan.dim))
-            took.append(self._clock() - began)
-        if took[-1] > _ROOM * federation.slot_ms / 1000:
-            raise Refused(
-                f"a gradient takes {1000 * took[-1]:.0f} ms on this device, more than half of the"
-                f" slot of {federation.slot_ms} ms, in which it must answer; use a longer slot_ms"
-            )
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
         """Answer if the round is announced."""

@@ -245,7 +245,8 @@ class ServerRole(Role):
                 f" {plan.limits.run_delta:g}",
                 now,
             )
-        record.finish(result_without_data(plan, record.thetas, time.process_time()))
+        kept = np.stack(record.thetas[plan.num_burn_in + 1 :])
+        record.finish(result_without_data(plan, kept, time.process_time()))
         self._phase = "finished"
         self.finished = True
         return [self._status(now, last=True), self.say(END, b'{"why":"finished"}')]

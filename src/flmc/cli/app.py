@@ -33,6 +33,7 @@ _COMMANDS = {
     "ledger": "commands.run_commands:ledger_command",
     "sweep": "commands.sweep_command:sweep_command",
     "reproduce": "commands.reproduce_command:reproduce_command",
+    "status": "commands.status_command:status_command",
     "studio": "commands.studio_command:studio_command",
     "device": "commands.role_commands:device_command",
     "air": "commands.role_commands:air_command",

@@ -164,7 +164,7 @@ def access_list(identities: Iterable[str]) -> str:
     identities
         Those that may use the broker; all others get nothing.
     """
-    return _ACCESS + "".join(f"\n{line}" for each in identities for line in _block(each)) + "\n"
+    return _ACCESS + "".join(f"{line}\n" for each in identities for line in _block(each))
 
 
 def _block(identity: str) -> Iterator[str]:

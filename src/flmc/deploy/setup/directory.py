@@ -11,17 +11,16 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from flmc.base import checks
-from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
-from flmc.deploy.setup import folders
+from flmc.deploy.setup import folders, steps
 from flmc.deploy.setup.authority import AUTHORITY_DAYS, DAYS, Authority, check_days
-from flmc.deploy.setup.broker_files import ACCESS, LOOPBACK, broker_url, host_name
+from flmc.deploy.setup.broker_files import ACCESS, LOOPBACK, host_name
 from flmc.deploy.setup.certificates import BROKER, CLIENT
 from flmc.deploy.setup.folders import AUTHORITY, BROKER_FOLDER, Layout
+from flmc.deploy.setup.steps import Done
 from flmc.runs.files.durable_files import locked
 from flmc.wire.topics import AIR, OBSERVER, SERVER, device_name, device_number
 
@@ -31,42 +30,6 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8883
 """Where the broker is, unless asked otherwise: on this machine, and reached from it only."""
 DEFAULT_INSTALLED = "/srv/flmc"
 """Directory into which systemd units expect folders to be copied."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """What was done in a directory, and what is left to the operator.
-
-    Attributes
-    ----------
-    action
-        ``init``, ``renew`` or ``revoke``.
-    directory
-        Where.
-    identities
-        Identities whose certificates were issued or revoked.
-    changed
-        Files or folders that are new, relative to the directory.
-    steps
-        What the operator must do now, one sentence each.
-    """
-
-    action: str
-    directory: Path
-    identities: tuple[str, ...]
-    changed: tuple[str, ...]
-    steps: tuple[str, ...]
-
-    def to_document(self) -> dict[str, object]:
-        """What was done, in plain values for JSON."""
-        return {
-            "schema_version": ANSWER_VERSION,
-            "action": self.action,
-            "directory": str(self.directory),
-            "identities": list(self.identities),
-            "changed": list(self.changed),
-            "steps": list(self.steps),
-        }
 
 
 def init(
@@ -137,11 +100,7 @@ def init(
         directory,
         (BROKER_FOLDER, *clients),
         (AUTHORITY, BROKER_FOLDER, *clients),
-        (
-            f"the broker will be {broker_url(names[0], port)}; README.txt says what each folder is"
-            " for",
-            "keep authority/ here, and copy each other folder to the machine of its role",
-        ),
+        steps.after_init(layout.url),
     )
 
 
@@ -182,30 +141,13 @@ def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = F
         folders.write_pair(directory / identity, pair, durable=True)
         folders.copy_from_authority(directory, (BROKER_FOLDER, identity))
         changed = [f"{identity}/cert.pem", f"{identity}/key.pem"]
-        steps = [
-            f"copy {identity}/cert.pem and {identity}/key.pem to the machine of {identity}, and"
-            f" restart it there; the new certificate is valid until {pair.ends:%Y-%m-%d}"
-        ]
-        if identity == BROKER_FOLDER:
-            steps[0] = steps[0].replace("restart it there", "send mosquitto SIGHUP there")
         if back:
             changed += _write_broker(directory, authority)
-            steps.append(_RELOAD)
-        else:
-            steps.append(
-                f"the old certificate stays valid: flmc deploy revoke DIR {identity} --superseded"
-                " ends it once the new one is in use"
-            )
         if back and identity == AIR:
             devices = [each for each in authority.identities if device_number(each) is not None]
             changed += folders.write_sealing_keys(directory, devices)
-            steps.append(
-                "the air has new keys for sealing: copy air/air.key and air/air.pub to the air, and"
-                " air.pub to every device, before the next run"
-            )
-    if identity == BROKER_FOLDER:
-        steps = steps[:1]  # nobody asks the revocation list about the broker
-    return Done("renew", directory, (identity,), tuple(changed), tuple(steps))
+    told = steps.after_renewal(identity, f"{pair.ends:%Y-%m-%d}", back=back)
+    return Done("renew", directory, (identity,), tuple(changed), told)
 
 
 def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
@@ -240,38 +182,16 @@ def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
         authority.revoke(identity, keep_newest=superseded)
         authority.save()
         changed = _write_broker(directory, authority)
-    steps = [_RELOAD]
-    if superseded:
-        steps.append(
-            f"a connection that {identity} opened with the old certificate lasts until it is"
-            " closed; restarting the broker closes it"
-        )
-    else:
-        steps.append(
-            f"with SIGHUP {identity} can neither connect any more nor write or read by a"
-            " connection that it has; restarting the broker closes that one, too"
-        )
-        if identity == AIR:
-            steps.append(
-                "if the air's machine was stolen, so was its key for sealing: no device should take"
-                " part in a run until flmc deploy renew DIR air --readmit has made a new one"
-            )
-    return Done("revoke", directory, (identity,), tuple(changed), tuple(steps))
-
-
-_RELOAD = (
-    "copy broker/crl.pem and broker/acl to the broker's machine, then send mosquitto SIGHUP"
-    " (systemctl reload flmc-broker), by which mosquitto 2.0 reads both again"
-)
+    told = steps.after_revocation(identity, superseded=superseded)
+    return Done("revoke", directory, (identity,), tuple(changed), told)
 
 
 def _write_broker(directory: Path, authority: Authority) -> list[str]:
     """Write the broker's access list and revocations anew, and say which files these are."""
     folders.make(directory / BROKER_FOLDER, there=True)
     names = folders.copy_from_authority(directory, (BROKER_FOLDER,))
-    left = [
-        each for each in authority.identities if each not in {BROKER_FOLDER, *authority.excluded}
-    ]
+    shut_out = {BROKER_FOLDER, *authority.excluded}
+    left = [each for each in authority.identities if each not in shut_out]
     folders.write_access(directory, left, durable=True)
     return [f"{BROKER_FOLDER}/{name}" for name in (*names, ACCESS)]
 

@@ -138,9 +138,8 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
             "keys for sealing need the extra mqtt: pip install 'flmc[mqtt]'"
         ) from error
     key = PrivateKey.generate()
-    _write(
-        make(place / AIR, there=True) / SEALING_KEY, f"{bytes(key).hex()}\n", SECRET, durable=True
-    )
+    make(place / AIR, there=True)
+    _write(place / AIR / SEALING_KEY, f"{bytes(key).hex()}\n", SECRET, durable=True)
     written = [f"{AIR}/{SEALING_KEY}"]
     for identity in (AIR, *devices):
         if (place / identity).is_dir():

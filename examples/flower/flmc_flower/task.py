@@ -45,11 +45,11 @@ class Settings:
     """
 
     num_devices: int = 10
-    num_samples: int = 50_000
+    num_samples: int = 60_000
     dim: int = 5
-    num_rounds: int = 320
-    num_burn_in: int = 100
-    num_fast: int = 60
+    num_rounds: int = 380
+    num_burn_in: int = 160
+    num_fast: int = 110
     relative_step: float = 0.1
     example_clip: float = 4.5
     epsilon: float = 3.0
@@ -277,35 +277,42 @@ def _grid(plan: flmc.Plan) -> NoiseGrid:
 
 
 class Comparison(NamedTuple):
-    """The chain's mean beside the exact posterior's.
+    """The chain beside the exact posterior.
 
     Attributes
     ----------
-    mean, exact
-        Mean of the kept rounds, and of the exact posterior, (dim).
-    sd
-        Standard deviations of the exact posterior, (dim).
+    mean, sd
+        Mean and standard deviation of the kept rounds, (dim).
+    exact_mean, exact_sd
+        Those of the exact posterior, (dim).
     error
         Standard error of the chain's mean, by theory, in posterior standard deviations.
     """
 
     mean: Array
-    exact: Array
     sd: Array
+    exact_mean: Array
+    exact_sd: Array
     error: float
 
+    @property
+    def difference(self) -> Array:
+        """The chain's mean minus the exact one, in posterior standard deviations, (dim)."""
+        return (self.mean - self.exact_mean) / self.exact_sd
+
     def __str__(self) -> str:
-        rows = ["entry  mean of the chain  exact mean  exact sd  difference in sd"]
-        for i, (mean, exact, sd) in enumerate(zip(self.mean, self.exact, self.sd, strict=True)):
+        columns = (self.mean, self.exact_mean, self.sd, self.exact_sd, self.difference)
+        rows = ["entry     mean  exact mean      sd  exact sd  difference of means in sd"]
+        for i, (mean, exact, sd, exact_sd, off) in enumerate(zip(*columns, strict=True)):
             rows.append(
-                f"{i:5d}  {mean:17.4f}  {exact:10.4f}  {sd:8.4f}  {(mean - exact) / sd:16.2f}"
+                f"{i:5d}  {mean:7.4f}  {exact:10.4f}  {sd:6.4f}  {exact_sd:8.4f}  {off:25.2f}"
             )
-        rows.append(f"standard error of each difference by theory: {self.error:.2f} sd")
+        rows.append(f"standard error of each difference, by theory: {self.error:.2f} sd")
         return "\n".join(rows)
 
 
 def compare(draws: Array, settings: Settings) -> Comparison:
-    r"""The mean of the kept rounds beside the exact posterior's.
+    r"""Mean and spread of the kept rounds beside the exact posterior's.
 
     Near the posterior a round is :math:`\theta \leftarrow \theta - r(\theta - \mu) + \text{noise}`
     with the relative step r, so rounds k apart are correlated by :math:`(1-r)^k`. The mean of n of
@@ -323,4 +330,5 @@ def compare(draws: Array, settings: Settings) -> Comparison:
     step, temperature = settings.relative_step, make_plan(settings).temperature or 1.0
     variance = temperature * (2.0 - step) / (step * len(draws))
     deviation = np.sqrt(np.diag(posterior.covariance[0]))
-    return Comparison(draws.mean(axis=0), posterior.mean[0], deviation, variance**0.5)
+    mean, sd = draws.mean(axis=0), draws.std(axis=0)
+    return Comparison(mean, sd, posterior.mean[0], deviation, variance**0.5)

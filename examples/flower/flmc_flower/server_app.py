@@ -20,7 +20,8 @@ from flwr.serverapp.strategy import Strategy
 
 from flmc.base.errors import RunFailed
 from flmc.privacy.safe_noise.entropy import SystemEntropy
-from flmc_flower.task import Array, Settings, aggregate, compare, make_plan
+from flmc_flower.report import compare
+from flmc_flower.task import Array, Settings, aggregate, make_plan
 
 WAIT_FOR_DEVICES = 120.0
 """Seconds in which all devices must have connected."""

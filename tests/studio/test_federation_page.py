@@ -66,7 +66,9 @@ def test_a_run_is_watched(page: Tab, broker: SmallBroker) -> None:
     assert (page.tile("round_ms"), page.tile("dropped")) == (61, 5)
     devices = page.page.locator("[data-devices]")
     expect(devices.locator("tr", has_text="device-11")).to_contain_text("gone")
-    expect(devices).to_contain_text("refused: its budget is [1], and the plan needs 5")
+    refused = devices.locator("tr.warning", has_text="device-4")
+    expect(refused).to_contain_text("its budget is [1], and the plan needs 5")
+    expect(devices).to_contain_text("2 here, 18 joined, 1 refused, 1 gone")
     expect(page.page.locator("[data-dropped]")).to_contain_text("after its round was closed")
     for number in range(8, 20):
         broker.publish([status_of(round=number, active=number)])
@@ -79,6 +81,8 @@ def test_a_run_is_watched(page: Tab, broker: SmallBroker) -> None:
     # A last will.
     broker.publish([presence_of("device-2", "gone")])
     expect(devices.locator("tr", has_text=re.compile("^device-2gone"))).to_be_visible()
+    broker.publish([presence_of("server", "gone")])
+    expect(page.page.locator("[data-verdict].warning")).to_contain_text("its server is gone")
     why = "device-3 saw <b>another</b> plan"
     broker.publish([status_of(phase="failed", why=why, round=19)])
     verdict = page.page.locator("[data-verdict]")
@@ -154,7 +158,7 @@ def test_the_page_fits_its_width(
     tab = new_tab(browser, watching, width)
     tab.open(f"/federation?run=demo&theme={theme}")
     expect(tab.page.locator('[data-tile="round"]')).to_contain_text("60")
-    tab.page.wait_for_timeout(1500)
+    tab.page.wait_for_timeout(1500)  # the charts are drawn
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
     ARTEFACTS.mkdir(parents=True, exist_ok=True)
     tab.page.screenshot(path=ARTEFACTS / f"federation-live-{width}-{theme}.png", full_page=True)

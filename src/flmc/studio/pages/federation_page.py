@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
+from collections.abc import Sequence
 
 from nicegui import ui
 
@@ -12,7 +14,6 @@ from flmc.studio.elements.cards import (
     ChartCard,
     Tile,
     show_grid,
-    show_rows,
     show_verdict,
     telling,
 )
@@ -22,8 +23,10 @@ from flmc.studio.work.watched_federation import FEDERATIONS
 from flmc.views.charts.chart import Chart
 from flmc.views.charts.federation_charts import active_chart, spent_chart, time_chart
 from flmc.wire.drops import REASONS
-from flmc.wire.observing import ObservedRun
+from flmc.wire.observing import TROUBLE, ObservedRun
+from flmc.wire.presence import STATES, Presence
 from flmc.wire.status import Status
+from flmc.wire.topics import SERVER
 
 _REFRESH = 0.5
 """Seconds between two looks at what was heard."""
@@ -76,6 +79,7 @@ class FederationPage:
                 self._choice.classes("grow").props("outlined dense")
                 self._status = ui.label("").classes("caption").props('role="status" data-status')
             self._progress = ui.linear_progress(0.0, show_value=False).props("rounded")
+            self._progress.style("margin-top:10px")
         self._verdict = ui.element("div")
         with ui.element("div").classes("tiles"):
             self._tiles = {key: Tile(name, key) for key, name in _TILES.items()}
@@ -120,8 +124,8 @@ class FederationPage:
         self._choice.set_options(names, value=name if name in names else None)
         words = "flmc status --broker " + shlex.quote(FEDERATIONS.broker or "")
         self._command.set_text(words + ("" if name is None else f" --run {shlex.quote(name)}"))
-        self._show_status(name, run.status)
-        self._show_devices(run.grid(_MOST_ROWS))
+        self._show_status(name, run)
+        self._show_devices(run)
 
     def _say_state(self, name: str | None, status: Status | None) -> None:
         """In a line, whether there is a connection, and how old the last word is."""
@@ -134,9 +138,10 @@ class FederationPage:
             words += f" The server spoke {_ago(time.time() - status.unix_time)}."
         self._status.set_text(words)
 
-    def _show_status(self, name: str | None, status: Status | None) -> None:
+    def _show_status(self, name: str | None, run: ObservedRun) -> None:
         """How the run stands."""
-        if not self._is_new("status", (name, status)):
+        status, server = run.status, run.presences.get(SERVER)
+        if not self._is_new("status", (name, status, server)):
             return
         self._verdict.clear()
         if status is None:
@@ -151,8 +156,11 @@ class FederationPage:
             self._show_dropped(())
             return
         word, severity = _VERDICTS[status.phase]
+        words = status.why or _in_words(status)
+        if server is not None and server.state == "gone" and status.phase in ("waiting", "running"):
+            words, severity = f"{words} But its server is gone.", "warning"
         with self._verdict:
-            show_verdict(Row(word, status.why or _in_words(status), severity=severity))
+            show_verdict(Row(word, words, severity=severity))
         self._progress.set_value(min(1.0, status.round / max(1, status.num_rounds)))
         self._show_tiles(status)
         seen = FEDERATIONS.history.of(status.run)
@@ -201,17 +209,22 @@ class FederationPage:
             else:
                 ui.label("No message was dropped.").classes("empty")
 
-    def _show_devices(self, grid: Grid) -> None:
+    def _show_devices(self, run: ObservedRun) -> None:
         """Who is there, and reasons of refusals."""
-        if not self._is_new("devices", grid):
+        found = [(each, run.presences[each]) for each in run.shown(_MOST_ROWS)]
+        if not self._is_new("devices", (found, len(run.presences))):
             return
         self._devices.clear()
         with self._devices:
-            if grid.rows:
-                show_rows(grid.notes)
-                show_grid(grid)
-            else:
+            if not found:
                 ui.label("Nobody has come yet.").classes("empty")
+                return
+            states = Counter(each.state for each in run.presences.values())
+            counted = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
+            hidden = len(run.presences) - len(found)
+            more = f"; {hidden} more are not shown" if hidden else ""
+            ui.label(f"{counted}{more}").classes("caption")
+            _show_roles(found)
 
     def _is_new(self, what: str, value: object) -> bool:
         """Whether a value is another than the one that was shown last."""
@@ -250,6 +263,20 @@ def _explain() -> None:
             " alone, broker included, is started by"
         ).classes("prose")
         ui.label("flmc deploy demo").classes("code")
+
+
+def _show_roles(found: Sequence[tuple[str, Presence]]) -> None:
+    """Server, air and devices as a table."""
+    with ui.element("table").classes("rows roles"):
+        with ui.element("tr"):
+            for title in ("who", "state", "flmc", "why"):
+                with ui.element("th").props('scope="col"').style("width:auto"):
+                    ui.label(title)
+        for name, each in found:
+            with ui.element("tr").classes("warning" if each.state in TROUBLE else ""):
+                for cell in (name, each.state, each.version or "unknown", each.why):
+                    with ui.element("td"):
+                        ui.label(cell)
 
 
 def _in_words(status: Status) -> str:

@@ -80,9 +80,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(EXTRAS)]' --constraint constraints.txt
 	touch $@
 
-# The studio is tested in Debian's chromium, which is installed if it is missing.
+# The studio is tested in Debian's chromium, and a federation on mosquitto; both are installed if they
+# are missing. Without mosquitto, which only root can install, the tests that need it are skipped.
 $(VENV)/.test-installed: pyproject.toml constraints.txt | $(BIN)/uv
 	command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; }
+	PATH="$$PATH:/usr/sbin" command -v mosquitto > /dev/null || [ "$$(id -u)" != 0 ] || { apt-get update -qq && apt-get install -y -qq --no-install-recommends mosquitto > /dev/null; } || echo "mosquitto could not be installed"
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[all]' --group test --group lint --constraint constraints.txt
 	touch $@ $(VENV)/.installed
 

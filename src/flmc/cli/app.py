@@ -35,10 +35,15 @@ _COMMANDS = {
     "reproduce": "commands.reproduce_command:reproduce_command",
     "status": "commands.status_command:status_command",
     "studio": "commands.studio_command:studio_command",
+    "device": "commands.role_commands:device_command",
+    "air": "commands.role_commands:air_command",
+    "serve": "commands.role_commands:serve_command",
+    "deploy": "commands.deploy_command:deploy_app",
     "schema": "schemas.command:schema_command",
     "version": "app:print_version",
 }
-"""Module in :mod:`flmc.cli` and function of every command, in the order of the help."""
+"""Module in :mod:`flmc.cli` and function of every command, in the order of the help; a command that
+has subcommands is a ``typer.Typer`` there."""
 
 
 def make_app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
@@ -54,7 +59,11 @@ def make_app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
     app.callback(invoke_without_command=True)(_options)
     for name in names:
         module, _, function = _COMMANDS[name].partition(":")
-        app.command(name)(getattr(importlib.import_module(f"flmc.cli.{module}"), function))
+        found = getattr(importlib.import_module(f"flmc.cli.{module}"), function)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
     return app
 
 

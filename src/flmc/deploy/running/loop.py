@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable
 
 from flmc.deploy.running.role import Outgoing, Role
-from flmc.wire.presence import Presence
 from flmc.wire.transport.transport import Connection, Disconnected, Message, Transport
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
@@ -29,8 +28,13 @@ def ignore(role: Role) -> None:
     """
 
 
-async def run_role(role: Role, transport: Transport, watcher: Watcher = ignore) -> None:
-    """Run a role until it is finished or the task is cancelled.
+async def run_role(
+    role: Role,
+    transport: Transport,
+    watcher: Watcher = ignore,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run a role until it is finished, or asked to stop.
 
     Parameters
     ----------
@@ -39,47 +43,56 @@ async def run_role(role: Role, transport: Transport, watcher: Watcher = ignore) 
         grows to three seconds.
     watcher
         Told after every change.
+    stop
+        Set by whoever wants the role to leave; it then says that it is gone.
     """
-    pause = _FIRST_PAUSE
-    while not role.finished:
+    pause, stop = _FIRST_PAUSE, stop or asyncio.Event()
+    while not role.finished and not stop.is_set():
         began = time.monotonic()
         try:
             will = role.will
             async with transport.connect(role.identity, role.subscriptions, will) as connection:
                 role.log.info("connected", extra={"event": "connected"})
-                await _Session(role, connection, watcher).run()
+                await _Session(role, connection, watcher, stop).run()
         except Disconnected as error:
             lost = {"event": "disconnected", "why": str(error)[:200], "retry_seconds": pause}
             role.log.warning("the broker is not reachable", extra=lost)
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
             # Not all at the same moment after a broker has come back.
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class _Session:
     """A role on one connection."""
 
-    def __init__(self, role: Role, connection: Connection, watcher: Watcher) -> None:
+    def __init__(
+        self, role: Role, connection: Connection, watcher: Watcher, stop: asyncio.Event
+    ) -> None:
         self._role, self._connection, self._watcher = role, connection, watcher
+        self._stop = stop
         self._changed = asyncio.Event()
         self._delayed: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Serve the role until it is finished; a broken connection is ``Disconnected``."""
-        tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch_clock())]
+        asked = asyncio.create_task(self._stop.wait())
+        tasks = [
+            asyncio.create_task(self._read()),
+            asyncio.create_task(self._watch_clock()),
+            asked,
+        ]
         try:
             await self._publish(self._role.connected(time.monotonic()))
             self._tell()
-            pending = {*tasks}
-            while pending and not self._role.finished:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            while not self._role.finished and not asked.done():
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-            if self._role.finished:
-                gone = self._role.presence(Presence("gone", "finished"))
-                await self._connection.publish([gone.message])
+            farewell = self._role.presence(self._role.farewell)
+            await self._connection.publish([farewell.message])
         finally:
             for task in (*tasks, *self._delayed):
                 task.cancel()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from flmc.wire.drops import Drops
@@ -177,6 +177,11 @@ class Role(ABC):
         return Outgoing(Message(topic, presence.to_bytes(), retain=True))
 
     @property
+    def farewell(self) -> Presence:
+        """What the role leaves behind when it goes by itself."""
+        return Presence("gone", "finished" if self.finished else "stopped")
+
+    @property
     def will(self) -> Message:
         """What the broker says for the role if its connection breaks."""
         return self.presence(Presence("gone")).message
@@ -190,14 +195,3 @@ class Role(ABC):
             Ends of topics.
         """
         return tuple(self.topic(what) for what in whats)
-
-
-def merged(parts: Sequence[Sequence[Outgoing]]) -> list[Outgoing]:
-    """Several lists of messages as one, in their order.
-
-    Parameters
-    ----------
-    parts
-        The lists.
-    """
-    return [each for part in parts for each in part]

@@ -26,7 +26,9 @@ DIGEST = "sha256"
 """Key of the digest in a JSON file."""
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(
+    path: Path, write: Callable[[IO[bytes]], Any], *, mode: int | None = None
+) -> None:
     """Write a file so that a reader, or a machine that restarts, finds the old file or the new one,
     never a part.
 
@@ -37,6 +39,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     write
         Called with a binary stream; writes the contents. If it fails, the old file is left as it
         was, and the temporary one is removed.
+    mode
+        Permissions of the file, 0o600 for a secret; None: those of any new file.
     """
     # In the same directory, because a rename is atomic only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -47,10 +51,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             # not lead to an empty file.
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes a file for its owner only; give it the permissions of any new file.
-        os.chmod(temporary, 0o666 & ~_UMASK)
+        # mkstemp makes a file for its owner only; a secret is never readable for others.
+        os.chmod(temporary, 0o666 & ~_UMASK if mode is None else mode)
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except BaseException:  # an interrupt, too, leaves no temporary file behind
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -61,9 +65,15 @@ _UMASK = os.umask(0o022)
 os.umask(_UMASK)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Return when the directory itself is on the disk: until then, a rename in it can still be
-    lost."""
+    lost.
+
+    Parameters
+    ----------
+    directory
+        The directory.
+    """
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

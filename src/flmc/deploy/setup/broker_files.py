@@ -1,0 +1,177 @@
+"""Files of the broker: mosquitto's configuration, and who may write and read which topic.
+
+The access list is made from :data:`flmc.wire.topics.RIGHTS` and has a block for each identity, no
+pattern: a pattern of mosquitto's applies to everyone, so that one meant for devices would give
+rights to the server as well."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+
+from flmc.base.errors import InvalidSetting
+from flmc.wire.frames import MOST_BYTES
+from flmc.wire.topics import RIGHTS, Rights, Topic, device_number
+
+CONFIGURATION, ACCESS = "mosquitto.conf", "acl"
+"""Names of the files."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names by which a machine reaches itself; the broker's certificate has them all."""
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+
+_CONFIGURATION = """\
+# mosquitto 2.0; made by flmc deploy init. Start it in this folder (start.sh): names are relative.
+
+# Who connects is who its certificate says, and nobody connects without one. Only certificates of
+# this federation's own authority count.
+{listener}
+cafile ca.pem
+certfile cert.pem
+keyfile key.pem
+crlfile crl.pem
+tls_version tlsv1.2
+require_certificate true
+use_identity_as_username true
+# A client's id is its identity, whatever it asks for: else a device that calls itself "air" would
+# throw the air out. An identity has one connection at a time therefore.
+use_username_as_clientid true
+allow_anonymous false
+acl_file acl
+
+# Messages of a round are small, and each waits for the one before: send them at once.
+set_tcp_nodelay true
+# In a round the air gets a message of every device, and none may be lost.
+max_inflight_messages {inflight}
+max_queued_messages {queued}
+message_size_limit {most_bytes}
+
+# Nothing is kept on disk: whoever published a retained message publishes it again when the broker
+# comes back, which also works after a crash, and no uplink ever reaches a disk here.
+persistence false
+
+log_dest stderr
+log_type error
+log_type warning
+log_type notice
+connection_messages true
+{user}"""
+
+_USER = """\
+
+# init was run by root, who alone can read key.pem. Without this line mosquitto would become the
+# user mosquitto when root starts it, and could not read it. The systemd unit has its own user.
+user root
+"""
+
+_ACCESS = """\
+# Who may write and read what; made by flmc deploy, from flmc.wire.topics.RIGHTS. Whatever is not
+# here is denied, silently. revoke and renew write this file anew: do not edit it.
+"""
+
+
+def host_name(host: str) -> str:
+    """A host's name or address, refused if it is neither.
+
+    Parameters
+    ----------
+    host
+        For example ``broker.example.org``, ``192.0.2.7`` or ``::1``.
+
+    Raises
+    ------
+    InvalidSetting
+        If no machine can be reached by it.
+    """
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        labels = host.split(".")
+        if (
+            len(host) > 253
+            or not all(_LABEL.fullmatch(label) for label in labels)
+            or labels[-1].isdigit()  # an address with a mistake
+        ):
+            raise InvalidSetting(
+                "host must be a host's name or address, such as broker.example.org or 192.0.2.7,"
+                f" without scheme and port; got {host!r}"
+            ) from None
+        return host
+
+
+def broker_url(host: str, port: int) -> str:
+    """Address by which roles reach the broker.
+
+    Parameters
+    ----------
+    host, port
+        Where it listens.
+    """
+    return f"mqtts://[{host}]:{port}" if ":" in host else f"mqtts://{host}:{port}"
+
+
+def configuration(host: str, port: int, num_devices: int, *, by_root: bool) -> str:
+    """Text of ``mosquitto.conf``.
+
+    Parameters
+    ----------
+    host, port
+        Where roles reach the broker. For a name of the machine itself it listens there only, for
+        any other at all of the machine's addresses.
+    num_devices
+        Devices, for which queues are made long enough.
+    by_root
+        Whether the files belong to root, who then has to stay root when it starts mosquitto.
+    """
+    if host in LOOPBACK:
+        listener = f"listener {port} {'::1' if host == '::1' else '127.0.0.1'}"
+    else:
+        listener = f"listener {port}"
+    return _CONFIGURATION.format(
+        listener=listener,
+        inflight=max(100, 2 * num_devices),
+        queued=max(10_000, 10 * num_devices),
+        most_bytes=MOST_BYTES,
+        user=_USER if by_root else "",
+    )
+
+
+def rights_of(identity: str) -> Rights:
+    """What an identity may write and read, as ends of topics, with its own name in them.
+
+    Parameters
+    ----------
+    identity
+        ``server``, ``air``, ``observer``, or that of a device.
+
+    Raises
+    ------
+    InvalidSetting
+        If it is none of them.
+    """
+    role = "device" if device_number(identity) is not None else identity
+    if role not in RIGHTS or identity == "device":
+        raise InvalidSetting(f"{identity!r} has no rights: it is no identity of a federation")
+    write, read = (tuple(end.replace("%u", identity) for end in ends) for ends in RIGHTS[role])
+    return Rights(write, read)
+
+
+def access_list(identities: Iterable[str]) -> str:
+    """Text of the access list.
+
+    Parameters
+    ----------
+    identities
+        Those that may use the broker; all others get nothing.
+    """
+    return _ACCESS + "".join(f"{line}\n" for each in identities for line in _block(each))
+
+
+def _block(identity: str) -> Iterator[str]:
+    """Lines of an identity, the first of which is empty."""
+    yield ""
+    yield f"user {identity}"
+    for word, ends in zip(("write", "read"), rights_of(identity), strict=True):
+        for end in ends:
+            what, _, who = end.partition("/")
+            yield f"topic {word} {Topic('+', what, who or None)}"

@@ -1,0 +1,230 @@
+"""The directory of a federation: made once, then certificates in it are renewed and revoked.
+
+It has a folder for each role, which is all that the role needs on its machine, and the folder
+``authority``, which stays with whoever set the federation up."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from flmc.base import checks
+from flmc.base.errors import InvalidSetting
+from flmc.deploy.setup import folders, steps
+from flmc.deploy.setup.authority import AUTHORITY_DAYS, DAYS, Authority, check_days
+from flmc.deploy.setup.broker_files import ACCESS, LOOPBACK, host_name
+from flmc.deploy.setup.certificates import BROKER, CLIENT
+from flmc.deploy.setup.folders import AUTHORITY, BROKER_FOLDER, Layout
+from flmc.deploy.setup.steps import Done
+from flmc.runs.files.durable_files import locked
+from flmc.wire.topics import AIR, OBSERVER, SERVER, device_name, device_number
+
+MOST_DEVICES = 10_000
+"""Devices of a federation, at most."""
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8883
+"""Where the broker is, unless asked otherwise: on this machine, and reached from it only."""
+DEFAULT_INSTALLED = "/srv/flmc"
+"""Directory into which systemd units expect folders to be copied."""
+
+
+def init(
+    directory: Path,
+    num_devices: int,
+    *,
+    hosts: Sequence[str] = (DEFAULT_HOST,),
+    port: int = DEFAULT_PORT,
+    days: int = DAYS,
+    authority_days: int = AUTHORITY_DAYS,
+    installed: str = DEFAULT_INSTALLED,
+) -> Done:
+    """Set a federation up: authority, certificates, the broker's files, scripts and units.
+
+    All is built in a directory beside, which then gets the name: it is there whole, or not at all.
+
+    Parameters
+    ----------
+    directory
+        A new or empty directory.
+    num_devices
+        Devices, from 1 to 10 000.
+    hosts
+        Names and addresses by which roles reach the broker; scripts use the first. The broker
+        listens on loopback only if that is the machine itself.
+    port
+        Where the broker listens.
+    days, authority_days
+        For how many days certificates of roles, and the authority, are valid.
+    installed
+        Directory into which systemd units expect folders to be copied.
+
+    Raises
+    ------
+    InvalidSetting
+        If a value is out of its bounds, or the directory is not empty.
+    """
+    checks.at_least("num_devices", num_devices, 1, highest=MOST_DEVICES)
+    checks.at_least("port", port, 1, highest=65535)
+    check_days("days", days)
+    check_days("authority_days", authority_days)
+    if not hosts:
+        raise InvalidSetting("hosts must name the broker's host")
+    names = tuple(dict.fromkeys((*map(host_name, hosts), *LOOPBACK)))
+    if not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", installed):
+        raise InvalidSetting(
+            "installed must be an absolute path of letters, digits, '.', '_' and '-', as systemd"
+            f" units have it; got {installed!r}"
+        )
+    layout = Layout(names[0], port, num_devices, installed, days)
+    devices = tuple(map(device_name, range(num_devices)))
+    clients = (SERVER, AIR, OBSERVER, *devices)
+    with _built(directory) as place:
+        folders.make(place / AUTHORITY)
+        authority = Authority.create(place / AUTHORITY, days=authority_days)
+        folders.write_roles(place, layout)
+        folders.write_pair(
+            place / BROKER_FOLDER, authority.issue(BROKER_FOLDER, BROKER, names, days=days)
+        )
+        for identity in clients:
+            folders.write_pair(place / identity, authority.issue(identity, CLIENT, days=days))
+        folders.write_sealing_keys(place, devices)
+        authority.save()
+        folders.copy_from_authority(place, (BROKER_FOLDER, *clients))
+        folders.write_access(place, clients)
+    return Done(
+        "init",
+        directory,
+        (BROKER_FOLDER, *clients),
+        (AUTHORITY, BROKER_FOLDER, *clients),
+        steps.after_init(layout.url),
+    )
+
+
+def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = False) -> Done:
+    """A new key and certificate for an identity. Earlier certificates stay valid until they expire
+    or are revoked, so that the role keeps running until it gets the new one.
+
+    Parameters
+    ----------
+    directory
+        Made by :func:`init`.
+    identity
+        ``broker``, ``server``, ``air``, ``observer`` or a device's.
+    days
+        For how many days the certificate is valid.
+    readmit
+        Whether an identity that was revoked may come back. The air gets new keys for sealing then,
+        because whoever had its certificate may have had the old ones.
+
+    Raises
+    ------
+    InvalidSetting
+        If the identity is not known, or was revoked and is not to be readmitted.
+    """
+    check_days("days", days)
+    with _opened(directory) as authority:
+        newest = authority.of(identity)[-1]
+        back = not authority.admitted(identity)
+        if back and not readmit:
+            raise InvalidSetting(
+                f"{identity!r} was revoked on {str(newest.revoked)[:10]}: a new certificate would"
+                " let it in again; say --readmit if that is meant"
+            )
+        pair = authority.issue(identity, newest.purpose, newest.names, days=days)
+        authority.save()
+        # A folder is often removed from here once it is on its own machine.
+        folders.make(directory / identity, there=True)
+        folders.write_pair(directory / identity, pair, durable=True)
+        folders.copy_from_authority(directory, (BROKER_FOLDER, identity))
+        changed = [f"{identity}/cert.pem", f"{identity}/key.pem"]
+        if back:
+            changed += _write_broker(directory, authority)
+        if back and identity == AIR:
+            devices = [each for each in authority.identities if device_number(each) is not None]
+            changed += folders.write_sealing_keys(directory, devices)
+    told = steps.after_renewal(identity, f"{pair.ends:%Y-%m-%d}", back=back)
+    return Done("renew", directory, (identity,), tuple(changed), told)
+
+
+def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
+    """Revoke the certificates of an identity, and take its rights; doing it twice changes nothing.
+
+    Parameters
+    ----------
+    directory
+        Made by :func:`init`.
+    identity
+        ``server``, ``air``, ``observer`` or a device's.
+    superseded
+        Whether its newest certificate stays valid, and its rights stay: what ends a renewal.
+
+    Raises
+    ------
+    InvalidSetting
+        If the identity is not known, has no superseded certificate, or is the broker.
+    """
+    with _opened(directory) as authority:
+        found = authority.of(identity)
+        if identity == BROKER_FOLDER:
+            raise InvalidSetting(
+                "the broker cannot be revoked, because clients do not ask for the revocation list;"
+                " if its key was stolen, set the federation up anew, in a new directory"
+            )
+        if superseded and len(found) == 1:
+            raise InvalidSetting(
+                f"{identity!r} has one certificate, which nothing supersedes: renew it first, or"
+                " revoke it without --superseded"
+            )
+        authority.revoke(identity, keep_newest=superseded)
+        authority.save()
+        changed = _write_broker(directory, authority)
+    told = steps.after_revocation(identity, superseded=superseded)
+    return Done("revoke", directory, (identity,), tuple(changed), told)
+
+
+def _write_broker(directory: Path, authority: Authority) -> list[str]:
+    """Write the broker's access list and revocations anew, and say which files these are."""
+    folders.make(directory / BROKER_FOLDER, there=True)
+    names = folders.copy_from_authority(directory, (BROKER_FOLDER,))
+    shut_out = {BROKER_FOLDER, *authority.excluded}
+    left = [each for each in authority.identities if each not in shut_out]
+    folders.write_access(directory, left, durable=True)
+    return [f"{BROKER_FOLDER}/{name}" for name in (*names, ACCESS)]
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[Authority]:
+    """The authority of a directory, in which no other process works meanwhile."""
+    folder = directory / AUTHORITY
+    if not folder.is_dir():
+        raise InvalidSetting(
+            f"{str(directory)!r} must be a directory that flmc deploy init wrote: there is no"
+            f" {AUTHORITY} in it"
+        )
+    with locked(folder):
+        yield Authority.open(folder)
+
+
+@contextmanager
+def _built(directory: Path) -> Iterator[Path]:
+    """An empty directory beside another, whose name it gets when all went well."""
+    target = directory.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InvalidSetting(f"DIR must be a new or empty directory, got {str(directory)!r}")
+    if target == Path.cwd():
+        raise InvalidSetting("DIR must not be the directory that you are in: name one below it")
+    if not target.parent.is_dir():
+        raise InvalidSetting(f"there is no directory {str(target.parent)!r}; make it first")
+    place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        yield place
+        # Once for all files, instead of once for each of ten thousand folders.
+        os.sync()
+        os.replace(place, target)
+    except BaseException:  # an interrupt, too, leaves nothing behind
+        shutil.rmtree(place, ignore_errors=True)
+        raise

@@ -1,0 +1,216 @@
+"""What is in the folder of each role, file by file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flmc.base.errors import MissingExtra
+from flmc.deploy.setup import authority, broker_files, templates, units
+from flmc.deploy.setup.authority import SECRET
+from flmc.deploy.setup.certificates import Pair
+from flmc.runs.files.durable_files import write_atomically
+from flmc.wire.topics import AIR, OBSERVER, SERVER, device_name
+
+AUTHORITY, BROKER_FOLDER = "authority", "broker"
+"""Folders of those that are no role; the others are named by identities."""
+JOURNAL = "journal"
+"""Folder into which a role writes."""
+SEALING_KEY, SEALING_PUBLIC = "air.key", "air.pub"
+"""Files of the air's two keys for sealing, 64 hexadecimal digits each."""
+_PUBLIC, _EXECUTABLE, _FOLDER = 0o644, 0o755, 0o700
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the files of all roles depend on.
+
+    Attributes
+    ----------
+    host, port
+        Where roles reach the broker.
+    num_devices
+        Devices.
+    installed
+        Directory into which systemd units expect folders to be copied.
+    days
+        For how many days certificates are valid.
+    """
+
+    host: str
+    port: int
+    num_devices: int
+    installed: str
+    days: int
+
+    @property
+    def url(self) -> str:
+        """Address of the broker."""
+        return broker_files.broker_url(self.host, self.port)
+
+
+def make(folder: Path, *, there: bool = False) -> Path:
+    """Make a folder that only its owner can look into.
+
+    Parameters
+    ----------
+    folder
+        The folder.
+    there
+        Whether it may exist.
+    """
+    folder.mkdir(mode=_FOLDER, exist_ok=there)
+    return folder
+
+
+def write_roles(place: Path, layout: Layout) -> None:
+    """Write all that is in the folders of roles, but for keys and certificates.
+
+    Parameters
+    ----------
+    place
+        Directory in which the folders are made.
+    layout
+        What their files depend on.
+    """
+    num_devices = layout.num_devices
+    _write(
+        place / "README.txt",
+        templates.README.format(
+            num_devices=num_devices,
+            url=layout.url,
+            installed=layout.installed,
+            days=layout.days,
+        ),
+    )
+    broker = make(place / BROKER_FOLDER)
+    _write(
+        broker / broker_files.CONFIGURATION,
+        broker_files.configuration(
+            layout.host, layout.port, num_devices, by_root=os.geteuid() == 0
+        ),
+    )
+    _write_start(broker, units.broker_script(num_devices), layout)
+    federation = templates.FEDERATION.format(quorum=-(-num_devices // 2))
+    for role, text in ((AIR, templates.AIR), (SERVER, templates.SERVER)):
+        _write_role(place / role, text, layout)
+        _write(place / role / "federation.toml", federation)
+    _write(make(place / OBSERVER) / "config.toml", templates.OBSERVER)
+    for device in range(num_devices):
+        text = templates.DEVICE.format(device=device)
+        _write_role(place / device_name(device), text, layout)
+
+
+def write_pair(folder: Path, pair: Pair, *, durable: bool = False) -> None:
+    """Write key and certificate of a role.
+
+    Parameters
+    ----------
+    folder
+        The role's folder.
+    pair
+        Both.
+    durable
+        Whether each file replaces an earlier one, whole or not at all.
+    """
+    # The key first: a certificate without its key is worth nothing. If only one of them was
+    # replaced, the role says so when it starts, and renewing again makes both.
+    _write(folder / "key.pem", pair.key, SECRET, durable=durable)
+    _write(folder / "cert.pem", pair.certificate, durable=durable)
+
+
+def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
+    """Make the air's keys for sealing, write them, and say which files these are.
+
+    Parameters
+    ----------
+    place
+        Directory of the federation.
+    devices
+        Identities whose folders, where they exist, get the public key.
+    """
+    try:
+        from nacl.public import PrivateKey
+    except ImportError as error:
+        raise MissingExtra(
+            "keys for sealing need the extra mqtt: pip install 'flmc[mqtt]'"
+        ) from error
+    key = PrivateKey.generate()
+    make(place / AIR, there=True)
+    _write(place / AIR / SEALING_KEY, f"{bytes(key).hex()}\n", SECRET, durable=True)
+    written = [f"{AIR}/{SEALING_KEY}"]
+    for identity in (AIR, *devices):
+        if (place / identity).is_dir():
+            public = f"{bytes(key.public_key).hex()}\n"
+            # Ten thousand folders of a new directory are made durable at once, by its maker.
+            old = (place / identity / SEALING_PUBLIC).exists()
+            _write(place / identity / SEALING_PUBLIC, public, durable=old)
+            written.append(f"{identity}/{SEALING_PUBLIC}")
+    return written
+
+
+def copy_from_authority(place: Path, identities: Sequence[str]) -> tuple[str, ...]:
+    """Copy the authority's certificate into folders, and its revocations into the broker's; return
+    the names of what the broker got.
+
+    Parameters
+    ----------
+    place
+        Directory of the federation.
+    identities
+        Names of the folders.
+    """
+    certificate = (place / AUTHORITY / authority.CERTIFICATE).read_bytes()
+    for identity in identities:
+        if not (place / identity / authority.CERTIFICATE).exists():
+            _write(place / identity / authority.CERTIFICATE, certificate)
+    revocations = (place / AUTHORITY / authority.REVOCATIONS).read_bytes()
+    _write(place / BROKER_FOLDER / authority.REVOCATIONS, revocations, durable=True)
+    return (authority.REVOCATIONS,)
+
+
+def write_access(place: Path, identities: Sequence[str], *, durable: bool = False) -> None:
+    """Write the broker's access list.
+
+    Parameters
+    ----------
+    place
+        Directory of the federation.
+    identities
+        Those that may use the broker.
+    durable
+        Whether it replaces an earlier one.
+    """
+    text = broker_files.access_list(identities)
+    # mosquitto warns of an access list that others can read.
+    _write(place / BROKER_FOLDER / broker_files.ACCESS, text, SECRET, durable=durable)
+
+
+def _write_role(folder: Path, text: str, layout: Layout) -> None:
+    """Write a role's configuration, script and unit, and make its journal."""
+    make(folder)
+    make(folder / JOURNAL)
+    _write(folder / "config.toml", text)
+    _write_start(folder, units.script(folder.name, layout.url), layout)
+
+
+def _write_start(folder: Path, script: str, layout: Layout) -> None:
+    """Write a role's script and unit."""
+    _write(folder / units.SCRIPT, script, _EXECUTABLE)
+    unit = units.unit(
+        folder.name, layout.installed, port=layout.port, num_devices=layout.num_devices
+    )
+    _write(folder / units.unit_name(folder.name), unit)
+
+
+def _write(path: Path, text: str | bytes, mode: int = _PUBLIC, *, durable: bool = False) -> None:
+    """Write a file; unless it is to be durable, it must not exist, and is in a directory that gets
+    its name when all is written."""
+    data = text.encode() if isinstance(text, str) else text
+    if durable:
+        write_atomically(path, lambda stream: stream.write(data), mode=mode)
+        return
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+        stream.write(data)

@@ -146,3 +146,12 @@ def test_a_live_view(broker: SmallBroker) -> None:
         os.close(ours)
         os.close(theirs)
         broker.publish([Message("flmc/1/live/status", b"", retain=True)])
+
+
+@pytest.mark.parametrize("command", [["status"], ["studio", "--no-browser", "--port", "0"]])
+def test_without_the_extra_it_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main([*command, "--broker", "mqtt://127.0.0.1:9"]) == 2
+    assert "flmc[mqtt]" in capsys.readouterr().err

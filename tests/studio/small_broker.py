@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +46,9 @@ class SmallBroker:
             async with Mqtt(self.url).connect("publisher", (), None) as connection:
                 await connection.publish(messages)
 
-        asyncio.run(hand_over())
+        # In a thread of its own: Playwright has a loop running in that of the tests.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, hand_over()).result()
 
 
 @contextmanager

@@ -32,6 +32,8 @@ MOST_RUNS, MOST_IDENTITIES = 1000, 20_000
 _MOST_BYTES = 16_384
 """Bytes of a status that is kept; those of a server have about one thousand."""
 _ROLES = (SERVER, AIR)
+TROUBLE = ("refused", "gone")
+"""States that somebody should look at."""
 
 
 @dataclasses.dataclass
@@ -57,6 +59,21 @@ class ObservedRun:
         """Identities in order: server, air, then devices by their numbers."""
         return sorted(self.presences, key=_place)
 
+    def shown(self, most: int | None = None) -> list[str]:
+        """Identities in order, as many as can be shown; those in trouble are never left out for
+        others.
+
+        Parameters
+        ----------
+        most
+            How many; None: all.
+        """
+        named = self.identities
+        if most is None or len(named) <= most:
+            return named
+        by_trouble = sorted(named, key=lambda each: self.presences[each].state not in TROUBLE)
+        return sorted(by_trouble[:most], key=_place)
+
     def grid(self, most: int | None = None) -> Grid:
         """States and versions of server, air and devices; reasons of refusals stand below.
 
@@ -66,21 +83,15 @@ class ObservedRun:
             Rows that are shown; None: all. Where there are more, those that refused or are gone
             come first.
         """
-        named = self.identities
-        shown = named
-        if most is not None and len(named) > most:
-            trouble = [each for each in named if self.presences[each].state in _TROUBLE]
-            others = [each for each in named if each not in set(trouble)]
-            shown = sorted((trouble + others)[:most], key=_place)
-        found = [(each, self.presences[each]) for each in shown]
+        found = [(each, self.presences[each]) for each in self.shown(most)]
         rows = tuple((name, each.state, each.version or "unknown") for name, each in found)
         notes = [
             Row(name, f"{each.state}: {each.why}", severity="warning")
             for name, each in found
             if each.why and each.state == "refused"
         ]
-        if len(shown) < len(named):
-            notes.append(Row("", f"and {len(named) - len(shown)} more"))
+        if len(found) < len(self.presences):
+            notes.append(Row("", f"and {len(self.presences) - len(found)} more"))
         return Grid(("who", "state", "flmc"), rows, "", tuple(notes))
 
     def to_document(self) -> dict[str, Any]:
@@ -90,9 +101,6 @@ class ObservedRun:
             "air": None if self.air is None else dict(self.air),
             "roles": {each: dataclasses.asdict(self.presences[each]) for each in self.identities},
         }
-
-
-_TROUBLE = ("refused", "gone")
 
 
 class Observed:

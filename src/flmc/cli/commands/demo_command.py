@@ -104,14 +104,10 @@ def demo_command(
         print_json(found.result.to_document())
         return
     status = found.status
-    pace = (
-        ""
-        if status is None or status.round_seconds is None
-        else (
-            f"; {1000 * status.round_seconds:.0f} ms a round, of which {slot_ms} ms are the devices'"
-            " answer slot"
-        )
-    )
+    pace = ""
+    if status is not None and status.round_seconds is not None:
+        each = 1000 * status.round_seconds
+        pace = f"; {each:.0f} ms a round, of which {slot_ms} ms are the devices' answer slot"
     safety = "TLS and access rights" if broker == "mosquitto" else "no TLS and no access rights"
     said = [f"federation: {found.seconds:.1f} s with {broker} ({safety}){pace}"]
     if out is not None:

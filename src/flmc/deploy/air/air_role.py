@@ -103,7 +103,7 @@ class AirRole(Role):
     @property
     def numbers(self) -> Mapping[str, float]:
         """The current round, answers in it, and rounds that were announced again."""
-        return {"round": self._round, "answers": len(self._taken), "repeats": self._repeats}
+        return {"round": self._round, "answers": len(self._taken), "repeats_total": self._repeats}
 
     def connected(self, now: float) -> list[Outgoing]:
         """Say what was received last and what comes next.

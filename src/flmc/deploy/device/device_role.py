@@ -90,7 +90,7 @@ class DeviceRole(Role):
     def numbers(self) -> Mapping[str, float]:
         """Rounds that were answered, what runs may cost, answers that overran their slot."""
         joined = self.journal.runs.get(self.run)
-        counts = {"answers": joined.answers if joined else 0, "overran": self._overran}
+        counts = {"answers_total": joined.answers if joined else 0, "overran_total": self._overran}
         return {**counts, "epsilon_reserved": self.journal.spent[0]}
 
     def connected(self, now: float) -> list[Outgoing]:

@@ -61,8 +61,9 @@ async def _find_run(identity: str, transport: Transport) -> str:
             async with transport.connect(identity, patterns, None) as connection:
                 async for message in connection.messages():
                     topic = Topic.parse(message.topic)
-                    if topic is not None and message.payload:
-                        (plans if topic.what == PLAN else ended).add(topic.run)
+                    if topic is None or topic.who is not None or not message.payload:
+                        continue
+                    (plans if topic.what == PLAN else ended).add(topic.run)
 
         task = asyncio.create_task(look())
         try:

@@ -103,8 +103,7 @@ class Status:
                 raise Malformed(f"a status names its {name}")
             found[name] = value
         for counts in (found["present"], found["dropped"], found["dropped_air"]):
-            if len(counts) > 100 or not all(map(_is_count, counts.values())):
-                raise Malformed("counts are whole numbers")
+            _check_counts(counts)
         for name in numbers:
             value = document.get(name)
             if not (value is None or _is_count(value) or _is_finite(value)):
@@ -141,6 +140,49 @@ class Status:
         """Severity of the phase."""
         moods: dict[str, Severity] = {"failed": "warning", "finished": "good"}
         return moods.get(self.phase, "plain")
+
+
+@dataclass(frozen=True)
+class AirStatus:
+    """What the server learns of the air, for its own status.
+
+    Attributes
+    ----------
+    dropped
+        Messages that the air dropped, by reason.
+    repeats
+        Rounds that it announced again because answers were too few.
+    """
+
+    dropped: dict[str, int] = field(default_factory=dict)
+    repeats: int = 0
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> AirStatus:
+        """What a payload says; whatever it holds, a status with these numbers can be read.
+
+        Parameters
+        ----------
+        payload
+            The bytes.
+
+        Raises
+        ------
+        Malformed
+            If it is no status of the air.
+        """
+        document = read_object(payload, 65536)
+        dropped, repeats = document.get("dropped"), document.get("repeats")
+        if not isinstance(dropped, dict) or not isinstance(repeats, int):
+            raise Malformed("the air's status names dropped and repeats")
+        _check_counts({**dropped, "": repeats})
+        return cls(dropped, repeats)
+
+
+def _check_counts(counts: dict[str, Any]) -> None:
+    """Refuse counts that are no whole numbers, or too many to be names of ours."""
+    if len(counts) > 100 or not all(map(_is_count, counts.values())):
+        raise Malformed("counts are whole numbers")
 
 
 _MOST = 1 << 53

@@ -69,7 +69,7 @@ class AirRole(Role):
         channel.check(federation)
         self.federation, self.journal = federation, journal
         self._opener, self._channel = opener, channel
-        self._schedule = AirSchedule(federation.plan, journal.seed)
+        self._schedule = AirSchedule(federation.plan, journal.seed, federation.least_gain)
         self._presence: dict[int, str] = {}
         self._repeats = 0
         self._told = float("-inf")
@@ -229,7 +229,8 @@ class AirRole(Role):
         if number in self._taken:
             raise Dropped("repeated")
         on_air = self._now.on_air
-        arrives = on_air.fading[number] * answer.amplitude
+        with np.errstate(over="ignore"):  # infinite is over the cap
+            arrives = on_air.fading[number] * answer.amplitude
         if (arrives > on_air.gain * (1 + 1e-9)).any() or (
             arrives > federation.cap(self._round) * (1 + 1e-9)
         ).any():

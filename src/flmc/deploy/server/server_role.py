@@ -17,10 +17,9 @@ from flmc.deploy.server.spending import Spending
 from flmc.planning.temperature import temperature
 from flmc.sampling.roles import server
 from flmc.wire.federation import Federation
-from flmc.wire.frames import Malformed
 from flmc.wire.messages import Received, Theta
-from flmc.wire.presence import Presence, read_object
-from flmc.wire.status import Status
+from flmc.wire.presence import Presence
+from flmc.wire.status import AirStatus, Status
 from flmc.wire.topics import (
     AIR_STATUS,
     ALIVE,
@@ -72,7 +71,7 @@ class ServerRole(Role):
         self._active = record.num_active[-1] if record.num_active else 0
         self._temperature: float | None = None
         self._spending = Spending()
-        self._air: dict[str, object] = {}
+        self._air = AirStatus()
         self._told = float("-inf")
         self._asked = float("-inf")
         self.failure: str | None = None
@@ -152,7 +151,7 @@ class ServerRole(Role):
         if topic.who is not None or topic.what not in (RECEIVED, AIR_STATUS):
             raise Dropped("unknown-topic")
         if topic.what == AIR_STATUS:
-            self._air = _air_status(payload)
+            self._air = AirStatus.from_bytes(payload)
             return []
         return self._take_received(payload, now)
 
@@ -193,13 +192,17 @@ class ServerRole(Role):
         if (found.gain > federation.cap(number) * (1 + 1e-9)).any():
             raise Dropped("over-cap")
         gain, signal = found.gain, found.values
-        if found.steps is not None:
-            gain = federation.grid.gain(found.gain, plan.uplink.peak)
-            signal = federation.grid.values(found.steps)
-        assert signal is not None, "a received signal has steps or values"
         count = int(found.active.sum())
+        if found.steps is not None:
+            signal = federation.grid.values(found.steps)
+            if count:  # in a round whose gain is below the grid nobody transmits
+                if (gain < federation.least_gain).any():
+                    raise Dropped("out-of-range", "gain")
+                gain = federation.grid.gain(gain, plan.uplink.peak)
+        assert signal is not None, "a received signal has steps or values"
         step = float(plan.step_sizes[number - 1])
-        moved = server(record.theta, signal, step, gain, plan.num_devices, float(count))
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = server(record.theta, signal, step, gain, plan.num_devices, float(count))
         if not np.isfinite(moved.theta).all():
             return self._fail(
                 f"theta is not finite after round {number}: the step is too large for this model",
@@ -266,7 +269,6 @@ class ServerRole(Role):
         why = self.failure or ""
         if self._phase == "waiting":
             why = f"{self._count('joined')} of {plan.num_devices} devices have joined"
-        dropped, repeats = self._air.get("dropped", {}), self._air.get("repeats", 0)
         status = Status(
             run=self.run,
             phase=self._phase,
@@ -281,18 +283,9 @@ class ServerRole(Role):
             temperature=self._temperature,
             round_seconds=float(np.median(self._times)) if self._times else None,
             dropped=self.drops.to_document(),
-            dropped_air=dropped if isinstance(dropped, dict) else {},
-            repeats=repeats if isinstance(repeats, int) else 0,
+            dropped_air=self._air.dropped,
+            repeats=self._air.repeats,
             why=why,
             unix_time=self._wall_clock(),
         )
         return self.say(STATUS, status.to_bytes())
-
-
-def _air_status(payload: bytes) -> dict[str, object]:
-    """What the air says of itself."""
-    document = read_object(payload, 65536)
-    dropped = document.get("dropped", {})
-    if not isinstance(dropped, dict) or not all(isinstance(n, int) for n in dropped.values()):
-        raise Malformed("counts are whole numbers")
-    return document

@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
-from flmc.deploy.device.answering import transmit
+from flmc.deploy.device.answering import can_invert, transmit
 from flmc.deploy.device.consent import (
     Refused,
     Rules,
@@ -77,8 +77,7 @@ class DeviceRole(Role):
         self._announcement: Announcement | None = None
         self._theta: Theta | None = None
         self._waiting: dict[str, bytes] = {}
-        self._connections = 0
-        self._sent: tuple[int, int, int] | None = None
+        self._sent: int | None = None
         self._overran = 0
 
     @property
@@ -101,8 +100,7 @@ class DeviceRole(Role):
         now
             Time on the monotonic clock.
         """
-        self._connections += 1
-        self._announcement = self._theta = None
+        self._announcement = self._theta = self._sent = None
         self._waiting.clear()
         return [self._own_presence()]
 
@@ -191,7 +189,9 @@ class DeviceRole(Role):
             raise Dropped("wrong-round")
         if (found.gain > federation.cap(found.round) * (1 + 1e-12)).any():
             raise Dropped("over-cap", "the announced gain is above the plan's")
-        self._announcement = found
+        if not can_invert(found, self.rules.device):
+            raise Dropped("out-of-range", "a path gain")
+        self._announcement, self._sent = found, None  # who asks again is answered again
         said: list[Outgoing] = []
         if self._gradient is None:
             said = self._join(federation, found)
@@ -236,8 +236,7 @@ class DeviceRole(Role):
         number = self.rules.device
         if asked.round != theta.round or not asked.scheduled[number]:
             return []
-        key = (asked.round, asked.attempt, self._connections)
-        if self._sent == key:
+        if self._sent == asked.round:
             raise Dropped("repeated")
         joined = self.journal.runs[self.run]
         if asked.answered[number] > joined.round:
@@ -253,7 +252,7 @@ class DeviceRole(Role):
                 raise Dropped("other-theta")
         else:
             self._make_answer(federation, asked, theta, binding)
-        self._sent = key
+        self._sent = asked.round
         topic = self.topic(UPLINK, self.identity)
         return [Outgoing(Message(topic, joined.sealed), self._slot_end(federation, now))]
 

@@ -12,7 +12,6 @@ from flmc.uplink.power import power_scale
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement
 
-
 _FARTHEST = 1e100
 """Largest quotient of gain and path gain, or its inverse, that is computed with."""
 

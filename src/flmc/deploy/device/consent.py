@@ -43,17 +43,22 @@ class Budget:
         Sum of delta over all runs.
     runs
         Runs that may be joined; each is accounted at ``delta / runs``.
+    neighbouring
+        What epsilon protects: all data of the ``device``, or one ``example``. It is the device's to
+        say, whatever a plan states: one example costs less, and protects less.
     """
 
     epsilon: float | None = None
     delta: float = 1e-4
     runs: int = 10
+    neighbouring: str = "device"
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
             checks.positive("the budget's epsilon", self.epsilon)
         checks.between("the budget's delta", self.delta, 0.0, 1.0)
         checks.at_least("the budget's runs", self.runs, 1)
+        checks.one_of("the budget's neighbouring", self.neighbouring, ("device", "example"))
 
     @property
     def share(self) -> float:
@@ -86,6 +91,12 @@ class Rules:
     largest_theta: float = 1e6
     largest_amplitude: float = float("inf")
     accept_data_dependent: bool = False
+
+    def __post_init__(self) -> None:
+        checks.at_least("the device's number", self.device, 0)
+        checks.positive("largest_theta", self.largest_theta)
+        if self.largest_amplitude != float("inf"):
+            checks.positive("largest_amplitude", self.largest_amplitude)
 
 
 def check_federation(federation: Federation, rules: Rules) -> None:
@@ -155,10 +166,12 @@ def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -
                 f" lifetime budget of this device is delta {budget.delta:g}"
             )
         if spent + epsilon > budget.epsilon:
+            less = federation.plan.limits.neighbouring != budget.neighbouring == "device"
+            hint = "; the plan protects one example only (neighbouring)" if less else ""
             raise Refused(
                 f"the run may cost epsilon {format_up(epsilon)} at delta {delta:g}, earlier runs"
                 f" {format_up(spent) if spent else '0'}, and the lifetime budget of this device is"
-                f" {budget.epsilon:g}"
+                f" {budget.epsilon:g} for the data of one {budget.neighbouring}{hint}"
             )
     journal.join(federation.run, digest, epsilon, delta)
 
@@ -197,7 +210,7 @@ def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
     """What a run may cost a device."""
     delta = budget.share
     try:
-        epsilon = cost_of_run(federation, delta)
+        epsilon = cost_of_run(federation, delta, budget.neighbouring)
     except FlmcError as error:
         if budget.epsilon is not None:
             raise Refused(str(error)) from error

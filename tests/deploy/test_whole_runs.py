@@ -270,6 +270,10 @@ def test_a_receiver_with_too_little_noise_or_too_few_rounds_is_refused(tmp_path:
         with pytest.raises(InvalidSetting, match=words):
             kit.air(channel=RecordedReceiver(path))
         close_journal(kit)
+    np.savez(path, noise=loud, y=np.zeros((ROUNDS, DIM)))
+    with pytest.raises(InvalidSetting, match="added to delta; got 1e-06"):
+        kit.air(channel=RecordedReceiver(path, 1e-6))  # run_delta is 1e-5
+    RecordedReceiver(path, 1e-7).check(kit.federation)
     for arrays in ({"noise": loud}, {"y": np.zeros((6, 3))}, {"noise": loud, "y": np.zeros(3)}):
         np.savez(path, **arrays)
         with pytest.raises(InvalidSetting, match="must hold the arrays"):

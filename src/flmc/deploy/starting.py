@@ -59,7 +59,7 @@ def make_air(given: AirConfiguration) -> AirRole:
     federation, opener = given.federation, Opener(read_key(given.air_key))
     channel: Channel = SoftwareChannel(federation)
     if given.receiver is not None:
-        channel = RecordedReceiver(given.receiver, given.alpha or ALPHA)
+        channel = RecordedReceiver(given.receiver, ALPHA if given.alpha is None else given.alpha)
     channel.check(federation)
     return AirRole(federation, AirJournal(given.journal, federation), opener, channel)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from flmc.deploy.air.air_journal import AirJournal
 from flmc.deploy.air.air_schedule import AirSchedule
 from flmc.deploy.air.channel import Channel
+from flmc.deploy.air.opened_answer import open_answer
 from flmc.deploy.running.role import Dropped, Outgoing, Role
-from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
+from flmc.deploy.running.timing import Timing
+from flmc.deploy.sealing import Opener
 from flmc.sampling.roles import Transmission
-from flmc.wire.answers import Answer, largest_answer
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement, Received, Theta, in_short
 from flmc.wire.presence import Presence
@@ -55,6 +57,8 @@ class AirRole(Role):
         Opens what devices seal.
     channel
         What carries symbols.
+    clock
+        The monotonic clock, by which the parts of a round are timed.
 
     Raises
     ------
@@ -63,7 +67,12 @@ class AirRole(Role):
     """
 
     def __init__(
-        self, federation: Federation, journal: AirJournal, opener: Opener, channel: Channel
+        self,
+        federation: Federation,
+        journal: AirJournal,
+        opener: Opener,
+        channel: Channel,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(AIR, federation.run)
         channel.check(federation)
@@ -73,6 +82,8 @@ class AirRole(Role):
         self._presence: dict[int, str] = {}
         self._repeats = 0
         self._told = float("-inf")
+        self._clock = clock
+        self._answering, self._receiving = Timing(), Timing()
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
@@ -84,16 +95,13 @@ class AirRole(Role):
         self._theta: bytes | None = None
         """Digest of federation, round and theta; None: theta is still to come."""
         self._deadline: float | None = None
+        self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
         """Theta, all uplinks, who is there, and the end of the run."""
-        return (
-            *self.reads(THETA, END),
-            self.topic(UPLINK, "+"),
-            self.topic(ALIVE, "+"),
-        )
+        return (*self.reads(THETA, END), self.topic(UPLINK, "+"), self.topic(ALIVE, "+"))
 
     @property
     def next_wake(self) -> float | None:
@@ -140,12 +148,14 @@ class AirRole(Role):
 
     def _status(self, now: float) -> Outgoing:
         """How the air stands, for the server and for observers."""
-        document = {
+        document: dict[str, object] = {
             "run": self.run,
             "round": self._round,
             "repeats": self._repeats,
             "dropped": self.drops.to_document(),
         }
+        document["answer_seconds"] = self._answering.median
+        document["receive_seconds"] = self._receiving.median
         self._told = now
         return self.say(AIR_STATUS, json.dumps(document).encode())
 
@@ -197,7 +207,7 @@ class AirRole(Role):
             if binding != self._theta:
                 raise Dropped("other-theta")
             return []
-        self._theta = binding
+        self._theta, self._asked = binding, now
         self._deadline = now + federation.deadline_ms / 1000
         if not self._now.devices.any():
             return self._close(now)
@@ -206,18 +216,8 @@ class AirRole(Role):
     def _take_answer(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Take a device's answer to the current round, at most once."""
         federation, plan = self.federation, self.federation.plan
-        number = device_number(who)
-        if number is None or number >= plan.num_devices:
-            raise Dropped("wrong-identity")
-        if len(payload) > largest_answer(plan.dim) + OVERHEAD:
-            raise Dropped("oversized")
-        try:
-            opened = self._opener.open(payload)
-        except NotSealed as error:
-            raise Dropped("not-sealed") from error
-        answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
-        if answer.device != number:
-            raise Dropped("wrong-identity")
+        answer = open_answer(who, payload, plan, self._opener)
+        number = answer.device
         if answer.round != self._round or self._theta is None:
             raise Dropped("late" if answer.round <= self.journal.round else "wrong-round")
         if answer.binding != self._theta:
@@ -291,6 +291,8 @@ class AirRole(Role):
             self._round, self._theta, active, in_short(on_air.gain), steps=steps, values=values
         )
         self.journal.keep(received, {k: taken.journal for k, taken in self._taken.items()})
+        self._answering.add(now - self._asked)
+        self._receiving.add(self._clock() - now)
         self._begin(self._round + 1)
         said = [self.say(RECEIVED, received.to_bytes()), *self._announcement()]
         if now - self._told >= _STATUS_SECONDS:

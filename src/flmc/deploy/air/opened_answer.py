@@ -1,0 +1,43 @@
+"""A device's answer as the air reads it from its topic: opened, and said by who it says."""
+
+from __future__ import annotations
+
+from flmc.deploy.running.role import Dropped
+from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
+from flmc.planning.plans import Plan
+from flmc.wire.answers import Answer, largest_answer
+from flmc.wire.topics import device_number
+
+
+def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> Answer:
+    """The answer in a sealed payload.
+
+    Parameters
+    ----------
+    who
+        Identity in the topic, which the broker vouches for.
+    payload
+        Bytes from anybody.
+    plan, opener
+        Gives the sizes, and opens what devices seal.
+
+    Raises
+    ------
+    Dropped
+        If it is too large, not sealed to the air's key, or of another device.
+    Malformed
+        If what was sealed is no answer.
+    """
+    number = device_number(who)
+    if number is None or number >= plan.num_devices:
+        raise Dropped("wrong-identity")
+    if len(payload) > largest_answer(plan.dim) + OVERHEAD:
+        raise Dropped("oversized")
+    try:
+        opened = opener.open(payload)
+    except NotSealed as error:
+        raise Dropped("not-sealed") from error
+    answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
+    if answer.device != number:
+        raise Dropped("wrong-identity")
+    return answer

@@ -511,3 +511,25 @@ def test_a_missing_extra_is_one_line(tmp_path: Path, missing: str) -> None:
     assert "flmc[mqtt]" in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+# The container
+
+
+def test_the_container_runs_as_nobody_special() -> None:
+    """It is not built here, because that needs an image; its instructions are read."""
+    root = Path(__file__).parents[2]
+    text = (root / "examples/container/Containerfile").read_text().replace("\\\n", " ")
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
+    last = max(place for place, step in enumerate(steps) if step[0] == "FROM")
+    final = [(word, rest) for word, rest in steps[last:]]
+    [user] = [rest for word, rest in final if word == "USER"]
+    assert user.split(":")[0] not in ("root", "0")
+    assert ("VOLUME", f"/role/{folders.JOURNAL}") in final
+    assert ("ENTRYPOINT", '["flmc"]') in final
+    # No instruction that would run as root follows that user.
+    assert "RUN" not in [word for word, _ in final[final.index(("USER", user)) :]]
+    for word, rest in steps:
+        if word == "COPY" and "--from" not in rest:
+            assert all((root / source).exists() for source in rest.split()[:-1])
+    assert any("/source[mqtt]" in rest for _, rest in steps)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,19 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # The same examples every time, however slow the machine.
 settings.register_profile("flmc", deadline=None, derandomize=True)
 settings.load_profile("flmc")
+
+
+@pytest.fixture(autouse=True)
+def _no_loop_of_playwright(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hides the event loop that Playwright leaves running in this thread once a test has used the
+    browser: with it other tests in the same process could not run a loop of their own."""
+    loop = asyncio._get_running_loop()
+    if loop is None or "browser" in request.fixturenames:
+        yield
+        return
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from flmc.cli import main
 from flmc.cli.schemas import ANSWERS, PARTS
 from flmc.cli.schemas.fields import children, fields_of
 from flmc.planning.plans.schema_parts import Kind, part_named_by
+from studio.small_broker import demo_messages, small_broker
 from support import QUICK
 
 SIZES = ["--devices", "4", "--dim", "3", "--samples", "80", "--rounds", "60", "--burn-in", "20"]
@@ -123,6 +124,12 @@ def audits(call: Call) -> Iterator[Any]:
     yield call("audit", *SIZES, *free, "--trials", "2000", "--audit-rounds", "1")
 
 
+def observations(call: Call) -> Iterator[Any]:
+    with small_broker(Path.cwd()) as broker:
+        broker.publish(demo_messages())
+        yield call("status", "--broker", broker.url)
+
+
 def studies(call: Call) -> Iterator[Any]:
     yield call("reproduce", "--figure", "2", "--experiments", "2", "--engine", "numpy")
 
@@ -151,6 +158,7 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "run-two-stages": two_stage_results,
     "ledger": ledgers,
     "sweep": sweeps,
+    "status": observations,
     "audit": audits,
     "reproduce": studies,
     "reproduce-wflmc": predecessors,

@@ -29,7 +29,9 @@ PACKAGES = (
     "runs",
     "views",
     "papers",
+    "wire",
     "studio",
+    "deploy",
     "cli",
 )
 """A package imports from itself and from those before it."""

@@ -1,4 +1,4 @@
-"""The pages Run, Solve, Compare, Figures and Federation in a real browser."""
+"""The pages Run, Solve, Compare and Figures in a real browser."""
 
 from __future__ import annotations
 
@@ -153,11 +153,6 @@ def test_a_reproduction_is_made_and_shown(tab: Tab) -> None:
     expect(tab.page.locator("[data-status]")).to_have_text("Finished.", timeout=240_000)
     tab.page.get_by_label("Enlarge figure_snr").click()
     expect(tab.page.get_by_role("slider", name="Zoom")).to_be_visible()
-
-
-def test_a_federation_is_not_pretended(tab: Tab) -> None:
-    tab.open("/federation")
-    expect(tab.page.get_by_text("cannot run as a federation")).to_be_visible()
 
 
 @full_only

@@ -29,3 +29,16 @@ def test_every_number_of_a_plan_is_shown(
             assert number in said, (number, width)
     for number in table.rows[0]:
         assert said.count(number) >= 2
+
+
+@pytest.mark.parametrize("width", [40, 100])
+@pytest.mark.parametrize("cell", ["[/b]", "[red]x", "[/b]" + "x" * 200])
+def test_words_in_brackets_are_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, cell: str
+) -> None:
+    """Cells may hold what somebody else wrote, which must not be read as markup."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    show(Grid(("who", "said"), (("one", cell),), notes=(Row("note", "[/i]"),)))
+    shown = capsys.readouterr().out
+    assert cell[:4] in shown
+    assert "[/i]" in shown

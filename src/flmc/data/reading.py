@@ -27,6 +27,7 @@ def read(
     categories: Mapping[str, Sequence[str]] | None = None,
     classes: Sequence[str] | None = None,
     standardise: Constants | str | None = None,
+    allow_constant: bool = False,
 ) -> FederatedData:
     """Data of devices from files.
 
@@ -54,6 +55,8 @@ def read(
     standardise
         Centre and scale of features from public knowledge, by name; ``data``: mean and standard
         deviation of the data themselves, which makes the result ``data_dependent``.
+    allow_constant
+        Whether a column may be the same in all examples, as it may be on a single device of many.
 
     Returns
     -------
@@ -89,7 +92,8 @@ def read(
     x, feature_names = code_features(tables, coding)
     y, found = code_target(tables, target, classes or tables[0].classes or None)
     data = _by_device(tables, device_column, x, y)
-    _refuse_constant(data.features, feature_names)
+    if not allow_constant:
+        _refuse_constant(data.features, feature_names)
     data = FederatedData(
         data.features,
         data.targets,

@@ -208,15 +208,32 @@ class Job:
             raise Interrupted(
                 f"interrupted after round {chains.round} of {self.plan.num_rounds}{where}"
             )
-        active = activity.num_active
+        seconds = time.process_time() - began
+        result = self.result_of(chains, activity.num_active, seconds, checked)
+        if recorder is not None:
+            recorder.finish(result.to_document(), result.arrays)
+        return result
+
+    def result_of(
+        self, chains: Chains, active: Array, seconds: float, checked: tuple[Finding, ...] = ()
+    ) -> Result:
+        """The result of chains that have run all rounds.
+
+        Parameters
+        ----------
+        chains, active
+            Where they stand, and devices that transmitted in every round, (experiment or 1, round).
+        seconds, checked
+            CPU seconds that the rounds took, and what a pilot found of the model.
+        """
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
-        result = Result(
+        return Result(
             plan=self.plan,
             seed=self.seed,
             num_chains=self.num_chains,
             engine=self.engine.name,
-            seconds=time.process_time() - began,
+            seconds=seconds,
             metrics=self.metrics(chains),
             clipped_fraction=chains.clipped_fraction(active[:, self.plan.num_burn_in :]),
             num_undefined=chains.num_undefined,
@@ -229,9 +246,6 @@ class Job:
             layout=self.model.layout,
             blocking=self.engine.blocking(self.plan, self.model, self.num_chains),
         )
-        if recorder is not None:
-            recorder.finish(result.to_document(), result.arrays)
-        return result
 
     def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
         """Draws as the model knows them, where the sampler has coordinates of its own."""

@@ -246,10 +246,25 @@ class Recorder:
                 raise RunFailed(
                     f"{str(self._log.path)!r} was changed by somebody else while the run went on"
                 )
-            # ``result.json`` is the sign that a run is finished, so it comes after all that belongs
-            # to the result, and before anything that is needed to go on is removed.
-            draws = self.directory / "draws.npz"
-            write_arrays(draws, arrays)
-            files = {draws.name: digest_of_file(draws)}
-            write_json(self.directory / "result.json", {**document, "files": files})
-            clean_up(self.directory)
+            finish_record(self.directory, document, arrays)
+
+
+def finish_record(directory: Path, document: Mapping[str, Any], arrays: Arrays) -> None:
+    """Write the result of a run into its record, and remove what was needed to go on.
+
+    Parameters
+    ----------
+    directory
+        The directory of the record, whose lock is held.
+    document
+        For ``result.json``.
+    arrays
+        For ``draws.npz``.
+    """
+    # ``result.json`` is the sign that a run is finished, so it comes after all that belongs
+    # to the result, and before anything that is needed to go on is removed.
+    draws = directory / "draws.npz"
+    write_arrays(draws, arrays)
+    files = {draws.name: digest_of_file(draws)}
+    write_json(directory / "result.json", {**document, "files": files})
+    clean_up(directory)

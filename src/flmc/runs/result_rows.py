@@ -38,7 +38,8 @@ def listing(result: Result) -> Listing:
         rows = _rows_against_posterior(result, metrics)
     if result.coverage is not None:
         rows.append(Row("privacy", result.coverage.in_words))
-    rows.append(Row("clipped entries", format_percent(result.clipped_fraction)))
+    if not math.isnan(result.clipped_fraction):
+        rows.append(Row("clipped entries", format_percent(result.clipped_fraction)))
     if result.blocking:
         rows.append(Row("engine", f"{result.engine}, {result.blocking}"))
     if result.diagnostics is not None:

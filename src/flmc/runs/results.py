@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flmc.base.arrays import Array
+from flmc.base.documents import to_document
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.tables import Grid, Listing
@@ -43,7 +44,7 @@ class Result:
     metrics: Metrics | None
     """Quality against the exact posterior; None for a model whose posterior is not known."""
     clipped_fraction: float
-    """Fraction of the gradient entries of kept rounds that clipping changed."""
+    """Fraction of kept rounds' gradient entries that clipping changed; NaN: devices do not tell."""
     num_undefined: int
     """Gradient entries that were not finite; a device treats NaN as 0."""
     moments: Moments
@@ -188,7 +189,7 @@ class Result:
             "one_chain": None if self.one_chain is None else self.one_chain.to_document(),
             "num_chains": self.num_chains,
             "coverage": None if self.coverage is None else self.coverage.to_document(),
-            "clipped_fraction": self.clipped_fraction,
+            "clipped_fraction": to_document(self.clipped_fraction),
             "num_undefined": self.num_undefined,
             "diagnostics": None if self.diagnostics is None else self.diagnostics.to_document(),
             "findings": [finding.to_document() for finding in self.findings],
@@ -230,9 +231,8 @@ class Result:
         """R-hat and effective sample sizes of the first data set, over its entries and predictions;
         None without draws, or with fewer than 4.
 
-        About 10,000 draws, 20 entries and 20 predictions are looked at
-        at most; :func:`flmc.diagnose`
-        looks at all draws."""
+        About 10,000 draws, 20 entries and 20 predictions are looked at at most;
+        :func:`flmc.diagnose` looks at all draws."""
         return judge_mixing(self.chains, self.predictions)
 
     @cached_property

@@ -33,12 +33,16 @@ def make_app(token: str | None = None) -> App:
     try:
         import contourpy  # noqa: F401 - of Matplotlib, which draws the files
         from fastapi import FastAPI
+        from nicegui import app as pages
         from nicegui import ui
     except ImportError as error:
         raise MissingExtra(_NEEDS) from error
     from flmc.studio.pages.register import register
+    from flmc.studio.work.watched_federation import FEDERATIONS
 
     register()
+    pages.on_startup(FEDERATIONS.begin)
+    pages.on_shutdown(FEDERATIONS.end)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(
         app,

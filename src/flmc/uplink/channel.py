@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flmc.base.arrays import Array, IntArray
-from flmc.privacy.safe_noise.noise_grid import NoiseGrid
+from flmc.base.arrays import Array
 
 
 def power_from_snr(snr_db: float, noise_power: float) -> float:
@@ -76,35 +75,6 @@ def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) 
     # One pass without an array of the products, which would be as large as the symbols.
     received: Array = np.einsum("...km,...km->...m", symbols, received_amplitude)
     return received + noise
-
-
-def arriving_steps(
-    symbols: Array, received_amplitude: Array, grid: NoiseGrid, peak: float
-) -> IntArray:
-    """Symbols as they arrive over a channel made of software: whole steps of its grid.
-
-    Each device's amplitude is rounded down to the grid, so that no symbol arrives louder than it
-    was sent.
-
-    Parameters
-    ----------
-    symbols
-        Symbols :math:`s_{k,i}`, (device, dim).
-    received_amplitude
-        :math:`h_{k,i} P_{k,i}`, (device, dim); negative where a symbol arrives turned over.
-    grid
-        Grid of the channel.
-    peak
-        Largest magnitude of a symbol.
-
-    Returns
-    -------
-    IntArray
-        Steps, (device, dim).
-    """
-    turned = np.where(received_amplitude < 0, -symbols, symbols)
-    # The grid has one gain for all devices: each device is a batch of its own.
-    return grid.symbol_steps(turned[:, None, :], np.abs(received_amplitude), peak)[:, 0]
 
 
 def estimate_gradient(

@@ -35,7 +35,7 @@ def show(*things: Listing | Grid | str) -> None:
         elif isinstance(thing, Grid) and (
             len(thing.header) > _WIDE or _width(thing) > console.width
         ):
-            console.print(str(thing), soft_wrap=True, highlight=False)
+            console.print(str(thing), soft_wrap=True, highlight=False, markup=False)
         else:
             console.print(render(thing))
 
@@ -122,7 +122,8 @@ def render_grid(grid: Grid) -> RenderableType:
     for index, name in enumerate(grid.header):
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index > 0)
     for cells in grid.rows:
-        table.add_row(*cells)
+        # Texts, because a word in brackets would be read as an instruction for the terminal.
+        table.add_row(*map(Text, cells))
     return Group(table, *(_note(row) for row in grid.notes))
 
 

@@ -26,10 +26,16 @@ from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.uplink.power import finite_cap
 from flmc.wire.topics import WIRE_VERSION, check_run
 
-_MOST_VALUE_STEPS = 1 << 21
-"""Steps of the largest analog symbol. A symbol travels in single precision, which is right to a
-sixteenth of a step then; section 10 of docs/privacy.md leaves a fifth for all of its rounding."""
+_MOST_VALUE_STEPS = 1 << 18
+"""Steps of the largest analog symbol. A symbol travels in single precision, which moves it by at
+most 1/64 of a step then. With the fifth of a step that the sums behind it may be wrong by, both
+symbols of a pair stay within the half step that ``NoiseGrid.accounted_gain`` counts for
+rounding."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
+
+
+class OtherVersion(InvalidSetting):
+    """The run speaks another version of the wire format."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,7 @@ class Federation:
             If it is of another version, damaged, or not what its digest is of.
         """
         if document.get("wire") != WIRE_VERSION:
-            raise InvalidSetting(
+            raise OtherVersion(
                 f"the run speaks wire version {document.get('wire')!r}, and this flmc ({VERSION})"
                 f" speaks {WIRE_VERSION}: use the flmc that the server uses"
                 f" ({document.get('flmc')!r})"

@@ -1,4 +1,5 @@
-"""Payloads of the rounds, as values that know their bytes.
+"""Payloads of the rounds, as values that know their bytes; answers are in
+:mod:`flmc.wire.answers`.
 
 Sizes come from the plan, so that a reader allocates no more than the plan allows whatever a sender
 claims. Bytes are specified in docs/deployment.md."""
@@ -15,11 +16,7 @@ from flmc.wire.frames import Malformed, Reader, Writer
 
 DIGEST_BYTES = 32
 """Bytes of a SHA-256."""
-JOURNAL_BYTES = 8
-"""Bytes of the name that a device's journal has had since it was made."""
-_THETA, _ANNOUNCEMENT, _ANSWER, _RECEIVED = 1, 2, 3, 4
-_BITS, _VALUES = 0, 1
-"""How an answer holds its symbols: packed bits, or numbers of single precision."""
+_THETA, _ANNOUNCEMENT, _RECEIVED = 1, 2, 4
 _STEPS, _REAL = 0, 1
 """How a received signal is held: steps of the noise grid, or numbers of double precision."""
 
@@ -122,7 +119,7 @@ class Announcement:
         reader = Reader(payload, _ANNOUNCEMENT)
         digest, attempt = reader.raw(DIGEST_BYTES), reader.count(2**32 - 1)
         reader.count(num_devices, num_devices)
-        gains, wide = _one_or(reader, dim), _one_or(reader, dim)
+        gains, wide = one_or(reader, dim), one_or(reader, dim)
         gain = _positive(reader.numbers(gains, "<f8"), "a gain")
         scheduled = reader.bits(num_devices)
         answered = reader.numbers(num_devices, "<u4").astype(np.int64)
@@ -131,96 +128,6 @@ class Announcement:
         return cls(
             reader.round, digest, attempt, gain, scheduled, answered, fading.reshape(-1, wide)
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What a device transmits in a round; it travels sealed to the air.
-
-    Attributes
-    ----------
-    round, device
-        Number of the round, from 1, and of the device, from 0.
-    journal
-        Name of the device's journal, eight bytes that were drawn when it was made.
-    epoch
-        Entries of the journal, this one included.
-    binding
-        Digest of federation, round and theta that this is the answer to.
-    symbols
-        Bits in {-1, +1}, or clipped gradients, (dim).
-    amplitude
-        Transmit amplitude, (1 or dim).
-    """
-
-    round: int
-    device: int
-    journal: bytes
-    epoch: int
-    binding: bytes
-    symbols: Array
-    amplitude: Array
-
-    def to_bytes(self, bits: bool) -> bytes:
-        """The payload before it is sealed.
-
-        Parameters
-        ----------
-        bits
-            Whether symbols are bits, which are packed; else they are rounded to single precision.
-        """
-        writer = Writer(_ANSWER, self.round).count(self.device).raw(self.journal).count(self.epoch)
-        writer.raw(self.binding).raw(bytes([_BITS if bits else _VALUES]))
-        writer.count(len(self.symbols)).count(len(self.amplitude))
-        writer.numbers(self.amplitude, "<f8")
-        if bits:
-            return writer.bits(self.symbols).to_bytes()
-        return writer.numbers(self.symbols, "<f4").to_bytes()
-
-    @classmethod
-    def from_bytes(cls, payload: bytes, dim: int, bits: bool) -> Answer:
-        """What a payload says. Values and amplitudes are numbers, amplitudes not negative.
-
-        Parameters
-        ----------
-        payload, dim
-            The opened bytes, and the number of entries.
-        bits
-            Whether symbols must be bits.
-
-        Raises
-        ------
-        Malformed
-            If it is no such payload.
-        """
-        reader = Reader(payload, _ANSWER)
-        device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
-        epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
-        if reader.raw(1)[0] != (_BITS if bits else _VALUES):
-            raise Malformed("symbols of another scheme than the plan's")
-        reader.count(dim, dim)
-        amplitude = reader.numbers(_one_or(reader, dim), "<f8")
-        if not (np.isfinite(amplitude) & (amplitude >= 0)).all():
-            raise Malformed("an amplitude must be a number from 0")
-        if bits:
-            symbols = np.where(reader.bits(dim), 1.0, -1.0)
-        else:
-            symbols = reader.numbers(dim, "<f4").astype(np.float64)
-            if not np.isfinite(symbols).all():
-                raise Malformed("a value must be a number")
-        reader.end()
-        return cls(reader.round, device, journal, epoch, binding, symbols, amplitude)
-
-
-def largest_answer(dim: int) -> int:
-    """Bytes of the largest answer before it is sealed.
-
-    Parameters
-    ----------
-    dim
-        Number of entries.
-    """
-    return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +185,7 @@ class Received:
             raise Malformed(f"a received signal of unit {unit}")
         reader.count(num_devices, num_devices)
         reader.count(dim, dim)
-        gains = _one_or(reader, dim)
+        gains = one_or(reader, dim)
         active = reader.bits(num_devices)
         gain = _positive(reader.numbers(gains, "<f8"), "a gain")
         signal = reader.numbers(dim, "<i8" if unit == _STEPS else "<f8")
@@ -290,8 +197,25 @@ class Received:
         return cls(reader.round, binding, active, gain, values=signal)
 
 
-def _one_or(reader: Reader, dim: int) -> int:
-    """A count that is 1 or the number of entries."""
+def in_short(values: Array) -> Array:
+    """Numbers (..., dim) with one entry in place of many that are equal, (..., 1 or dim).
+
+    Parameters
+    ----------
+    values
+        The numbers.
+    """
+    return values[..., :1] if (values == values[..., :1]).all() else values
+
+
+def one_or(reader: Reader, dim: int) -> int:
+    """A count that is 1 or the number of entries.
+
+    Parameters
+    ----------
+    reader, dim
+        What is read, and the number of entries.
+    """
     found = reader.count(dim, 1)
     if found not in (1, dim):
         raise Malformed(f"{found} numbers where 1 or {dim} belong")

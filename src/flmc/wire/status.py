@@ -98,17 +98,16 @@ class Status:
         numbers = ("epsilon", "delta", "temperature", "round_seconds", "unix_time")
         found: dict[str, Any] = {}
         for name, kind in kinds.items():
-            if not isinstance(document.get(name), kind):
+            value = document.get(name)
+            if not (_is_count(value) if kind is int else isinstance(value, kind)):
                 raise Malformed(f"a status names its {name}")
-            found[name] = document[name]
+            found[name] = value
         for counts in (found["present"], found["dropped"], found["dropped_air"]):
-            if len(counts) > 100 or not all(isinstance(each, int) for each in counts.values()):
+            if len(counts) > 100 or not all(map(_is_count, counts.values())):
                 raise Malformed("counts are whole numbers")
         for name in numbers:
             value = document.get(name)
-            if value is not None and not (
-                isinstance(value, int | float) and math.isfinite(float(value))
-            ):
+            if not (value is None or _is_count(value) or _is_finite(value)):
                 raise Malformed(f"{name} must be a number")
             found[name] = value
         if found["phase"] not in PHASES:
@@ -142,6 +141,20 @@ class Status:
         """Severity of the phase."""
         moods: dict[str, Severity] = {"failed": "warning", "finished": "good"}
         return moods.get(self.phase, "plain")
+
+
+_MOST = 1 << 53
+"""Whole numbers of a status are below this: every double holds them."""
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value is a whole number from 0 on that a double can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value is a finite number with a fraction, as JSON has it."""
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _counts(counts: dict[str, int]) -> str:

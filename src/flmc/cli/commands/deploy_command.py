@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flmc.cli.commands.demo_command import demo_command
 from flmc.cli.output import Json, print_json
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ deploy_app = typer.Typer(
     rich_markup_mode=None,
 )
 """The command ``flmc deploy`` with its subcommands."""
+
+deploy_app.command("demo")(demo_command)
 
 # Defaults are those of flmc.deploy.setup, which is imported only where it is used, because it needs
 # an extra; a test holds the two together.

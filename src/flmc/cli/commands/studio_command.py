@@ -25,6 +25,20 @@ def studio_command(
             "--report", metavar="DIR", help="a report of `flmc reproduce` to show; repeatable"
         ),
     ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", metavar="URL", help="broker of federations to watch, on page Federation"
+        ),
+    ] = None,
+    broker_tls: Annotated[
+        Path | None,
+        typer.Option(
+            "--broker-tls",
+            metavar="DIR",
+            help="directory with ca.pem, cert.pem and key.pem of an observer at the broker",
+        ),
+    ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="do not open a browser")] = False,
 ) -> None:
     """Plan, solve, run and compare in a web browser, with sliders and live pictures."""
@@ -40,6 +54,18 @@ def studio_command(
                 f"--report must be a directory that flmc reproduce wrote, got {str(directory)!r}"
             )
         REPORTS.offer(directory)
+    if broker is not None:
+        from flmc.cli.brokers import transport_to
+        from flmc.studio.work.watched_federation import FEDERATIONS
+
+        if broker.startswith("mqtts:") and broker_tls is None:
+            raise InvalidSetting(
+                f"{broker!r} needs certificates: use --broker-tls DIR with ca.pem, cert.pem and"
+                " key.pem in it"
+            )
+        FEDERATIONS.offer(broker, transport_to(broker, broker_tls))
+    elif broker_tls is not None:
+        raise InvalidSetting("--broker-tls needs --broker, the address that it is for")
     serve(host, port, open_browser=not no_browser, say=_say)
 
 

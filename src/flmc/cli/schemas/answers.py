@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flmc.cli.schemas import comparisons, runs, sweeps, two_stages, verdicts
+from flmc.cli.schemas import comparisons, federations, runs, sweeps, two_stages, verdicts
 from flmc.planning.plans import schema as plans
 from flmc.planning.plans import schema_parts
 from flmc.planning.plans.schema_parts import Kind, document_schema
@@ -46,6 +46,7 @@ ANSWERS: Mapping[str, Answer] = {
     "compare": Answer("what `flmc compare --baselines --json` prints", comparisons.COMPARED),
     "ledger": Answer("what `flmc ledger --json` prints, with and without --at", runs.LEDGER),
     "sweep": Answer("what `flmc sweep --json` prints, with and without --plan-only", sweeps.SWEEP),
+    "status": Answer("what `flmc status --json` prints", federations.OBSERVED),
     "audit": Answer("what `flmc audit --json` prints", verdicts.AUDITED),
     "reproduce": Answer("what `flmc reproduce --json` prints", verdicts.REPRODUCED),
     "reproduce-wflmc": Answer(

@@ -179,8 +179,9 @@ RUN = described(
             "which chains the run's epsilon covers; null where the privacy is unknown",
         ),
         "clipped_fraction": (
-            NUMBER,
-            "fraction of the gradient entries of kept rounds that clipping changed",
+            or_null(NUMBER),
+            "fraction of the gradient entries of kept rounds that clipping changed; null for a"
+            " federation, whose devices do not tell",
         ),
         "num_undefined": (COUNT, "gradient entries that were not finite; NaN counts as 0"),
         "diagnostics": (

@@ -72,7 +72,12 @@ SERVER = (
 federation = "federation.toml"
 
 # Record and ledger of the run, from which it resumes.
-journal = "journal"
+record = "journal/record"
+# Round 1 waits so many seconds for all devices to join; then a quorum is enough.
+patience_seconds = 60.0
+# Where the chain starts, if the plan says so: a normal draw.
+prior_mean = 0.0
+prior_sd = 1.0
 """
     + _TLS
 )

@@ -213,6 +213,30 @@ class NoiseGrid:
         scaled = np.rint(clip(symbols, peak) * (most / peak))
         return np.asarray(np.clip(scaled, -most, most), dtype=np.int64)
 
+    def arriving_steps(self, symbols: Array, amplitude: Array, peak: float) -> IntArray:
+        """Symbols of devices that arrive each with an amplitude of its own, in steps.
+
+        An amplitude is rounded down to the grid, so that no symbol arrives louder than it was sent.
+
+        Parameters
+        ----------
+        symbols
+            Bits or clipped gradients, (device, dim).
+        amplitude
+            Amplitude h P at which a symbol of 1 arrives, (device, dim); negative where it arrives
+            turned over.
+        peak
+            Largest magnitude of a symbol.
+
+        Returns
+        -------
+        IntArray
+            Steps, (device, dim).
+        """
+        turned = np.where(amplitude < 0, -symbols, symbols)
+        # The grid has one gain for all devices of a batch: each device is a batch of its own.
+        return self.symbol_steps(turned[:, None, :], np.abs(amplitude), peak)[:, 0]
+
     def draw_noise(self, shape: tuple[int, ...], entropy: Entropy) -> IntArray:
         """Noise of the channel in steps, with exactly the law of a rounded normal variable.
 

@@ -20,7 +20,7 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.entries, whole = _read_entries(path)
+        self.entries, whole = read_entries(path)
         self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
         """Bytes that were not whole entries and were cut off. They are kept in a file with the
         ending ``.cut``, in case they are damage and not an entry that was being written."""
@@ -49,7 +49,7 @@ class Log:
             The entries; and whether more follows them than the one entry that may just be being
             written: a line end that belongs to no whole entry.
         """
-        entries, whole = _read_entries(path)
+        entries, whole = read_entries(path)
         rest = read_regular(path)[whole:] if path.exists() else b""
         return entries, b"\n" in rest
 
@@ -62,7 +62,7 @@ class Log:
             One entry each, without line ends.
         """
         before = self.path.stat().st_size if self.path.exists() else 0
-        lines = b"".join(_framed(text) for text in texts)
+        lines = b"".join(framed(text) for text in texts)
         try:
             with open_regular(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ab") as stream:
                 try:
@@ -90,14 +90,26 @@ class Log:
         )
 
 
-def _framed(text: str) -> bytes:
-    """An entry as a line: length, checksum, text."""
+def framed(text: str) -> bytes:
+    """An entry as a line: length, checksum, text.
+
+    Parameters
+    ----------
+    text
+        The entry, without line ends.
+    """
     body = text.encode()
     return b"%d %08x %s\n" % (len(body), zlib.crc32(body), body)
 
 
-def _read_entries(path: Path) -> tuple[list[str], int]:
-    """Whole entries from the beginning of a log, and the bytes they take."""
+def read_entries(path: Path) -> tuple[list[str], int]:
+    """Whole entries from the beginning of a log, and the bytes they take.
+
+    Parameters
+    ----------
+    path
+        The file; one that does not exist has no entries.
+    """
     if not path.exists():
         return [], 0
     data = read_regular(path)

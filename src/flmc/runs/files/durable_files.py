@@ -54,7 +54,7 @@ def write_atomically(
         # mkstemp makes a file for its owner only; a secret is never readable for others.
         os.chmod(temporary, 0o666 & ~_UMASK if mode is None else mode)
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except BaseException:  # an interrupt, too, leaves no temporary file behind
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -65,9 +65,15 @@ _UMASK = os.umask(0o022)
 os.umask(_UMASK)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Return when the directory itself is on the disk: until then, a rename in it can still be
-    lost."""
+    lost.
+
+    Parameters
+    ----------
+    directory
+        The directory.
+    """
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -82,7 +82,7 @@ body.body--dark .places a.here{color:#0e1318}
  border-bottom:1px solid var(--line);overflow-wrap:anywhere}
 .rows th{font-weight:500;color:var(--muted);width:30%}
 .cells th{width:auto;white-space:nowrap}
-.cells td{white-space:nowrap}
+.cells td,.roles td:not(:last-child){white-space:nowrap}
 .rows tr.warning td{color:var(--orange)} .rows tr.bad td{color:var(--vermilion)}
 body:not(.body--dark) .rows tr.warning td{color:#8a5a00}
 .rows tr.good td{color:var(--green)}

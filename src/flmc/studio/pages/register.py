@@ -32,6 +32,7 @@ PAGE_KEYS = {
     "/solve": ("ask", "require", "suggest"),
     "/compare": ("a", "b", "c", "d"),
     "/figures": ("paper",),
+    "/federation": ("run",),
 }
 """Keys of addresses beside settings and theme, by path."""
 

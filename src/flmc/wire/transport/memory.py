@@ -8,21 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from flmc.wire.transport.transport import Connection, Disconnected, Message
-
-
-def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic fits a pattern in which ``+`` stands for any one part.
-
-    Parameters
-    ----------
-    pattern, topic
-        The pattern and the topic.
-    """
-    wanted, found = pattern.split("/"), topic.split("/")
-    return len(wanted) == len(found) and all(
-        want in ("+", part) for want, part in zip(wanted, found, strict=True)
-    )
+from flmc.wire.transport.transport import Connection, Disconnected, Message, matches
 
 
 class MemoryHub:

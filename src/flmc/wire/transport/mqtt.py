@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.wire.frames import MOST_BYTES
-from flmc.wire.transport.transport import Connection, Disconnected, Message
+from flmc.wire.transport.transport import Connection, Disconnected, Message, matches
 
 _KEEP_ALIVE = 15
 """Seconds after which a silent connection is asked whether it lives."""
@@ -147,7 +147,7 @@ class Mqtt:
             async with client:
                 if subscriptions:
                     await client.subscribe([(pattern, 1) for pattern in subscriptions])
-                yield _MqttConnection(client, library.MqttError)
+                yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
             raise Disconnected(str(error)) from error
 
@@ -159,8 +159,8 @@ _QUIET.setLevel(logging.CRITICAL)  # the roles say themselves when they lose the
 class _MqttConnection:
     """An open connection to a broker."""
 
-    def __init__(self, client: Any, error: type[Exception]) -> None:
-        self._client, self._error = client, error
+    def __init__(self, client: Any, error: type[Exception], patterns: tuple[str, ...]) -> None:
+        self._client, self._error, self._patterns = client, error, patterns
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Hand messages over, in this order, and return when the broker has them all."""
@@ -178,6 +178,9 @@ class _MqttConnection:
         """Messages that arrive."""
         try:
             async for found in self._client.messages:
+                # amqtt delivers more than was asked for.
+                if not any(matches(pattern, str(found.topic)) for pattern in self._patterns):
+                    continue
                 payload = found.payload if isinstance(found.payload, bytes) else b""
                 if len(payload) > MOST_BYTES:
                     payload = b""  # no role reads it, and it is counted as malformed

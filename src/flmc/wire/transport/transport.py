@@ -70,3 +70,17 @@ class Transport(Protocol):
         will
             What is published for the role if the connection breaks; None: nothing.
         """
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Whether a topic fits a pattern in which ``+`` stands for any one part.
+
+    Parameters
+    ----------
+    pattern, topic
+        The pattern and the topic.
+    """
+    wanted, found = pattern.split("/"), topic.split("/")
+    return len(wanted) == len(found) and all(
+        want in ("+", part) for want, part in zip(wanted, found, strict=True)
+    )

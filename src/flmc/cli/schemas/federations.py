@@ -1,0 +1,68 @@
+"""What `flmc status` prints with ``--json``."""
+
+from __future__ import annotations
+
+from flmc.base.documents import ANSWER_VERSION
+from flmc.planning.plans.schema_parts import (
+    COUNT,
+    NUMBER,
+    WORD,
+    by_name,
+    described,
+    or_null,
+)
+from flmc.wire.presence import STATES
+from flmc.wire.status import PHASES
+
+_STATUS = described(
+    {
+        "run": (WORD, "name of the run"),
+        "phase": ({"enum": list(PHASES)}, "where the run stands"),
+        "round": (COUNT, "rounds that are done"),
+        "num_rounds": (COUNT, "rounds of the plan"),
+        "num_devices": (COUNT, "devices of the plan"),
+        "active": (COUNT, "devices in the last round"),
+        "present": (by_name(COUNT), "devices by state: here, joined, refused, gone"),
+        "epsilon": (
+            or_null(NUMBER),
+            "spent so far by the device that spent most; null: not known yet, or not bounded",
+        ),
+        "delta": (or_null(NUMBER), "delta that epsilon is stated at; null: not known yet"),
+        "epsilon_round": (COUNT, "round up to which epsilon is stated"),
+        "temperature": (or_null(NUMBER), "temperature of the last round; null: unknown"),
+        "round_seconds": (or_null(NUMBER), "median time of the last rounds; null: none yet"),
+        "dropped": (by_name(COUNT), "messages that the server dropped, by reason"),
+        "dropped_air": (by_name(COUNT), "messages that the air dropped, by reason"),
+        "repeats": (COUNT, "rounds that were announced again because answers were too few"),
+        "why": (WORD, "what the run waits for, or why it failed; empty: nothing"),
+        "unix_time": (NUMBER, "when this was said, in seconds since 1970, on the server's clock"),
+    }
+)
+_ROLE = described(
+    {
+        "state": ({"enum": list(STATES)}, "whether it is there, takes part, refused or is gone"),
+        "why": (WORD, "reason of a refusal; empty: none"),
+        "digest": (WORD, "digest of the federation that it is about; empty: none yet"),
+        "version": (WORD, "the flmc that speaks"),
+        "wire": ({"type": "integer"}, "version of the wire format that it speaks"),
+    }
+)
+_RUN = described(
+    {
+        "status": (or_null(_STATUS), "what the server said last; null: nothing yet"),
+        "air": (
+            or_null({"type": "object"}),
+            "what the air said last, in its own words; null: nothing yet",
+        ),
+        "roles": (by_name(_ROLE), "server, air and devices by identity"),
+    }
+)
+OBSERVED = described(
+    {
+        "schema_version": ({"const": ANSWER_VERSION}, "version of this schema"),
+        "broker": (WORD, "address of the broker"),
+        "runs": (by_name(_RUN), "runs by name"),
+        "left_out": (COUNT, "messages that were no messages of a run, or too many to be kept"),
+    }
+)
+"""What an observer has heard, as ``flmc status`` prints it."""

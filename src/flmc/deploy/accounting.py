@@ -1,0 +1,65 @@
+"""What rounds of a federation cost: the plan's event, at gains that bound what the grid sends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import UnknownPrivacy
+from flmc.planning.costs.privacy_cost import exposure_of
+from flmc.wire.federation import Federation
+
+
+def accounted(federation: Federation, gain: Array) -> Array:
+    """Gains whose privacy event bounds what symbols at some gains reveal on the channel's grid.
+
+    They are the gains themselves, because the grid rounds towards 0; but where one example of an
+    analog uplink is replaced, which may move a symbol by a little more than its share.
+
+    Parameters
+    ----------
+    federation
+        Gives uplink and grid.
+    gain
+        Gains that were planned or announced, in any shape.
+    """
+    plan, uplink = federation.plan, federation.plan.uplink
+    example = plan.limits.neighbouring == "example"
+    if not example or uplink.random_bits or uplink.hides_like_a_device:
+        return gain
+    move = 2.0 * uplink.example_bound
+    sharing = plan.dim if uplink.shares_move("example") else None
+    values, place = np.unique(gain, return_inverse=True)
+    grid = federation.grid
+    stated = [grid.accounted_gain(float(v), uplink.peak, move, sharing) for v in values]
+    return np.array(stated)[place].reshape(np.shape(gain))
+
+
+def cost_of_run(federation: Federation, delta: float) -> float:
+    """Upper bound of epsilon that the device that transmits most spends in the whole run.
+
+    Parameters
+    ----------
+    federation
+        The run.
+    delta
+        Delta at which epsilon is stated.
+
+    Raises
+    ------
+    UnknownPrivacy
+        If nothing is proven for the plan's uplink.
+    """
+    plan = federation.plan
+    if plan.unknown_privacy is not None:
+        raise UnknownPrivacy(plan.unknown_privacy)
+    exposure = exposure_of(
+        plan.uplink,
+        accounted(federation, federation.caps),
+        plan.scheduler,
+        plan.num_rounds,
+        plan.num_devices,
+        plan.dim,
+        plan.limits.neighbouring,
+    )
+    return float(exposure.run.epsilon(delta))

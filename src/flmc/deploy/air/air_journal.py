@@ -1,0 +1,112 @@
+"""The journal of the air: what it received, round by round, before anybody is told.
+
+No symbol is ever in it: what was received, noise included, who was active, and the names of the
+devices' journals."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+import numpy as np
+
+from flmc.base.arrays import IntArray
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.deploy.journal_file import JournalFile
+from flmc.wire.federation import Federation
+from flmc.wire.messages import Received
+
+FILE = "air.txt"
+"""Name of the journal's file in its directory."""
+
+
+class AirJournal:
+    """The journal of the air for one run, open and locked.
+
+    Parameters
+    ----------
+    directory
+        Where it is; a new one is made if there is none.
+    federation
+        The run. A journal of another one is refused.
+
+    Raises
+    ------
+    InvalidSetting
+        If the journal is of another run.
+    RunFailed
+        If it is damaged.
+    """
+
+    def __init__(self, directory: Path, federation: Federation) -> None:
+        self._file = JournalFile(directory, FILE)
+        plan = federation.plan
+        self.seed = -1
+        """Seed of path gains and of who is scheduled, which are public and must be the same after
+        a restart; drawn by the operating system."""
+        self.round = 0
+        """Last round that was received."""
+        self.last: Received | None = None
+        """What was received in it."""
+        self.answered: IntArray = np.zeros(plan.num_devices, dtype=np.int64)
+        """Last round with an answer of each device."""
+        self.journals: dict[int, bytes] = {}
+        """Names of the devices' journals, as they were in their first answers."""
+        digest = federation.digest.hex()
+        try:
+            for entry in self._file.entries():
+                if "digest" in entry:
+                    if entry["digest"] != digest:
+                        raise InvalidSetting(
+                            f"{str(self._file.path)!r} is the journal of the run"
+                            f" {entry['run']!r} with the digest {str(entry['digest'])[:12]}, not of"
+                            f" {federation.run!r} with {digest[:12]}: use a directory of its own"
+                        )
+                    self.seed = int(entry["seed"])
+                else:
+                    payload = base64.b64decode(entry["payload"])
+                    received = Received.from_bytes(payload, plan.num_devices, plan.dim)
+                    new = {int(k): bytes.fromhex(v) for k, v in entry["journals"].items()}
+                    self._follow(received, new)
+        except InvalidSetting:
+            self._file.close()
+            raise
+        except Exception as error:  # whatever a damaged file holds
+            self._file.close()
+            raise RunFailed(f"{str(self._file.path)!r} is no journal of the air: {error}") from (
+                error
+            )
+        if self.seed < 0:
+            self.seed = int.from_bytes(os.urandom(6), "little")
+            self._file.append({"run": federation.run, "digest": digest, "seed": self.seed})
+
+    def _follow(self, received: Received, new: dict[int, bytes]) -> None:
+        """Take over one entry."""
+        self.round, self.last = received.round, received
+        self.answered[received.active] = received.round
+        self.journals |= new
+
+    def keep(self, received: Received, journals: dict[int, bytes]) -> None:
+        """Record what was received; it may be published when this has returned.
+
+        Parameters
+        ----------
+        received
+            The round.
+        journals
+            Names of the journals of the active devices.
+        """
+        new = {k: name for k, name in journals.items() if k not in self.journals}
+        self._file.append(
+            {
+                "round": received.round,
+                "payload": base64.b64encode(received.to_bytes()).decode(),
+                "journals": {str(k): name.hex() for k, name in new.items()},
+            }
+        )
+        self._follow(received, new)
+
+    def close(self) -> None:
+        """Release the file and the lock."""
+        self._file.close()

@@ -1,0 +1,298 @@
+"""The air's role: it announces rounds, collects answers, and publishes what was received, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.deploy.air.air_journal import AirJournal
+from flmc.deploy.air.air_schedule import AirSchedule
+from flmc.deploy.air.channel import Channel
+from flmc.deploy.running.role import Dropped, Outgoing, Role
+from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
+from flmc.sampling.roles import Transmission
+from flmc.wire.answers import Answer, largest_answer
+from flmc.wire.federation import Federation
+from flmc.wire.messages import Announcement, Received, Theta, in_short
+from flmc.wire.presence import Presence
+from flmc.wire.topics import (
+    AIR,
+    AIR_STATUS,
+    ALIVE,
+    END,
+    RECEIVED,
+    ROUND,
+    THETA,
+    UPLINK,
+    Topic,
+    device_number,
+)
+
+_STATUS_SECONDS = 1.0
+"""Seconds between two statuses of the air, at least."""
+
+
+class _Taken(NamedTuple):
+    """An answer that was taken, until its round is closed."""
+
+    sent: Transmission
+    journal: bytes
+
+
+class AirRole(Role):
+    """The air of a federation.
+
+    Parameters
+    ----------
+    federation
+        The run, as the air was told it when it was set up.
+    journal
+        What was received before; it is written before anything is published.
+    opener
+        Opens what devices seal.
+    channel
+        What carries symbols.
+
+    Raises
+    ------
+    InvalidSetting
+        If the privacy statement of the plan does not hold over the channel.
+    """
+
+    def __init__(
+        self, federation: Federation, journal: AirJournal, opener: Opener, channel: Channel
+    ) -> None:
+        super().__init__(AIR, federation.run)
+        channel.check(federation)
+        self.federation, self.journal = federation, journal
+        self._opener, self._channel = opener, channel
+        self._schedule = AirSchedule(federation.plan, journal.seed)
+        self._presence: dict[int, str] = {}
+        self._repeats = 0
+        self._told = float("-inf")
+        self._begin(journal.round + 1)
+
+    def _begin(self, round_number: int) -> None:
+        """Make ready for a round."""
+        self._round = round_number
+        self._over = round_number > self.federation.plan.num_rounds
+        self._now = self._schedule.round(min(round_number, self.federation.plan.num_rounds))
+        self._attempt = 0
+        self._theta: bytes | None = None
+        """Digest of federation, round and theta; None: theta is still to come."""
+        self._deadline: float | None = None
+        self._taken: dict[int, _Taken] = {}
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """Theta, all uplinks, who is there, and the end of the run."""
+        return (
+            *self.reads(THETA, END),
+            self.topic(UPLINK, "+"),
+            self.topic(ALIVE, "+"),
+        )
+
+    @property
+    def next_wake(self) -> float | None:
+        """The deadline of the round, once theta is known."""
+        return self._deadline
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """The current round, answers in it, and rounds that were announced again."""
+        return {"round": self._round, "answers": len(self._taken), "repeats_total": self._repeats}
+
+    def connected(self, now: float) -> list[Outgoing]:
+        """Say what was received last and what comes next.
+
+        Parameters
+        ----------
+        now
+            Time on the monotonic clock.
+        """
+        digest = self.federation.digest.hex()
+        said = [self.presence(Presence("joined", "", digest))]
+        return [*said, *self._last_received(), *self._announcement(), self._status(now)]
+
+    def _last_received(self) -> list[Outgoing]:
+        """The same bytes as when they were first published."""
+        last = self.journal.last
+        return [] if last is None else [self.say(RECEIVED, last.to_bytes())]
+
+    def _announcement(self) -> list[Outgoing]:
+        """The current round, as it is public before it."""
+        if self._over:
+            return []
+        on_air, devices = self._now
+        announcement = Announcement(
+            self._round,
+            self.federation.digest,
+            self._attempt,
+            in_short(on_air.gain),
+            devices,
+            self.journal.answered,
+            in_short(on_air.fading),
+        )
+        return [self.say(ROUND, announcement.to_bytes())]
+
+    def _status(self, now: float) -> Outgoing:
+        """How the air stands, for the server and for observers."""
+        document = {
+            "run": self.run,
+            "round": self._round,
+            "repeats": self._repeats,
+            "dropped": self.drops.to_document(),
+        }
+        self._told = now
+        return self.say(AIR_STATUS, json.dumps(document).encode())
+
+    def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
+        """What to publish because of a message.
+
+        Parameters
+        ----------
+        topic, payload, now
+            As :class:`~flmc.deploy.running.role.Role` says.
+        """
+        if topic.what == ALIVE and topic.who is not None:
+            return self._take_presence(topic.who, payload, now)
+        if topic.what == UPLINK and topic.who is not None:
+            return self._take_answer(topic.who, payload, now)
+        if topic.who is not None or topic.what not in (THETA, END):
+            raise Dropped("unknown-topic")
+        if topic.what == END:
+            self.finished = bool(payload)
+            return []
+        return self._take_theta(payload, now)
+
+    def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
+        """Learn who is there: the dead are not waited for."""
+        number = device_number(who)
+        state = Presence.from_bytes(payload).state
+        if number is None or number >= self.federation.plan.num_devices:
+            return []
+        self._presence[number] = state
+        return self._close_if_complete(now)
+
+    def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
+        """Begin to wait for answers; say again what was received if the server missed it."""
+        federation = self.federation
+        found = Theta.from_bytes(payload, federation.plan.dim)
+        if found.digest != federation.digest:
+            raise Dropped("wrong-run")
+        if not np.isfinite(found.theta).all():
+            raise Dropped("out-of-range", "theta")
+        binding = federation.binding(found.round, found.theta)
+        last = self.journal.last
+        if last is not None and found.round == last.round:
+            if binding != last.binding:
+                raise Dropped("other-theta")
+            return self._last_received()
+        if found.round != self._round or self._over:
+            raise Dropped("wrong-round")
+        if self._theta is not None:
+            if binding != self._theta:
+                raise Dropped("other-theta")
+            return []
+        self._theta = binding
+        self._deadline = now + federation.deadline_ms / 1000
+        if not self._now.devices.any():
+            return self._close(now)
+        return []
+
+    def _take_answer(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
+        """Take a device's answer to the current round, at most once."""
+        federation, plan = self.federation, self.federation.plan
+        number = device_number(who)
+        if number is None or number >= plan.num_devices:
+            raise Dropped("wrong-identity")
+        if len(payload) > largest_answer(plan.dim) + OVERHEAD:
+            raise Dropped("oversized")
+        try:
+            opened = self._opener.open(payload)
+        except NotSealed as error:
+            raise Dropped("not-sealed") from error
+        answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
+        if answer.device != number:
+            raise Dropped("wrong-identity")
+        if answer.round != self._round or self._theta is None:
+            raise Dropped("late" if answer.round <= self.journal.round else "wrong-round")
+        if answer.binding != self._theta:
+            raise Dropped("other-theta")
+        if self.journal.journals.get(number, answer.journal) != answer.journal:
+            raise Dropped("stale-journal")
+        if not self._now.devices[number]:
+            raise Dropped("not-scheduled")
+        if number in self._taken:
+            raise Dropped("repeated")
+        on_air = self._now.on_air
+        arrives = on_air.fading[number] * answer.amplitude
+        if (arrives > on_air.gain * (1 + 1e-9)).any() or (
+            arrives > federation.cap(self._round) * (1 + 1e-9)
+        ).any():
+            raise Dropped("over-cap")
+        amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
+        self._taken[number] = _Taken(Transmission(answer.symbols, amplitude), answer.journal)
+        return self._close_if_complete(now)
+
+    @property
+    def _needed(self) -> int:
+        """Answers without which the round repeats."""
+        return min(self.federation.quorum, int(self._now.devices.sum()))
+
+    def _close_if_complete(self, now: float) -> list[Outgoing]:
+        """Close the round if everybody answered who is scheduled and there."""
+        if self._theta is None or len(self._taken) < self._needed:
+            return []
+        for number in np.flatnonzero(self._now.devices):
+            absent = self._presence.get(int(number)) in ("gone", "refused")
+            if number not in self._taken and not absent:
+                return []
+        return self._close(now)
+
+    def wake(self, now: float) -> list[Outgoing]:
+        """At the deadline: close the round, or announce it again if answers are too few.
+
+        Parameters
+        ----------
+        now
+            Time on the monotonic clock.
+        """
+        if self._deadline is None or now < self._deadline:
+            return []
+        if len(self._taken) >= self._needed:
+            return self._close(now)
+        self._attempt += 1
+        self._repeats += 1
+        self._deadline = now + self.federation.deadline_ms / 1000
+        self.log.warning(
+            "too few answers, the round repeats",
+            extra={
+                "event": "repeat",
+                "round": self._round,
+                "attempt": self._attempt,
+                "active": len(self._taken),
+            },
+        )
+        return [*self._announcement(), self._status(now)]
+
+    def _close(self, now: float) -> list[Outgoing]:
+        """Receive the round, record it, publish it, and announce the next one."""
+        assert self._theta is not None
+        on_air, _ = self._now
+        sent = {number: taken.sent for number, taken in self._taken.items()}
+        steps, values = self._channel.receive(on_air, sent)
+        active = np.zeros(self.federation.plan.num_devices, dtype=bool)
+        active[list(sent)] = True
+        received = Received(
+            self._round, self._theta, active, in_short(on_air.gain), steps=steps, values=values
+        )
+        self.journal.keep(received, {k: taken.journal for k, taken in self._taken.items()})
+        self._begin(self._round + 1)
+        said = [self.say(RECEIVED, received.to_bytes()), *self._announcement()]
+        if now - self._told >= _STATUS_SECONDS:
+            said.append(self._status(now))
+        return said

@@ -1,0 +1,144 @@
+"""The demonstration: a federation on this machine from the plan to the report."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flmc.base.errors import RunFailed
+from flmc.deploy.configuration.role_configuration import credentials_in
+from flmc.deploy.demo.local_federation import LocalFederation
+from flmc.deploy.demo.processes import Processes
+from flmc.deploy.server.federation_result import draws_of_record, result_with_model
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.runs.results import Result
+from flmc.wire.frames import Malformed
+from flmc.wire.status import Status
+from flmc.wire.topics import AIR, OBSERVER, SERVER, STATUS, Topic, device_name
+from flmc.wire.transport.mqtt import Mqtt
+from flmc.wire.transport.transport import Disconnected
+
+Tell = Callable[[Status], None]
+"""Told how the run stands, whenever the server says so."""
+_PATIENCE = 120.0
+"""Seconds without a round after which the demonstration gives up."""
+
+
+@dataclass(frozen=True)
+class Demonstrated:
+    """What a demonstration gave.
+
+    Attributes
+    ----------
+    result
+        As of a simulation of the same plan and data.
+    seconds
+        Time from the start of the first process to the end of the last round.
+    status
+        The last status of the server.
+    """
+
+    result: Result
+    seconds: float
+    status: Status | None
+
+
+def public_curvature(num_samples: int, dim: int) -> tuple[float, float]:
+    r"""Largest and smallest curvature of linear regression on standard normal features, from their
+    law alone.
+
+    With N examples of m features the eigenvalues of the sum of their outer products lie between
+    about :math:`N(1 \mp \sqrt{m/N})^2`; the prior adds 1.
+
+    Parameters
+    ----------
+    num_samples, dim
+        Examples on all devices, and entries.
+    """
+    ratio = math.sqrt(dim / num_samples)
+    return num_samples * (1 + ratio) ** 2 + 1, num_samples * max(0.0, 1 - ratio) ** 2 + 1
+
+
+def demonstrate(
+    federation: LocalFederation, plan: Plan, model: Model, tell: Tell = lambda status: None
+) -> Demonstrated:
+    """Run a federation on this machine, and measure what it gave.
+
+    Parameters
+    ----------
+    federation
+        Folders that :meth:`LocalFederation.prepare` wrote.
+    plan, model
+        The plan, and the model with the data of all devices, which only the report knows.
+    tell
+        Told how the run stands.
+
+    Raises
+    ------
+    RunFailed
+        If a process ends before the run is finished, or nothing happens for two minutes.
+    """
+    began = time.monotonic()
+    with Processes(federation.directory / "logs") as processes:
+        for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
+            federation.start(processes, role)
+        status = asyncio.run(_watch(federation, processes, tell))
+        seconds = time.monotonic() - began
+    _, kept, took = draws_of_record(federation.record)
+    return Demonstrated(result_with_model(plan, model, kept, took), seconds, status)
+
+
+async def _watch(federation: LocalFederation, processes: Processes, tell: Tell) -> Status | None:
+    """Tell how the run stands until the server has ended; refuse to wait for nothing."""
+    latest: list[Status] = []
+    credentials = credentials_in(federation.directory / OBSERVER)
+    transport = Mqtt(federation.url, credentials)
+
+    async def listen() -> None:
+        while True:
+            try:
+                topics = [str(Topic("+", STATUS))]
+                async with transport.connect(OBSERVER, topics, None) as connection:
+                    async for message in connection.messages():
+                        try:
+                            latest[:] = [Status.from_bytes(message.payload)]
+                        except Malformed:
+                            continue
+                        tell(latest[0])
+            except Disconnected:
+                await asyncio.sleep(0.2)
+
+    task = asyncio.create_task(listen())
+    moved, where = time.monotonic(), (-1, -1)
+    try:
+        while processes.code(SERVER) is None:
+            await asyncio.sleep(0.05)
+            now = latest[0] if latest else None
+            here = (now.round, now.present.get("joined", 0)) if now else (-1, -1)
+            if here != where:
+                moved, where = time.monotonic(), here
+            _refuse_failure(processes)
+            if time.monotonic() - moved > _PATIENCE:
+                raise RunFailed(f"nothing happened for {_PATIENCE:.0f} s: {_last_words(processes)}")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    if processes.code(SERVER) != 0:
+        raise RunFailed(f"the server failed: {processes.log(SERVER)[-500:]}")
+    return latest[0] if latest else None
+
+
+def _refuse_failure(processes: Processes) -> None:
+    """Refuse to go on if a process has failed."""
+    for name, code in processes.ended().items():
+        if code:
+            raise RunFailed(f"{name} ended with {code}: {processes.log(name)[-500:].strip()}")
+
+
+def _last_words(processes: Processes) -> str:
+    """What the server printed last."""
+    return processes.log(SERVER)[-500:].strip() or "the server has printed nothing"

@@ -1,0 +1,69 @@
+"""A broker in Python (amqtt), for one machine without mosquitto: no TLS, no access rights.
+
+It is for demonstrations. What protects a federation, certificates and rights, needs a broker such
+as mosquitto with the files that ``flmc deploy init`` writes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import logging
+import signal
+from typing import Any
+
+from flmc.base.errors import MissingExtra
+
+
+def configuration(port: int) -> dict[str, Any]:
+    """What amqtt is told: listen on loopback, let everybody in.
+
+    Parameters
+    ----------
+    port
+        Where to listen.
+    """
+    return {
+        "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
+        "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
+    }
+
+
+def load_broker() -> Any:
+    """amqtt's broker, which the extra ``broker`` brings."""
+    try:
+        return importlib.import_module("amqtt.broker").Broker
+    except ImportError as error:
+        raise MissingExtra(
+            "the embedded broker needs the extra broker: pip install 'flmc[broker]'; or install"
+            " mosquitto"
+        ) from error
+
+
+async def serve(port: int) -> None:
+    """Run the broker until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    port
+        Where to listen, on loopback.
+    """
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    broker = load_broker()(configuration(port), loop)
+    await broker.start()
+    await stop.wait()
+    await broker.shutdown()
+
+
+def main() -> None:
+    """Run the broker on the port that the command line names."""
+    parser = argparse.ArgumentParser(description="a broker on loopback")
+    parser.add_argument("--port", type=int, required=True)
+    logging.basicConfig(level=logging.ERROR)
+    asyncio.run(serve(parser.parse_args().port))
+
+
+if __name__ == "__main__":
+    main()

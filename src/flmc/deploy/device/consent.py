@@ -1,0 +1,195 @@
+r"""Consent: whether a device takes part in a run, by its own budget and its own rules.
+
+A device computes itself what the plan may cost it, and adds it to what earlier runs may have cost:
+:math:`\sum_i\varepsilon_i \le \varepsilon` and :math:`\sum_i\delta_i \le \delta` over all runs that
+it joins (basic composition, which holds also where later plans were chosen by what earlier runs
+gave out). A run counts in whole from the moment of joining: when it ends early, that may be because
+of what it gave out, so that what is left of it cannot be handed back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.errors import FlmcError
+from flmc.base.tables import format_up
+from flmc.deploy.accounting import cost_of_run
+from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.local_model import LocalGradient
+from flmc.wire.federation import Federation
+
+_ROOM = 0.5
+"""Share of the slot that computing an answer may take, when the device joins."""
+
+
+class Refused(Exception):  # noqa: N818 (says what the device does)
+    """The device does not take part; the message says why."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a device's data may cost over its lifetime.
+
+    Attributes
+    ----------
+    epsilon
+        Largest sum of epsilon over all runs; None: no limit, what runs cost is recorded only.
+    delta
+        Sum of delta over all runs.
+    runs
+        Runs that may be joined; each is accounted at ``delta / runs``.
+    """
+
+    epsilon: float | None = None
+    delta: float = 1e-4
+    runs: int = 10
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            checks.positive("the budget's epsilon", self.epsilon)
+        checks.between("the budget's delta", self.delta, 0.0, 1.0)
+        checks.at_least("the budget's runs", self.runs, 1)
+
+    @property
+    def share(self) -> float:
+        """Delta of one run."""
+        return self.delta / self.runs
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a device decides by itself.
+
+    Attributes
+    ----------
+    device, model
+        Its number, and the model that it computes gradients of.
+    budget
+        What its data may cost over its lifetime.
+    largest_theta
+        Largest magnitude of an entry of theta at which it computes a gradient.
+    largest_amplitude
+        Largest transmit amplitude; infinite: what the plan's power limit allows.
+    accept_data_dependent
+        Whether it takes part in a plan that was computed from devices' data, for which there is no
+        privacy statement.
+    """
+
+    device: int
+    model: str = "linear"
+    budget: Budget = Budget()
+    largest_theta: float = 1e6
+    largest_amplitude: float = float("inf")
+    accept_data_dependent: bool = False
+
+
+def check_federation(federation: Federation, rules: Rules) -> None:
+    """Refuse a federation that has no place for the device, or asks for another model.
+
+    Parameters
+    ----------
+    federation, rules
+        What is asked, and what the device decides by itself.
+
+    Raises
+    ------
+    Refused
+        With the reason.
+    """
+    plan = federation.plan
+    if rules.device >= plan.num_devices:
+        raise Refused(
+            f"this is device {rules.device}, and the plan is for devices 0 to"
+            f" {plan.num_devices - 1}"
+        )
+    if federation.model != rules.model:
+        raise Refused(
+            f"the run samples the model {federation.model!r}, and this device was set up for"
+            f" {rules.model!r}"
+        )
+    if plan.data_dependent and not rules.accept_data_dependent:
+        raise Refused(
+            "the plan was computed from the devices' data, so that its privacy statement does not"
+            " hold for a deployment; plan with public_smoothness and public_convexity, or set"
+            " accept_data_dependent"
+        )
+
+
+def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -> None:
+    """Join a run, or refuse it; a run that was joined before is not charged again.
+
+    Parameters
+    ----------
+    federation, rules
+        What is asked, and what the device decides by itself.
+    journal
+        Knows what was joined; gets the new run.
+
+    Raises
+    ------
+    Refused
+        With the reason.
+    """
+    digest, before = federation.digest.hex(), journal.runs.get(federation.run)
+    if before is not None:
+        if before.digest != digest:
+            raise Refused(
+                f"the run {federation.run!r} was joined with the digest {before.digest[:12]}, and"
+                f" now has {digest[:12]}: a plan that changes needs a new run"
+            )
+        return
+    budget = rules.budget
+    epsilon, delta = _price(federation, budget)
+    if budget.epsilon is not None:
+        spent, _ = journal.spent
+        if len(journal.runs) >= budget.runs:
+            raise Refused(f"the budget is for {budget.runs} runs, and as many were joined")
+        if spent + epsilon > budget.epsilon:
+            raise Refused(
+                f"the run may cost epsilon {format_up(epsilon)} at delta {delta:g}, earlier runs"
+                f" {format_up(spent) if spent else '0'}, and the lifetime budget of this device is"
+                f" {budget.epsilon:g}"
+            )
+    journal.join(federation.run, digest, epsilon, delta)
+
+
+def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[[], float]) -> None:
+    """Refuse a slot in which a gradient is not ready with certainty.
+
+    Parameters
+    ----------
+    federation, gradient
+        The run, and the gradient of the local cost.
+    clock
+        The monotonic clock, in seconds.
+
+    Raises
+    ------
+    Refused
+        If a gradient takes more than half of the slot.
+    """
+    took = []
+    for _ in range(2):  # the first may compile
+        began = clock()
+        gradient(np.zeros(federation.plan.dim))
+        took.append(clock() - began)
+    if took[-1] > _ROOM * federation.slot_ms / 1000:
+        raise Refused(
+            f"a gradient takes {1000 * took[-1]:.0f} ms on this device, more than half of the slot"
+            f" of {federation.slot_ms} ms, in which it must answer; use a longer slot_ms"
+        )
+
+
+def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
+    """What a run may cost a device."""
+    delta = budget.share
+    try:
+        epsilon = cost_of_run(federation, delta)
+    except FlmcError as error:
+        if budget.epsilon is not None:
+            raise Refused(str(error)) from error
+        return 1e300, delta  # joined without a budget: nothing is known but that it was much
+    return min(epsilon, 1e300), delta  # JSON has no infinity

@@ -1,0 +1,138 @@
+"""The journal of a device: which runs it joined, and what it answered, across all runs.
+
+It is written before anything is sent. The answer itself is kept sealed, so that the journal on
+a stolen disk tells no more than the air knows."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from flmc.base.errors import RunFailed
+from flmc.deploy.journal_file import JournalFile
+from flmc.wire.answers import JOURNAL_BYTES
+
+FILE = "journal.txt"
+"""Name of the journal's file in its directory."""
+
+
+@dataclass
+class JoinedRun:
+    """What a device did in a run.
+
+    Attributes
+    ----------
+    digest
+        Digest of the federation that it agreed to, as hexadecimal text.
+    epsilon, delta
+        What the whole run may cost, which counts against the lifetime budget from then on.
+    answers
+        Rounds that it answered.
+    round, binding, sealed
+        Its last answer: the round, what it is bound to, and its bytes; 0 and empty: none.
+    """
+
+    digest: str
+    epsilon: float
+    delta: float
+    answers: int = 0
+    round: int = 0
+    binding: bytes = b""
+    sealed: bytes = b""
+
+
+class DeviceJournal:
+    """The journal of a device, open and locked.
+
+    Parameters
+    ----------
+    directory
+        Where it is; a new one is made if there is none.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._file = JournalFile(directory, FILE)
+        self.runs: dict[str, JoinedRun] = {}
+        """Runs that were joined, by name."""
+        self.epoch = 0
+        """Entries so far."""
+        name = ""
+        try:
+            for entry in self._file.entries():
+                self.epoch += 1
+                name = entry.get("journal", name)
+                self._read(entry)
+        except (KeyError, ValueError, TypeError) as error:
+            self._file.close()
+            raise RunFailed(f"{str(self._file.path)!r} is no journal of a device: {error}") from (
+                error
+            )
+        if not name:
+            name = os.urandom(JOURNAL_BYTES).hex()
+            self._append({"journal": name})
+        self.name = bytes.fromhex(name)
+        """Eight bytes that were drawn when the journal was made."""
+
+    def _read(self, entry: dict[str, object]) -> None:
+        """Follow one entry."""
+        if "joined" in entry:
+            self.runs[str(entry["joined"])] = JoinedRun(
+                str(entry["digest"]), float(str(entry["epsilon"])), float(str(entry["delta"]))
+            )
+        elif "round" in entry:
+            run = self.runs[str(entry["run"])]
+            run.answers += 1
+            run.round = int(str(entry["round"]))
+            run.binding = bytes.fromhex(str(entry["binding"]))
+            run.sealed = base64.b64decode(str(entry["sealed"]))
+
+    def _append(self, entry: dict[str, object]) -> None:
+        self._file.append(entry)
+        self.epoch += 1
+
+    def join(self, run: str, digest: str, epsilon: float, delta: float) -> JoinedRun:
+        """Record that the device takes part in a run; what it may cost is spent from now on.
+
+        Parameters
+        ----------
+        run, digest
+            Name of the run, and digest of the federation.
+        epsilon, delta
+            What the whole run may cost.
+        """
+        self._append({"joined": run, "digest": digest, "epsilon": epsilon, "delta": delta})
+        self.runs[run] = JoinedRun(digest, epsilon, delta)
+        return self.runs[run]
+
+    def answer(
+        self, run: str, round_number: int, binding: bytes, gain: list[float], sealed: bytes
+    ) -> None:
+        """Record an answer; it may be sent when this has returned.
+
+        Parameters
+        ----------
+        run, round_number, binding
+            What is answered.
+        gain
+            Gain of every entry, one number where they are equal: what the answer costs.
+        sealed
+            The bytes that will be sent.
+        """
+        joined = self.runs[run]
+        text = base64.b64encode(sealed).decode()
+        entry = {"run": run, "round": round_number, "binding": binding.hex()}
+        self._append({**entry, "gain": gain, "sealed": text})
+        joined.answers += 1
+        joined.round, joined.binding, joined.sealed = round_number, binding, sealed
+
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Sums of epsilon and delta of all runs that were joined."""
+        runs = self.runs.values()
+        return sum(run.epsilon for run in runs), sum(run.delta for run in runs)
+
+    def close(self) -> None:
+        """Release the file and the lock."""
+        self._file.close()

@@ -1,0 +1,300 @@
+"""The device's role: it consents to a plan, and answers every round once, in a fixed time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting
+from flmc.deploy.accounting import accounted
+from flmc.deploy.device.answering import transmit
+from flmc.deploy.device.consent import (
+    Refused,
+    Rules,
+    check_federation,
+    check_pace,
+    give_consent,
+)
+from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.local_model import LocalGradient
+from flmc.deploy.running.role import Dropped, Outgoing, Role
+from flmc.deploy.sealing import Seal
+from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
+from flmc.wire.answers import Answer
+from flmc.wire.federation import Federation, OtherVersion
+from flmc.wire.messages import Announcement, Theta, in_short
+from flmc.wire.presence import Presence
+from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
+from flmc.wire.transport.transport import Message
+
+MOST_PLAN_BYTES = 32 * 2**20
+"""Bytes of a plan that a device reads, at most."""
+
+MakeGradient = Callable[[Federation], LocalGradient]
+"""The gradient of the local cost, for a federation that was agreed to."""
+
+
+class DeviceRole(Role):
+    """A device of a federation.
+
+    Parameters
+    ----------
+    run
+        Name of the run.
+    rules
+        What the device decides by itself.
+    journal
+        What it did before; it is written before anything is sent.
+    seal
+        Seals answers to the air's key, which the device was given when it was set up.
+    make_gradient
+        Gives the gradient of the local cost.
+    entropy, clock
+        Source of random bits, and the monotonic clock; tests put others in their place.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        rules: Rules,
+        journal: DeviceJournal,
+        seal: Seal,
+        make_gradient: MakeGradient,
+        entropy: Entropy | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(device_name(rules.device), run)
+        self.rules, self.journal = rules, journal
+        self._seal, self._make_gradient = seal, make_gradient
+        self._entropy = entropy or SystemEntropy()
+        self._clock = clock
+        self.federation: Federation | None = None
+        self.refusal: str | None = None
+        """Why the device does not take part; None: it does, or nobody has asked yet."""
+        self._gradient: LocalGradient | None = None
+        self._announcement: Announcement | None = None
+        self._theta: Theta | None = None
+        self._waiting: dict[str, bytes] = {}
+        self._connections = 0
+        self._sent: tuple[int, int, int] | None = None
+        self._overran = 0
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """Plan, theta, announcements, and the end of the run."""
+        return self.reads(PLAN, ROUND, THETA, END)
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """Rounds that were answered, what runs may cost, answers that overran their slot."""
+        joined = self.journal.runs.get(self.run)
+        counts = {"answers_total": joined.answers if joined else 0, "overran_total": self._overran}
+        return {**counts, "epsilon_reserved": self.journal.spent[0]}
+
+    def connected(self, now: float) -> list[Outgoing]:
+        """Say that the device is there; what it knew of the round is asked again.
+
+        Parameters
+        ----------
+        now
+            Time on the monotonic clock.
+        """
+        self._connections += 1
+        self._announcement = self._theta = None
+        self._waiting.clear()
+        return [self._own_presence()]
+
+    def _own_presence(self) -> Outgoing:
+        """Whether the device takes part."""
+        digest = "" if self.federation is None else self.federation.digest.hex()
+        if self.refusal is not None:
+            return self.presence(Presence("refused", self.refusal, digest))
+        return self.presence(Presence("here" if self._gradient is None else "joined", "", digest))
+
+    def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
+        """What to publish because of a message.
+
+        Parameters
+        ----------
+        topic, payload, now
+            As :class:`~flmc.deploy.running.role.Role` says.
+        """
+        if topic.who is not None or topic.what not in (PLAN, ROUND, THETA, END):
+            raise Dropped("unknown-topic")
+        if topic.what == END:
+            self.finished = bool(payload)
+            return []
+        if topic.what == PLAN:
+            said = self._take_plan(payload)
+            for what in (ROUND, THETA):
+                if self.federation is not None and what in self._waiting:
+                    waiting = Message(self.topic(what), self._waiting.pop(what))
+                    said += self.receive(waiting, now)
+            return said
+        if self.refusal is not None:
+            raise Dropped("not-joined")
+        if self.federation is None:
+            self._waiting[topic.what] = payload  # the plan is still to come
+            return []
+        if topic.what == ROUND:
+            return self._take_announcement(payload, now)
+        return self._take_theta(payload, now)
+
+    def _take_plan(self, payload: bytes) -> list[Outgoing]:
+        """Look at a plan, and refuse what does not suit the device."""
+        if len(payload) > MOST_PLAN_BYTES:
+            raise Dropped("oversized")
+        try:
+            found = Federation.from_bytes(payload)
+            if found.run != self.run:
+                raise Dropped("wrong-run")
+            if self.federation is not None:
+                if found.digest == self.federation.digest:
+                    return []
+                raise Refused(
+                    f"the plan changed in the run, from {self.federation.digest.hex()[:12]} to"
+                    f" {found.digest.hex()[:12]}"
+                )
+            check_federation(found, self.rules)
+        except (OtherVersion, Refused) as error:
+            return self._refuse(str(error))
+        except InvalidSetting as error:
+            raise Dropped("malformed", str(error)) from error
+        self.federation = found
+        return []
+
+    def _refuse(self, why: str) -> list[Outgoing]:
+        """Take part no more, and say why."""
+        if self.refusal is None:
+            self.log.error("refused: %s", why, extra={"event": "refused", "why": why})
+        self.refusal, self.finished = why, True
+        return [self._own_presence()]
+
+    @property
+    def farewell(self) -> Presence:
+        """A refusal stays to be read; else the device is gone."""
+        if self.refusal is None:
+            return super().farewell
+        return Presence("refused", self.refusal)
+
+    def _take_announcement(self, payload: bytes, now: float) -> list[Outgoing]:
+        """Join at the first announcement; answer if theta is known."""
+        federation = self.federation
+        assert federation is not None
+        plan = federation.plan
+        found = Announcement.from_bytes(payload, plan.num_devices, plan.dim)
+        if found.digest != federation.digest:
+            raise Dropped("wrong-run")
+        if not 1 <= found.round <= plan.num_rounds:
+            raise Dropped("wrong-round")
+        if (found.gain > federation.cap(found.round) * (1 + 1e-12)).any():
+            raise Dropped("over-cap", "the announced gain is above the plan's")
+        self._announcement = found
+        said: list[Outgoing] = []
+        if self._gradient is None:
+            said = self._join(federation, found)
+        return said + self._answer(now)
+
+    def _join(self, federation: Federation, found: Announcement) -> list[Outgoing]:
+        """Take part in the run, or refuse it."""
+        if federation.run not in self.journal.runs and found.round > 1:
+            return self._refuse(
+                f"the run is at round {found.round}, and this journal knows nothing of it: a device"
+                " joins before round 1 is over, or with the journal that it joined with"
+            )
+        try:
+            gradient = self._make_gradient(federation)
+            check_pace(federation, gradient, self._clock)
+            give_consent(federation, self.rules, self.journal)
+        except (Refused, InvalidSetting) as error:
+            return self._refuse(str(error))
+        self._gradient = gradient
+        self.log.info("joined", extra={"event": "joined", "run": self.run, "round": found.round})
+        return [self._own_presence()]
+
+    def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
+        """Answer if the round is announced."""
+        federation = self.federation
+        assert federation is not None
+        found = Theta.from_bytes(payload, federation.plan.dim)
+        if found.digest != federation.digest:
+            raise Dropped("wrong-run")
+        if not (np.abs(found.theta) <= self.rules.largest_theta).all():  # NaN is not below
+            raise Dropped("out-of-range", "theta")
+        if not 1 <= found.round <= federation.plan.num_rounds:
+            raise Dropped("wrong-round")
+        self._theta = found
+        return self._answer(now)
+
+    def _answer(self, now: float) -> list[Outgoing]:
+        """The answer to the round whose theta and announcement are known, new or repeated."""
+        federation, asked, theta = self.federation, self._announcement, self._theta
+        if federation is None or asked is None or theta is None or self._gradient is None:
+            return []
+        number = self.rules.device
+        if asked.round != theta.round or not asked.scheduled[number]:
+            return []
+        key = (asked.round, asked.attempt, self._connections)
+        if self._sent == key:
+            raise Dropped("repeated")
+        joined = self.journal.runs[self.run]
+        if asked.answered[number] > joined.round:
+            return self._refuse(
+                f"the air has an answer of this device to round {asked.answered[number]}, and its"
+                f" journal ends with round {joined.round}: it is an older copy"
+            )
+        binding = federation.binding(theta.round, theta.theta)
+        if theta.round < joined.round:
+            raise Dropped("wrong-round", "the round was left behind")
+        if theta.round == joined.round:
+            if binding != joined.binding:
+                raise Dropped("other-theta")
+        else:
+            self._make_answer(federation, asked, theta, binding)
+        self._sent = key
+        topic = self.topic(UPLINK, self.identity)
+        return [Outgoing(Message(topic, joined.sealed), self._slot_end(federation, now))]
+
+    def _make_answer(
+        self, federation: Federation, asked: Announcement, theta: Theta, binding: bytes
+    ) -> None:
+        """Compute, seal and journal the answer to a new round."""
+        plan, joined = federation.plan, self.journal.runs[self.run]
+        if joined.answers >= plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices):
+            raise Dropped("over-cap", "as many rounds as the plan allows were answered")
+        assert self._gradient is not None
+        sent = transmit(
+            self._gradient(theta.theta),
+            federation,
+            asked,
+            self.rules.device,
+            self._entropy,
+            self.rules.largest_amplitude,
+        )
+        answer = Answer(
+            theta.round,
+            self.rules.device,
+            self.journal.name,
+            self.journal.epoch + 1,
+            binding,
+            sent.symbols,
+            in_short(sent.amplitude),
+        )
+        sealed = self._seal.close(answer.to_bytes(plan.uplink.random_bits))
+        gain = [float(each) for each in in_short(accounted(federation, asked.gain))]
+        self.journal.answer(self.run, theta.round, binding, gain, sealed)
+
+    def _slot_end(self, federation: Federation, now: float) -> float:
+        """When the answer leaves: a slot after the question; more whole slots if it took longer,
+        so that a delay tells as little as possible."""
+        slot = federation.slot_ms / 1000
+        slots = max(1, int(-(-(self._clock() - now) // slot)))
+        if slots > 1:
+            self._overran += 1
+            self.log.error(
+                "an answer took longer than its slot",
+                extra={"event": "overran", "count": self._overran},
+            )
+        return now + slots * slot

@@ -1,0 +1,106 @@
+"""A journal: a file of whole entries that is on the disk before anything follows from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.runs.files.append_log import framed, read_entries
+from flmc.runs.files.durable_files import locked, sync_directory
+from flmc.runs.files.regular_files import open_regular
+
+
+class JournalFile:
+    """A file that grows by entries of JSON, one line each with length and checksum.
+
+    The directory is locked while the journal is open: two processes with one journal would both
+    answer. A tail that is not whole was being written when the process or the machine stopped,
+    before anything followed from it: it is cut off.
+
+    Parameters
+    ----------
+    directory, name
+        Where the journal is, which is made if it does not exist, and the name of the file.
+    lock
+        Whether to lock the directory; else whoever opens the journal holds its lock.
+
+    Raises
+    ------
+    InvalidSetting
+        If another process uses the journal, or it cannot be written.
+    RunFailed
+        If the journal is damaged before its end.
+    """
+
+    def __init__(self, directory: Path, name: str, *, lock: bool = True) -> None:
+        self.path = directory / name
+        self._held = ExitStack()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if lock:
+                self._held.enter_context(locked(directory))
+            self._found, whole = read_entries(self.path)
+            self._refuse_damage(whole)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            self._stream = self._held.enter_context(open_regular(self.path, flags, "ab"))
+            os.ftruncate(self._stream.fileno(), whole)
+            os.fsync(self._stream.fileno())
+            sync_directory(directory)
+        except OSError as error:
+            self._held.close()
+            raise InvalidSetting(
+                f"cannot use the journal {str(self.path)!r}: {error.strerror}"
+            ) from error
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _refuse_damage(self, whole: int) -> None:
+        """Refuse a journal of which whole lines cannot be read: more was answered than it says."""
+        if not self.path.exists():
+            return
+        with open_regular(self.path, os.O_RDONLY) as stream:
+            stream.seek(whole)
+            if b"\n" in stream.read():
+                raise RunFailed(
+                    f"the journal {str(self.path)!r} is damaged behind {whole} bytes: what was"
+                    " answered is not known any more; keep the file, and take part in no run that"
+                    " it may tell of"
+                )
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Entries that were there when the journal was opened; once, they are then forgotten."""
+        found, self._found = self._found, []
+        for text in found:
+            yield json.loads(text)
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Add an entry, and return when it is on the disk.
+
+        Parameters
+        ----------
+        entry
+            Plain values.
+
+        Raises
+        ------
+        RunFailed
+            If the disk refuses; nothing may follow from the entry then.
+        """
+        try:
+            self._stream.write(framed(json.dumps(entry, separators=(",", ":"), allow_nan=False)))
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise RunFailed(
+                f"cannot write to {str(self.path)!r}: {error.strerror}; nothing was sent"
+            ) from error
+
+    def close(self) -> None:
+        """Release the file and the lock."""
+        self._held.close()

@@ -1,0 +1,1 @@
+"""What every role needs to run: messages in, messages out, time, logs, metrics."""

@@ -1,0 +1,125 @@
+"""Sealing: answers of devices are encrypted to the air's public key (libsodium's sealed box).
+
+So nobody on the way reads a symbol, the operator of the broker included. A sealed box does not say
+who made it: that is the broker's part, which lets a device write to its own topic only."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+
+from flmc.base.errors import InvalidSetting, MissingExtra
+
+OVERHEAD = 48
+"""Bytes that sealing adds."""
+_KEY_BYTES = 32
+
+
+class NotSealed(Exception):  # noqa: N818 (says what bytes are)
+    """Bytes that are not sealed to this key."""
+
+
+def new_keys() -> tuple[bytes, bytes]:
+    """A new secret key and its public key, 32 bytes each, from the operating system's entropy."""
+    secret = _library().PrivateKey.generate()
+    return bytes(secret), bytes(secret.public_key)
+
+
+def read_key(path: Path) -> bytes:
+    """A key from a file: 32 bytes as hexadecimal or base64 text.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    InvalidSetting
+        If the file cannot be read, or holds no key.
+    """
+    try:
+        text = path.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"cannot read the key {str(path)!r}: {error}") from error
+    for decode in (bytes.fromhex, _from_base64):
+        try:
+            key = decode(text)
+        except (ValueError, binascii.Error):
+            continue
+        if len(key) == _KEY_BYTES:
+            return key
+    raise InvalidSetting(
+        f"{str(path)!r} must hold a key of {_KEY_BYTES} bytes as hexadecimal or base64 text"
+    )
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+class Seal:
+    """Seals bytes to the air's public key.
+
+    Parameters
+    ----------
+    public
+        The key, 32 bytes.
+    """
+
+    def __init__(self, public: bytes) -> None:
+        library = _library()
+        self._box = library.SealedBox(library.PublicKey(public))
+
+    def close(self, data: bytes) -> bytes:
+        """Sealed bytes, which only the air opens; twice the same data give different bytes.
+
+        Parameters
+        ----------
+        data
+            What to seal.
+        """
+        return bytes(self._box.encrypt(data))
+
+
+class Opener:
+    """Opens bytes that were sealed to the air's public key.
+
+    Parameters
+    ----------
+    secret
+        The air's secret key, 32 bytes.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        library = _library()
+        self._box = library.SealedBox(library.PrivateKey(secret))
+
+    def open(self, sealed: bytes) -> bytes:
+        """What was sealed.
+
+        Parameters
+        ----------
+        sealed
+            Bytes from anybody.
+
+        Raises
+        ------
+        NotSealed
+            If they are not sealed to this key, or were changed.
+        """
+        try:
+            return bytes(self._box.decrypt(sealed))
+        except Exception as error:  # whatever the library says of bytes from anybody
+            raise NotSealed("not sealed to this key") from error
+
+
+def _library() -> Any:
+    """PyNaCl's boxes, which the extra ``mqtt`` brings."""
+    try:
+        from nacl import public
+    except ImportError as error:
+        raise MissingExtra("a federation needs the extra mqtt: pip install 'flmc[mqtt]'") from error
+    return public

@@ -1,0 +1,178 @@
+"""The record of a federation's run: as in a simulation, and every theta until the run is finished.
+
+A round is committed when its line in the ledger and the theta after it are on the disk; only then
+is theta published. After a crash the server goes on with the same theta."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.deploy.journal_file import JournalFile
+from flmc.runs import records
+from flmc.runs.files.append_log import Log
+from flmc.runs.recorder import finish_record
+from flmc.runs.results import Result, describe
+from flmc.wire.federation import Federation
+
+ENGINE = "federation"
+"""What records and results call the engine of a run on separate machines."""
+_ROUNDS = "rounds.txt"
+
+
+class ServerRecord:
+    """The record of a run, open and locked; a new one, or one that goes on.
+
+    Parameters
+    ----------
+    directory
+        A new or empty directory, or that of an unfinished run of the same federation.
+    federation
+        The run.
+    draw_start
+        Gives theta before round 1, of a new run.
+
+    Raises
+    ------
+    InvalidSetting
+        If the directory holds something else, or a run that is finished.
+    RunFailed
+        If the record is damaged.
+    """
+
+    def __init__(
+        self, directory: Path, federation: Federation, draw_start: Callable[[], Array]
+    ) -> None:
+        self.directory, self.federation = directory, federation
+        self._held = ExitStack()
+        try:
+            self._open(federation)
+            self._log = Log(directory / "ledger.txt")
+            self._file = JournalFile(directory, _ROUNDS, lock=False)
+            self._held.callback(self._file.close)
+            self.thetas: list[Array] = []
+            """Theta before round 1 and after every round that is committed."""
+            self.num_active: list[int] = []
+            """Devices that were active in every committed round."""
+            self._read()
+            if not self.thetas:
+                self._keep(draw_start())
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _open(self, federation: Federation) -> None:
+        """Create the record, or open that of the same federation."""
+        if not (self.directory / "run.json").exists():
+            asked = describe(federation.plan, 0, 1, ENGINE, True)
+            about = federation.to_document()
+            del about["plan"]
+            kept = {"settings": None, "checkpoint_rounds": None, "identity": about["digest"]}
+            self._held.enter_context(
+                records.create(self.directory, {**asked, **kept, "federation": about})
+            )
+            return
+        asked = self._held.enter_context(records.reopen(self.directory))
+        digest = federation.digest.hex()
+        if asked.get("identity") != digest:
+            raise InvalidSetting(
+                f"{str(self.directory)!r} holds another run, {str(asked.get('identity'))[:12]}, and"
+                f" this one is {digest[:12]}: use a directory of its own"
+            )
+
+    def _read(self) -> None:
+        """Follow what was committed before."""
+        dim = self.federation.plan.dim
+        try:
+            for number, entry in enumerate(self._file.entries()):
+                theta = np.frombuffer(base64.b64decode(entry["theta"]), dtype="<f8")
+                if entry["round"] != number or theta.shape != (dim,):
+                    raise ValueError("rounds do not follow each other")
+                self.thetas.append(theta.astype(np.float64))
+                if number:
+                    self.num_active.append(int(entry["active"]))
+        except (KeyError, ValueError, TypeError) as error:
+            raise RunFailed(f"{str(self._file.path)!r} is damaged: {error}") from error
+        if len(self._log.entries) < self.round:
+            raise RunFailed(
+                f"the ledger in {str(self.directory)!r} ends with round {len(self._log.entries)},"
+                f" and {self.round} are committed: something has been cut off"
+            )
+
+    def _keep(self, theta: Array, num_active: int = 0) -> None:
+        """Record theta after a round."""
+        text = base64.b64encode(np.ascontiguousarray(theta, dtype="<f8").tobytes()).decode()
+        self._file.append({"round": len(self.thetas), "active": num_active, "theta": text})
+        self.thetas.append(theta)
+
+    @property
+    def round(self) -> int:
+        """Rounds that are committed."""
+        return max(0, len(self.thetas) - 1)
+
+    @property
+    def theta(self) -> Array:
+        """Where the chain stands after them, (dim)."""
+        return self.thetas[-1]
+
+    @property
+    def ledger(self) -> list[str]:
+        """Lines of the ledger, of committed rounds and perhaps one more."""
+        return self._log.entries
+
+    def commit(
+        self, theta: Array, gain: Array, active: npt.NDArray[np.bool_], temperature: float | None
+    ) -> None:
+        """Record a round, and return when it is on the disk.
+
+        Parameters
+        ----------
+        theta
+            Where the chain stands after the round, (dim).
+        gain
+            Gain that is accounted, (1 or dim).
+        active
+            Who was active, (device).
+        temperature
+            Of the round; None: unknown.
+        """
+        number = self.round + 1
+        entry = {
+            "round": number,
+            "gain": [float(value) for value in gain],
+            "silent": [int(k) for k in np.flatnonzero(~active)],
+            "temperature": None if temperature is None else round(temperature, 6),
+        }
+        # The ledger first: after a crash between the two it names a round that was received and is
+        # received again, with the same bytes.
+        if len(self._log.entries) < number:
+            try:
+                self._log.append([json.dumps(entry, separators=(",", ":"))])
+            except OSError as error:
+                raise RunFailed(f"cannot write the ledger: {error.strerror}") from error
+        count = int(active.sum())
+        self._keep(theta, count)
+        self.num_active.append(count)
+
+    def finish(self, result: Result) -> None:
+        """Write the result; the record is then like that of a simulation.
+
+        Parameters
+        ----------
+        result
+            The result.
+        """
+        finish_record(self.directory, result.to_document(), result.arrays)
+        (self.directory / _ROUNDS).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Release files and lock."""
+        self._held.close()

@@ -1,0 +1,298 @@
+"""The server's role: theta out, received signal in, Langevin's step, commit, theta out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from flmc.deploy.accounting import accounted
+from flmc.deploy.running.role import Dropped, Outgoing, Role
+from flmc.deploy.server.federation_result import result_without_data
+from flmc.deploy.server.server_record import ServerRecord
+from flmc.deploy.server.spending import Spending
+from flmc.planning.temperature import temperature
+from flmc.sampling.roles import server
+from flmc.wire.federation import Federation
+from flmc.wire.frames import Malformed
+from flmc.wire.messages import Received, Theta
+from flmc.wire.presence import Presence, read_object
+from flmc.wire.status import Status
+from flmc.wire.topics import (
+    AIR_STATUS,
+    ALIVE,
+    END,
+    PLAN,
+    RECEIVED,
+    SERVER,
+    STATUS,
+    THETA,
+    Topic,
+    device_number,
+)
+
+_STATUS_SECONDS = 0.5
+"""Seconds between two statuses, at least."""
+_TIMES = 50
+"""Rounds whose time is remembered for the status."""
+
+
+class ServerRole(Role):
+    """The server of a federation.
+
+    Parameters
+    ----------
+    federation, record
+        The run, and where it is recorded.
+    patience
+        Seconds after which round 1 begins without devices that have not joined, if they are a
+        quorum; before, all devices of the plan are waited for.
+    wall_clock
+        Seconds since 1970, for the status.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        record: ServerRecord,
+        patience: float = 60.0,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(SERVER, federation.run)
+        self.federation, self.record = federation, record
+        self._patience, self._wall_clock = patience, wall_clock
+        self._presence: dict[int, Presence] = {}
+        self._phase = "running" if record.round else "waiting"
+        self._began: float | None = None
+        self._round_began: float | None = None
+        self._times: deque[float] = deque(maxlen=_TIMES)
+        self._active = record.num_active[-1] if record.num_active else 0
+        self._temperature: float | None = None
+        self._spending = Spending()
+        self._air: dict[str, object] = {}
+        self._told = float("-inf")
+        self._asked = float("-inf")
+        self.failure: str | None = None
+        """Why the run cannot go on; None: it can, or is finished."""
+
+    @property
+    def last_round(self) -> int:
+        """Round after which the run ends: the last one that the budget affords."""
+        return self.federation.plan.affordable_rounds
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """What was received, how the air stands, who is there."""
+        return (*self.reads(RECEIVED, AIR_STATUS), self.topic(ALIVE, "+"))
+
+    @property
+    def next_wake(self) -> float | None:
+        """When to say again what is asked, and how the run stands."""
+        return self._told + _STATUS_SECONDS
+
+    @property
+    def _repeat_seconds(self) -> float:
+        """Seconds after which theta is said again, if nothing was received."""
+        return 3 * self.federation.deadline_ms / 1000
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """Rounds that are done, devices in the last one, epsilon, median time of a round."""
+        found: dict[str, float] = {"round": self.record.round, "active": self._active}
+        if self._spending.epsilon is not None:
+            found["epsilon"] = self._spending.epsilon
+        if self._times:
+            found["round_seconds"] = float(np.median(self._times))
+        return found
+
+    def connected(self, now: float) -> list[Outgoing]:
+        """Say plan and theta again: the broker may have forgotten them.
+
+        Parameters
+        ----------
+        now
+            Time on the monotonic clock.
+        """
+        self._began = now if self._began is None else self._began
+        digest = self.federation.digest.hex()
+        said = [
+            self.presence(Presence("joined", "", digest)),
+            self.say(PLAN, self.federation.to_bytes()),
+            self.say(END, b""),  # an end of an earlier run of this name
+        ]
+        if self.record.round >= self.last_round:
+            return [*said, *self._finish(now)]
+        return [*said, *self._ask(now), self._status(now)]
+
+    def _ask(self, now: float) -> list[Outgoing]:
+        """Theta for the next round, once it may begin."""
+        if self._phase != "running":
+            return []
+        self._asked = now
+        theta = Theta(self.record.round + 1, self.federation.digest, self.record.theta)
+        return [self.say(THETA, theta.to_bytes())]
+
+    def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
+        """What to publish because of a message.
+
+        Parameters
+        ----------
+        topic, payload, now
+            As :class:`~flmc.deploy.running.role.Role` says.
+        """
+        if topic.what == ALIVE and topic.who is not None:
+            number = device_number(topic.who)
+            found = Presence.from_bytes(payload)
+            if number is not None and number < self.federation.plan.num_devices:
+                self._presence[number] = found
+            return self._begin_if_ready(now)
+        if topic.who is not None or topic.what not in (RECEIVED, AIR_STATUS):
+            raise Dropped("unknown-topic")
+        if topic.what == AIR_STATUS:
+            self._air = _air_status(payload)
+            return []
+        return self._take_received(payload, now)
+
+    def _begin_if_ready(self, now: float) -> list[Outgoing]:
+        """Begin with round 1 when all devices have joined, or patience has ended."""
+        if self._phase != "waiting":
+            return []
+        joined = self._count("joined")
+        waited = self._began is not None and now - self._began >= self._patience
+        if joined < self.federation.plan.num_devices and not (
+            waited and joined >= self.federation.quorum
+        ):
+            return []
+        self._phase = "running"
+        self.log.info("round 1 begins", extra={"event": "begins", "active": joined})
+        self._round_began = now
+        return [*self._ask(now), self._status(now)]
+
+    def _count(self, state: str) -> int:
+        """Devices in a state; those that joined another federation are not counted as joined."""
+        digest = self.federation.digest.hex()
+        return sum(
+            each.state == state and (state != "joined" or each.digest == digest)
+            for each in self._presence.values()
+        )
+
+    def _take_received(self, payload: bytes, now: float) -> list[Outgoing]:
+        """Take Langevin's step, commit it, and ask for the next round."""
+        federation, plan, record = self.federation, self.federation.plan, self.record
+        found = Received.from_bytes(payload, plan.num_devices, plan.dim)
+        number = record.round + 1
+        if found.round == record.round and record.round > 0:
+            raise Dropped("repeated")
+        if found.round != number or self._phase != "running":
+            raise Dropped("wrong-round")
+        if found.binding != federation.binding(number, record.theta):
+            raise Dropped("other-theta")
+        if (found.gain > federation.cap(number) * (1 + 1e-9)).any():
+            raise Dropped("over-cap")
+        gain, signal = found.gain, found.values
+        if found.steps is not None:
+            gain = federation.grid.gain(found.gain, plan.uplink.peak)
+            signal = federation.grid.values(found.steps)
+        assert signal is not None, "a received signal has steps or values"
+        count = int(found.active.sum())
+        step = float(plan.step_sizes[number - 1])
+        moved = server(record.theta, signal, step, gain, plan.num_devices, float(count))
+        if not np.isfinite(moved.theta).all():
+            return self._fail(
+                f"theta is not finite after round {number}: the step is too large for this model",
+                now,
+            )
+        heat = None
+        if count and plan.slope is not None:
+            heat = temperature(
+                plan.uplink, step, gain, plan.num_devices, float(count), plan.scheduler
+            )
+        record.commit(moved.theta, accounted(federation, found.gain), found.active, heat)
+        self._active, self._temperature = count, heat
+        if self._round_began is not None:
+            self._times.append(now - self._round_began)
+        self._round_began = now
+        if record.round >= self.last_round:
+            return self._finish(now)
+        said = self._ask(now)
+        return said if now - self._told < _STATUS_SECONDS else [*said, self._status(now)]
+
+    def wake(self, now: float) -> list[Outgoing]:
+        """Say how the run stands; ask again if nothing came for long.
+
+        Parameters
+        ----------
+        now
+            Time on the monotonic clock.
+        """
+        said = self._begin_if_ready(now)
+        if now - self._asked >= self._repeat_seconds:
+            said += self._ask(now)
+        if now - self._told >= _STATUS_SECONDS:
+            said.append(self._status(now))
+        return said
+
+    def _finish(self, now: float) -> list[Outgoing]:
+        """Write the result, and tell everybody that the run is over."""
+        plan, record = self.federation.plan, self.record
+        if record.round < plan.num_rounds:
+            return self._fail(
+                f"stopped after round {record.round} of {plan.num_rounds}: the next would overspend"
+                f" the run's budget of epsilon {plan.limits.epsilon:g} at delta"
+                f" {plan.limits.run_delta:g}",
+                now,
+            )
+        kept = np.stack(record.thetas[plan.num_burn_in + 1 :])
+        record.finish(result_without_data(plan, kept, time.process_time()))
+        self._phase = "finished"
+        self.finished = True
+        return [self._status(now, last=True), self.say(END, b'{"why":"finished"}')]
+
+    def _fail(self, why: str, now: float) -> list[Outgoing]:
+        """End a run that cannot go on, and say why."""
+        self._phase, self.failure, self.finished = "failed", why, True
+        self.log.error("failed: %s", why, extra={"event": "failed", "why": why})
+        document = json.dumps({"why": why}).encode()
+        return [self._status(now, last=True), self.say(END, document)]
+
+    def _status(self, now: float, *, last: bool = False) -> Outgoing:
+        """How the run stands, for everybody who may know it."""
+        self._told = now
+        plan, record = self.federation.plan, self.record
+        self._spending.update(record, now=last)
+        why = self.failure or ""
+        if self._phase == "waiting":
+            why = f"{self._count('joined')} of {plan.num_devices} devices have joined"
+        dropped, repeats = self._air.get("dropped", {}), self._air.get("repeats", 0)
+        status = Status(
+            run=self.run,
+            phase=self._phase,
+            round=record.round,
+            num_rounds=plan.num_rounds,
+            num_devices=plan.num_devices,
+            active=self._active,
+            present=dict(Counter(each.state for each in self._presence.values())),
+            epsilon=self._spending.epsilon,
+            delta=plan.limits.run_delta if plan.unknown_privacy is None else None,
+            epsilon_round=self._spending.round,
+            temperature=self._temperature,
+            round_seconds=float(np.median(self._times)) if self._times else None,
+            dropped=self.drops.to_document(),
+            dropped_air=dropped if isinstance(dropped, dict) else {},
+            repeats=repeats if isinstance(repeats, int) else 0,
+            why=why,
+            unix_time=self._wall_clock(),
+        )
+        return self.say(STATUS, status.to_bytes())
+
+
+def _air_status(payload: bytes) -> dict[str, object]:
+    """What the air says of itself."""
+    document = read_object(payload, 65536)
+    dropped = document.get("dropped", {})
+    if not isinstance(dropped, dict) or not all(isinstance(n, int) for n in dropped.values()):
+        raise Malformed("counts are whole numbers")
+    return document

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +65,7 @@ class Finished:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A whole run over 20 device processes, and the echo floor of the same broker after it."""
     data, model, plan = problem(DEVICES, ROUNDS, BURN_IN)
     directory = tmp_path_factory.mktemp("federation") / "here"
@@ -79,7 +78,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         assert status is not None
         codes = {role: processes.wait(role, 30) for role in roles}
         echo = echo_floor(federation, processes, repeats=full(60, 20))
-    yield Finished(federation, model, plan, status, echo, codes)
+    return Finished(federation, model, plan, status, echo, codes)
 
 
 def test_everybody_ends_well(finished: Finished) -> None:
@@ -122,7 +121,6 @@ def test_a_round_costs_little_more_than_the_echo(finished: Finished) -> None:
         "echo_ms": round(1000 * finished.echo, 1),
     }
     _log.info("round: %s", json.dumps(parts))
-    print("ROUND", json.dumps(parts))
     assert beyond <= 3 * finished.echo, parts
 
 

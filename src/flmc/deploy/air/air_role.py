@@ -157,14 +157,14 @@ class AirRole(Role):
 
     def _status(self, now: float) -> Outgoing:
         """How the air stands, for the server and for observers."""
-        document: dict[str, object] = {
+        document = {
             "run": self.run,
             "round": self._round,
             "repeats": self._repeats,
             "dropped": self.drops.to_document(),
+            "answer_seconds": self._answering.median,
+            "receive_seconds": self._receiving.median,
         }
-        document["answer_seconds"] = self._answering.median
-        document["receive_seconds"] = self._receiving.median
         self._told = now
         return self.say(AIR_STATUS, json.dumps(document).encode())
 
@@ -278,15 +278,8 @@ class AirRole(Role):
         self._attempt += 1
         self._repeats += 1
         self._deadline = now + self.federation.deadline_ms / 1000
-        self.log.warning(
-            "too few answers, the round repeats",
-            extra={
-                "event": "repeat",
-                "round": self._round,
-                "attempt": self._attempt,
-                "active": len(self._taken),
-            },
-        )
+        told = {"event": "repeat", "round": self._round, "attempt": self._attempt}
+        self.log.warning("too few answers, the round repeats", extra=told)
         return [*self._announcement(self._round, retain=False), self._status(now)]
 
     def _close(self, now: float) -> list[Outgoing]:

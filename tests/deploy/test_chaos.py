@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,17 @@ from flmc.deploy.demo.processes import Processes
 from flmc.deploy.device import device_journal
 from flmc.deploy.sealing import Opener, read_key
 from flmc.runs.files.append_log import read_entries
+from flmc.sampling.roles import server
 from flmc.wire.answers import Answer
+from flmc.wire.federation import Federation
 from flmc.wire.messages import Received
 from flmc.wire.topics import AIR, SERVER, device_name
 from support import full
 
+_log = logging.getLogger(__name__)
+
 DEVICES = full(6, 3)
-ROUNDS, BURN_IN = full(200, 25), 5
+ROUNDS, BURN_IN = full(200, 60), 5
 DIM = 5
 
 
@@ -67,6 +73,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
     )
     roles = (AIR, SERVER, *map(device_name, range(DEVICES)))
     chance, kills = random.Random(3), dict.fromkeys(("broker", *roles), 0)
+    victims = _in_turns(chance, roles)
     with Processes(directory / "logs") as processes:
         for role in ("broker", *roles):
             federation.start(processes, role)
@@ -74,17 +81,25 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
         until = time.monotonic() + 240
         while processes.code(SERVER) is None or processes.code(SERVER) != 0:
             assert time.monotonic() < until, processes.log(SERVER)[-2000:]
-            time.sleep(chance.uniform(0.1, 0.5))
-            victim = chance.choice(("broker", AIR, SERVER, SERVER, *roles))
+            time.sleep(chance.uniform(0.2, 0.9))
+            victim = next(victims)
             if processes.code(victim) is None:
                 processes.kill(victim)
                 kills[victim] += 1
-            # Some stay away for some rounds.
-            time.sleep(chance.choice((0.0, 0.0, 0.3)))
+            time.sleep(chance.choice((0.0, 0.3)))  # some stay away for some rounds
             for role in ("broker", *roles):
                 if processes.code(role) not in (None, 0):
                     federation.start(processes, role)
+    _log.info("killed: %s", kills)
     return Survived(federation, plan, kills)
+
+
+def _in_turns(chance: random.Random, roles: tuple[str, ...]) -> Iterator[str]:
+    """Whom to kill: the broker, air, server and two devices in every turn, in a random order."""
+    while True:
+        turn = ["broker", AIR, SERVER, *chance.sample(roles[2:], 2)]
+        chance.shuffle(turn)
+        yield from turn
 
 
 def _wait_until_joined(federation: LocalFederation, processes: Processes) -> None:
@@ -130,9 +145,6 @@ def test_the_signals_are_those_that_the_server_used(survived: Survived) -> None:
     plan = survived.plan
     theta = np.zeros(DIM)
     draws = flmc.load(survived.federation.record).draws[0]
-    from flmc.sampling.roles import server
-    from flmc.wire.federation import Federation
-
     grid = Federation.of("demo", plan).grid
     for each in survived.received():
         assert each.steps is not None

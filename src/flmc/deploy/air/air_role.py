@@ -17,21 +17,11 @@ from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.running.timing import Timing
 from flmc.deploy.sealing import Opener
 from flmc.sampling.roles import Transmission
+from flmc.wire import topics
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement, Received, Theta, in_short
 from flmc.wire.presence import Presence
-from flmc.wire.topics import (
-    AIR,
-    AIR_STATUS,
-    ALIVE,
-    END,
-    RECEIVED,
-    ROUND,
-    THETA,
-    UPLINK,
-    Topic,
-    device_number,
-)
+from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic
 
 _STATUS_SECONDS = 1.0
 """Seconds between two statuses of the air, at least."""
@@ -76,7 +66,7 @@ class AirRole(Role):
         channel: Channel,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(AIR, federation.run)
+        super().__init__(topics.AIR, federation.run)
         channel.check(federation)
         self.federation, self.journal = federation, journal
         self._opener, self._channel = opener, channel
@@ -166,7 +156,7 @@ class AirRole(Role):
             "receive_seconds": self._receiving.median,
         }
         self._told = now
-        return self.say(AIR_STATUS, json.dumps(document).encode())
+        return self.say(topics.AIR_STATUS, json.dumps(document).encode())
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
         """What to publish because of a message.
@@ -189,7 +179,7 @@ class AirRole(Role):
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Learn who is there: the dead are not waited for."""
-        number = device_number(who)
+        number = topics.device_number(who)
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
             return []

@@ -115,6 +115,23 @@ def revoke_command(
     _tell(setup.revoke(directory, identity, superseded=superseded), json_)
 
 
+@deploy_app.command("ledger")
+def ledger_command(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="directory of a device's journal")
+    ],
+    json_: Json = False,
+) -> None:
+    """Show what a device's data may cost, by run; also while the device is running."""
+    from flmc.deploy.device.device_ledger import read_ledger
+
+    ledger = read_ledger(directory)
+    if json_:
+        print_json(ledger.to_document())
+        return
+    typer.echo(str(ledger.grid()))
+
+
 _DONE = {"init": "wrote", "renew": "renewed", "revoke": "revoked"}
 
 

@@ -11,7 +11,7 @@ from flmc.cli.commands.demo_command import demo_command
 from flmc.cli.output import Json, print_json
 
 if TYPE_CHECKING:
-    from flmc.deploy.setup.directory import Done
+    from flmc.deploy.setup.steps import Done
 
 deploy_app = typer.Typer(
     help="A federation of real processes: certificates, access rights and start scripts for its"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from flmc.deploy.air.air_journal import AirJournal
 from flmc.deploy.air.air_schedule import AirSchedule
 from flmc.deploy.air.channel import Channel
+from flmc.deploy.air.opened_answer import check_loudness, open_answer
 from flmc.deploy.running.role import Dropped, Outgoing, Role
-from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
+from flmc.deploy.running.timing import Timing
+from flmc.deploy.sealing import Opener
 from flmc.sampling.roles import Transmission
-from flmc.wire.answers import Answer, largest_answer
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement, Received, Theta, in_short
 from flmc.wire.presence import Presence
@@ -33,6 +35,8 @@ from flmc.wire.topics import (
 
 _STATUS_SECONDS = 1.0
 """Seconds between two statuses of the air, at least."""
+_GATHER_SECONDS = 0.02
+"""Seconds for which devices that come back are gathered, before the round is announced again."""
 
 
 class _Taken(NamedTuple):
@@ -55,6 +59,8 @@ class AirRole(Role):
         Opens what devices seal.
     channel
         What carries symbols.
+    clock
+        The monotonic clock, by which the parts of a round are timed.
 
     Raises
     ------
@@ -63,7 +69,12 @@ class AirRole(Role):
     """
 
     def __init__(
-        self, federation: Federation, journal: AirJournal, opener: Opener, channel: Channel
+        self,
+        federation: Federation,
+        journal: AirJournal,
+        opener: Opener,
+        channel: Channel,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(AIR, federation.run)
         channel.check(federation)
@@ -73,6 +84,8 @@ class AirRole(Role):
         self._absent: set[int] = set()
         self._repeats = 0
         self._told = float("-inf")
+        self._clock = clock
+        self._answering, self._receiving = Timing(), Timing()
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
@@ -84,6 +97,8 @@ class AirRole(Role):
         self._theta: bytes | None = None
         """Digest of federation, round and theta; None: theta is still to come."""
         self._deadline: float | None = None
+        self._announce_at = float("inf")
+        self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
         self._missing = {int(number) for number in np.flatnonzero(self._now.devices)}
         """Devices that are scheduled and have not answered."""
@@ -91,16 +106,14 @@ class AirRole(Role):
     @property
     def subscriptions(self) -> tuple[str, ...]:
         """Theta, all uplinks, who is there, and the end of the run."""
-        return (
-            *self.reads(THETA, END),
-            self.topic(UPLINK, "+"),
-            self.topic(ALIVE, "+"),
-        )
+        return (*self.reads(THETA, END), self.topic(UPLINK, "+"), self.topic(ALIVE, "+"))
 
     @property
     def next_wake(self) -> float | None:
-        """The deadline of the round, once theta is known."""
-        return self._deadline
+        """The deadline of the round, once theta is known; before it, to announce it again."""
+        if self._deadline is None:
+            return None
+        return min(self._deadline, self._announce_at)
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -117,37 +130,43 @@ class AirRole(Role):
         """
         digest = self.federation.digest.hex()
         said = [self.presence(Presence("joined", "", digest))]
-        return [*said, *self._last_received(), *self._announcement(), self._status(now)]
+        announced = self._announcement(self._round, retain=True)
+        return [*said, *self._last_received(), *announced, self._status(now)]
 
     def _last_received(self) -> list[Outgoing]:
         """The same bytes as when they were first published."""
         last = self.journal.last
         return [] if last is None else [self.say(RECEIVED, last.to_bytes())]
 
-    def _announcement(self) -> list[Outgoing]:
-        """The current round, as it is public before it."""
-        if self._over:
+    def _announcement(self, round_number: int, *, retain: bool) -> list[Outgoing]:
+        """A round as it is public before it; nothing behind the last round.
+
+        The next round is announced while answers to the current one are waited for, so that nobody
+        waits for it later; its announcement is the one that is kept for those who come."""
+        if round_number > self.federation.plan.num_rounds:
             return []
-        on_air, devices = self._now
+        on_air, devices = self._schedule.round(round_number)
         announcement = Announcement(
-            self._round,
+            round_number,
             self.federation.digest,
-            self._attempt,
+            self._attempt if round_number == self._round else 0,
             in_short(on_air.gain),
             devices,
             self.journal.answered,
             in_short(on_air.fading),
         )
-        return [self.say(ROUND, announcement.to_bytes())]
+        return [self.say(ROUND, announcement.to_bytes(), retain=retain)]
 
     def _status(self, now: float) -> Outgoing:
         """How the air stands, for the server and for observers."""
-        document = {
+        document: dict[str, object] = {
             "run": self.run,
             "round": self._round,
             "repeats": self._repeats,
             "dropped": self.drops.to_document(),
         }
+        document["answer_seconds"] = self._answering.median
+        document["receive_seconds"] = self._receiving.median
         self._told = now
         return self.say(AIR_STATUS, json.dumps(document).encode())
 
@@ -177,6 +196,9 @@ class AirRole(Role):
         if number is None or number >= self.federation.plan.num_devices:
             return []
         (self._absent.add if state in ("gone", "refused") else self._absent.discard)(number)
+        if self._theta is not None and number in self._missing and state in ("here", "joined"):
+            # It has come back, and knows the announcement of the next round only.
+            self._announce_at = min(self._announce_at, now + _GATHER_SECONDS)
         return self._close_if_complete(now)
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
@@ -199,27 +221,16 @@ class AirRole(Role):
             if binding != self._theta:
                 raise Dropped("other-theta")
             return []
-        self._theta = binding
+        self._theta, self._asked = binding, now
         self._deadline = now + federation.deadline_ms / 1000
-        if not self._now.devices.any():
-            return self._close(now)
-        return []
+        said = self._announcement(self._round + 1, retain=True)
+        return said if self._now.devices.any() else [*said, *self._close(now)]
 
     def _take_answer(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Take a device's answer to the current round, at most once."""
-        federation, plan = self.federation, self.federation.plan
-        number = device_number(who)
-        if number is None or number >= plan.num_devices:
-            raise Dropped("wrong-identity")
-        if len(payload) > largest_answer(plan.dim) + OVERHEAD:
-            raise Dropped("oversized")
-        try:
-            opened = self._opener.open(payload)
-        except NotSealed as error:
-            raise Dropped("not-sealed") from error
-        answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
-        if answer.device != number:
-            raise Dropped("wrong-identity")
+        plan = self.federation.plan
+        answer = open_answer(who, payload, plan, self._opener)
+        number = answer.device
         if answer.round != self._round or self._theta is None:
             raise Dropped("late" if answer.round <= self.journal.round else "wrong-round")
         if answer.binding != self._theta:
@@ -230,12 +241,7 @@ class AirRole(Role):
             raise Dropped("not-scheduled")
         if number in self._taken:
             raise Dropped("repeated")
-        on_air = self._now.on_air
-        arrives = on_air.fading[number] * answer.amplitude
-        if (arrives > on_air.gain * (1 + 1e-9)).any() or (
-            arrives > federation.cap(self._round) * (1 + 1e-9)
-        ).any():
-            raise Dropped("over-cap")
+        check_loudness(answer, self._now.on_air)
         amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
         self._taken[number] = _Taken(Transmission(answer.symbols, amplitude), answer.journal)
         self._missing.discard(number)
@@ -263,7 +269,10 @@ class AirRole(Role):
             Time on the monotonic clock.
         """
         if self._deadline is None or now < self._deadline:
-            return []
+            if now < self._announce_at:
+                return []
+            self._announce_at = float("inf")
+            return self._announcement(self._round, retain=False)
         if len(self._taken) >= self._needed:
             return self._close(now)
         self._attempt += 1
@@ -278,7 +287,7 @@ class AirRole(Role):
                 "active": len(self._taken),
             },
         )
-        return [*self._announcement(), self._status(now)]
+        return [*self._announcement(self._round, retain=False), self._status(now)]
 
     def _close(self, now: float) -> list[Outgoing]:
         """Receive the round, record it, publish it, and announce the next one."""
@@ -292,8 +301,10 @@ class AirRole(Role):
             self._round, self._theta, active, in_short(on_air.gain), steps=steps, values=values
         )
         self.journal.keep(received, {k: taken.journal for k, taken in self._taken.items()})
+        self._answering.add(now - self._asked)
+        self._receiving.add(self._clock() - now)
         self._begin(self._round + 1)
-        said = [self.say(RECEIVED, received.to_bytes()), *self._announcement()]
+        said = [self.say(RECEIVED, received.to_bytes())]
         if now - self._told >= _STATUS_SECONDS:
             said.append(self._status(now))
         return said

@@ -86,14 +86,27 @@ def demonstrate(
     with Processes(federation.directory / "logs") as processes:
         for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
             federation.start(processes, role)
-        status = asyncio.run(_watch(federation, processes, tell))
+        status = asyncio.run(watch(federation, processes, tell))
         seconds = time.monotonic() - began
     _, kept, took = draws_of_record(federation.record)
     return Demonstrated(result_with_model(plan, model, kept, took), seconds, status)
 
 
-async def _watch(federation: LocalFederation, processes: Processes, tell: Tell) -> Status | None:
-    """Tell how the run stands until the server has ended; refuse to wait for nothing."""
+async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -> Status | None:
+    """The last status of a run whose server has ended well; it is waited for.
+
+    Parameters
+    ----------
+    federation, processes
+        The federation, and its processes.
+    tell
+        Told how the run stands.
+
+    Raises
+    ------
+    RunFailed
+        If a process has failed, or nothing happens for two minutes.
+    """
     latest: list[Status] = []
     credentials = credentials_in(federation.directory / OBSERVER)
     transport = Mqtt(federation.url, credentials)

@@ -151,9 +151,8 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
     return written
 
 
-def copy_from_authority(place: Path, identities: Sequence[str]) -> tuple[str, ...]:
-    """Copy the authority's certificate into folders, and its revocations into the broker's; return
-    the names of what the broker got.
+def copy_certificate(place: Path, identities: Sequence[str]) -> None:
+    """Copy the authority's certificate into folders that lack it.
 
     Parameters
     ----------
@@ -166,9 +165,18 @@ def copy_from_authority(place: Path, identities: Sequence[str]) -> tuple[str, ..
     for identity in identities:
         if not (place / identity / authority.CERTIFICATE).exists():
             _write(place / identity / authority.CERTIFICATE, certificate)
+
+
+def copy_revocations(place: Path) -> None:
+    """Copy the authority's revocation list into the broker's folder.
+
+    Parameters
+    ----------
+    place
+        Directory of the federation.
+    """
     revocations = (place / AUTHORITY / authority.REVOCATIONS).read_bytes()
     _write(place / BROKER_FOLDER / authority.REVOCATIONS, revocations, durable=True)
-    return (authority.REVOCATIONS,)
 
 
 def write_access(place: Path, identities: Sequence[str], *, durable: bool = False) -> None:

@@ -71,7 +71,7 @@ class AirRole(Role):
         self.federation, self.journal = federation, journal
         self._opener, self._channel = opener, channel
         self._schedule = AirSchedule(federation.plan, journal.seed)
-        self._presence: dict[int, str] = {}
+        self._absent: set[int] = set()
         self._repeats = 0
         self._told = float("-inf")
         self._clock = clock
@@ -90,6 +90,8 @@ class AirRole(Role):
         self._announce_at = float("inf")
         self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
+        self._missing = {int(number) for number in np.flatnonzero(self._now.devices)}
+        """Devices that are scheduled and have not answered."""
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
@@ -183,9 +185,8 @@ class AirRole(Role):
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
             return []
-        self._presence[number] = state
-        waits = self._theta is not None and self._now.devices[number]
-        if waits and number not in self._taken and state in ("here", "joined"):
+        (self._absent.add if state in ("gone", "refused") else self._absent.discard)(number)
+        if self._theta is not None and number in self._missing and state in ("here", "joined"):
             # It has come back, and knows the announcement of the next round only.
             self._announce_at = min(self._announce_at, now + _GATHER_SECONDS)
         return self._close_if_complete(now)
@@ -233,6 +234,7 @@ class AirRole(Role):
         check_loudness(answer, self._now.on_air)
         amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
         self._taken[number] = _Taken(Transmission(answer.symbols, amplitude), answer.journal)
+        self._missing.discard(number)
         return self._close_if_complete(now)
 
     @property
@@ -244,11 +246,9 @@ class AirRole(Role):
         """Close the round if everybody answered who is scheduled and there."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
-        for number in np.flatnonzero(self._now.devices):
-            absent = self._presence.get(int(number)) in ("gone", "refused")
-            if number not in self._taken and not absent:
-                return []
-        return self._close(now)
+        # With a loop over all devices here, many of them would take a time that grows with their
+        # square.
+        return self._close(now) if self._missing <= self._absent else []
 
     def wake(self, now: float) -> list[Outgoing]:
         """At the deadline: close the round, or announce it again if answers are too few.

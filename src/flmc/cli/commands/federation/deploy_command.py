@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flmc.cli.commands.demo_command import demo_command
+from flmc.cli.commands.federation.demo_command import demo_command
 from flmc.cli.output import Json, print_json
 
 if TYPE_CHECKING:

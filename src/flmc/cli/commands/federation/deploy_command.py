@@ -28,7 +28,8 @@ deploy_app.command("demo")(demo_command)
 # an extra; a test holds the two together.
 _Directory = Annotated[Path, typer.Argument(metavar="DIR", help="directory of the federation")]
 _Identity = Annotated[
-    str, typer.Argument(metavar="ID", help="server, air, observer, or a device such as device-3")
+    str,
+    typer.Argument(metavar="ID", help="server, air, observer, monitor, or device-3 and so on"),
 ]
 _Days = Annotated[int, typer.Option("--days", help="for how many days a certificate is valid")]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.deploy.air.air_journal import AirJournal
+from flmc.deploy.air.air_journal import AirJournal, JournalState
 from flmc.deploy.air.air_schedule import AirSchedule
 from flmc.deploy.air.channel import Channel
 from flmc.deploy.air.opened_answer import check_loudness, open_answer
@@ -33,7 +33,7 @@ class _Taken(NamedTuple):
     """An answer that was taken, until its round is closed."""
 
     sent: Transmission
-    journal: bytes
+    journal: JournalState
 
 
 class AirRole(Role):
@@ -121,6 +121,8 @@ class AirRole(Role):
         digest = self.federation.digest.hex()
         said = [self.presence(Presence("joined", "", digest))]
         announced = self._announcement(self._round, retain=True)
+        if self._theta is not None:
+            announced += self._announcement(self._round + 1, retain=True)
         return [*said, *self._last_received(), *announced, self._status(now)]
 
     def _last_received(self) -> list[Outgoing]:
@@ -225,7 +227,7 @@ class AirRole(Role):
             raise Dropped("late" if answer.round <= self.journal.round else "wrong-round")
         if answer.binding != self._theta:
             raise Dropped("other-theta")
-        if self.journal.journals.get(number, answer.journal) != answer.journal:
+        if not self.journal.follows(number, answer.journal, answer.epoch):
             raise Dropped("stale-journal")
         if not self._now.devices[number]:
             raise Dropped("not-scheduled")
@@ -233,7 +235,9 @@ class AirRole(Role):
             raise Dropped("repeated")
         check_loudness(answer, self._now.on_air)
         amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
-        self._taken[number] = _Taken(Transmission(answer.symbols, amplitude), answer.journal)
+        self._taken[number] = _Taken(
+            Transmission(answer.symbols, amplitude), JournalState(answer.journal, answer.epoch)
+        )
         self._missing.discard(number)
         return self._close_if_complete(now)
 

@@ -70,7 +70,7 @@ class AirRole(Role):
         channel.check(federation)
         self.federation, self.journal = federation, journal
         self._opener, self._channel = opener, channel
-        self._schedule = AirSchedule(federation.plan, journal.seed)
+        self._schedule = AirSchedule(federation.plan, journal.seed, federation.least_gain)
         self._absent: set[int] = set()
         self._repeats = 0
         self._told = float("-inf")

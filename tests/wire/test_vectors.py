@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,14 +207,15 @@ def test_payloads_are_written_and_read_as_stated(
     message, payload = the_messages(federation)[name]
     stated = dict(vectors[name])
     assert payload.hex() == stated.pop("payload")
-    read = {
+    readers: dict[str, Callable[[], Any]] = {
         "theta": lambda: Theta.from_bytes(payload, DIM),
         "announcement": lambda: Announcement.from_bytes(payload, DEVICES, DIM),
         "answer_bits": lambda: Answer.from_bytes(payload, DIM, bits=True),
         "answer_values": lambda: Answer.from_bytes(payload, DIM, bits=False),
         "received_steps": lambda: Received.from_bytes(payload, DEVICES, DIM),
         "received_values": lambda: Received.from_bytes(payload, DEVICES, DIM),
-    }[name]()
+    }
+    read = readers[name]()
     if name == "answer_values":  # which travel in single precision
         stated["symbols"] = np.float32(stated["symbols"]).astype(float).tolist()
     assert plain(read) == stated

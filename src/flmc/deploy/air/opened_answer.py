@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from flmc.deploy.air.channel import RoundOnAir
 from flmc.deploy.running.role import Dropped
 from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
 from flmc.planning.plans import Plan
@@ -41,3 +44,22 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> Answer:
     if answer.device != number:
         raise Dropped("wrong-identity")
     return answer
+
+
+def check_loudness(answer: Answer, on_air: RoundOnAir) -> None:
+    """Refuse an answer that would arrive louder than was announced, which is what is accounted.
+
+    Parameters
+    ----------
+    answer, on_air
+        The answer, and the round with its gain, which is at most the plan's cap.
+
+    Raises
+    ------
+    Dropped
+        If an entry is too loud.
+    """
+    with np.errstate(over="ignore"):  # infinite is over the cap
+        arrives = on_air.fading[answer.device] * answer.amplitude
+    if (arrives > on_air.gain * (1 + 1e-9)).any():
+        raise Dropped("over-cap")

@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
-from flmc.deploy.device.answering import transmit
+from flmc.deploy.device.answering import slot_end, transmit
 from flmc.deploy.device.consent import (
     Refused,
     Rules,
@@ -74,7 +74,7 @@ class DeviceRole(Role):
         self.refusal: str | None = None
         """Why the device does not take part; None: it does, or nobody has asked yet."""
         self._gradient: LocalGradient | None = None
-        self._announcement: Announcement | None = None
+        self._announcements: dict[int, Announcement] = {}
         self._theta: Theta | None = None
         self._waiting: dict[str, bytes] = {}
         self._connections = 0
@@ -102,7 +102,8 @@ class DeviceRole(Role):
             Time on the monotonic clock.
         """
         self._connections += 1
-        self._announcement = self._theta = None
+        self._theta = None
+        self._announcements.clear()
         self._waiting.clear()
         return [self._own_presence()]
 
@@ -191,7 +192,10 @@ class DeviceRole(Role):
             raise Dropped("wrong-round")
         if (found.gain > federation.cap(found.round) * (1 + 1e-12)).any():
             raise Dropped("over-cap", "the announced gain is above the plan's")
-        self._announcement = found
+        # The current round and the next one; a round may be announced again.
+        self._announcements[found.round] = found
+        if len(self._announcements) > 2:
+            del self._announcements[min(self._announcements)]
         said: list[Outgoing] = []
         if self._gradient is None:
             said = self._join(federation, found)
@@ -230,15 +234,15 @@ class DeviceRole(Role):
 
     def _answer(self, now: float) -> list[Outgoing]:
         """The answer to the round whose theta and announcement are known, new or repeated."""
-        federation, asked, theta = self.federation, self._announcement, self._theta
-        if federation is None or asked is None or theta is None or self._gradient is None:
+        federation, theta, number = self.federation, self._theta, self.rules.device
+        if federation is None or theta is None or self._gradient is None:
             return []
-        number = self.rules.device
-        if asked.round != theta.round or not asked.scheduled[number]:
+        asked = self._announcements.get(theta.round)
+        if asked is None or not asked.scheduled[number]:
             return []
         key = (asked.round, asked.attempt, self._connections)
         if self._sent == key:
-            raise Dropped("repeated")
+            return []
         joined = self.journal.runs[self.run]
         if asked.answered[number] > joined.round:
             return self._refuse(
@@ -287,14 +291,10 @@ class DeviceRole(Role):
         self.journal.answer(self.run, theta.round, binding, gain, sealed)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
-        """When the answer leaves: a slot after the question; more whole slots if it took longer,
-        so that a delay tells as little as possible."""
-        slot = federation.slot_ms / 1000
-        slots = max(1, int(-(-(self._clock() - now) // slot)))
-        if slots > 1:
+        """When the answer leaves."""
+        at, overran = slot_end(federation.slot_ms / 1000, now, self._clock())
+        if overran:
             self._overran += 1
-            self.log.error(
-                "an answer took longer than its slot",
-                extra={"event": "overran", "count": self._overran},
-            )
-        return now + slots * slot
+            told = {"event": "overran", "count": self._overran}
+            self.log.error("an answer took longer than its slot", extra=told)
+        return at

@@ -25,7 +25,7 @@ class DeviceConfiguration:
     rules
         What it decides by itself.
     data, reading
-        Its file of examples, and how it is read (:func:`flmc.data.read`).
+        Its file of examples, and how it is read (:func:`flmc.data.reading.read`).
     air_key, journal
         Public key of the air, and the directory of the journal.
     run

@@ -82,8 +82,7 @@ class AirRole(Role):
         self._opener, self._channel = opener, channel
         self._schedule = AirSchedule(federation.plan, journal.seed)
         self._absent: set[int] = set()
-        self._repeats = 0
-        self._told = float("-inf")
+        self._repeats, self._told = 0, float("-inf")
         self._clock = clock
         self._answering, self._receiving = Timing(), Timing()
         self._begin(journal.round + 1)
@@ -100,7 +99,7 @@ class AirRole(Role):
         self._announce_at = float("inf")
         self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
-        self._missing = {int(number) for number in np.flatnonzero(self._now.devices)}
+        self._missing = set(np.flatnonzero(self._now.devices).tolist())
         """Devices that are scheduled and have not answered."""
 
     @property
@@ -237,10 +236,8 @@ class AirRole(Role):
             raise Dropped("other-theta")
         if self.journal.journals.get(number, answer.journal) != answer.journal:
             raise Dropped("stale-journal")
-        if not self._now.devices[number]:
-            raise Dropped("not-scheduled")
-        if number in self._taken:
-            raise Dropped("repeated")
+        if number not in self._missing:
+            raise Dropped("repeated" if number in self._taken else "not-scheduled")
         check_loudness(answer, self._now.on_air)
         amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
         self._taken[number] = _Taken(Transmission(answer.symbols, amplitude), answer.journal)
@@ -256,8 +253,7 @@ class AirRole(Role):
         """Close the round if everybody answered who is scheduled and there."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
-        # With a loop over all devices here, many of them would take a time that grows with their
-        # square.
+        # No loop over all devices here: it would take the square of their number in a round.
         return self._close(now) if self._missing <= self._absent else []
 
     def wake(self, now: float) -> list[Outgoing]:
@@ -278,15 +274,9 @@ class AirRole(Role):
         self._attempt += 1
         self._repeats += 1
         self._deadline = now + self.federation.deadline_ms / 1000
-        self.log.warning(
-            "too few answers, the round repeats",
-            extra={
-                "event": "repeat",
-                "round": self._round,
-                "attempt": self._attempt,
-                "active": len(self._taken),
-            },
-        )
+        about = {"event": "repeat", "round": self._round, "attempt": self._attempt}
+        about["active"] = len(self._taken)
+        self.log.warning("too few answers, the round repeats", extra=about)
         return [*self._announcement(self._round, retain=False), self._status(now)]
 
     def _close(self, now: float) -> list[Outgoing]:

@@ -97,7 +97,12 @@ def run_once(setup: Setup, directory: Path) -> dict[str, Any]:
     """
     count = EXAMPLES * setup.devices
     largest, smallest = public_curvature(count, DIM)
-    given = {"devices": setup.devices, "rounds": ROUNDS, "burn_in": 0, "samples": count}
+    given: dict[str, Any] = {
+        "devices": setup.devices,
+        "rounds": ROUNDS,
+        "burn_in": 0,
+        "samples": count,
+    }
     given |= {"dim": DIM, "public_smoothness": largest, "public_convexity": smallest}
     settings = merge({}, {**given, "start": "zero", "data": "examples"})
     federation = LocalFederation.prepare(
@@ -129,7 +134,8 @@ def run_once(setup: Setup, directory: Path) -> dict[str, Any]:
                 samples.append(Sample(status.round, took))
 
         status = asyncio.run(watch(federation, processes, tell))
-    assert status is not None and status.round_seconds is not None
+    assert status is not None
+    assert status.round_seconds is not None
     assert status.active == setup.devices, "a device was too late"
     first, last = samples[0], samples[-1]
     rounds = max(1, last.round - first.round)

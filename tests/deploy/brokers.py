@@ -7,17 +7,20 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
+import aiomqtt
 import pytest
 
 from flmc.deploy.setup import directory as setup
 from flmc.deploy.setup.broker_files import broker_url
 from flmc.wire.transport.mqtt import Credentials, Mqtt
+from flmc.wire.transport.transport import Message
 
 HOST = "127.0.0.1"
 _SEARCHED = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
@@ -25,7 +28,7 @@ MOSQUITTO = shutil.which("mosquitto", path=_SEARCHED)
 needs_mosquitto = pytest.mark.skipif(
     MOSQUITTO is None, reason="mosquitto is not installed: apt-get install mosquitto"
 )
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 """Seconds after which something that must happen is given up; nothing is judged by them."""
 
 
@@ -80,7 +83,7 @@ class Broker:
         return Mqtt(self.url, Credentials(place / "ca.pem", place / "cert.pem", place / "key.pem"))
 
     def start(self) -> None:
-        """Start it by its script, and return when it listens."""
+        """Start it by its script, and return when it answers."""
         with self.log.open("ab") as log:
             # The script becomes mosquitto (exec), so that its number is mosquitto's.
             self._process = subprocess.Popen(
@@ -89,16 +92,27 @@ class Broker:
                 stdout=log,
                 stderr=log,
             )
-        _wait(self._listens)
+        _wait(self._answers)
 
-    def _listens(self) -> bool:
-        """Whether a connection is taken; an error if the process has ended."""
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise RuntimeError(f"mosquitto ended: {self.log.read_text()}")
-        with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
+    def _answers(self) -> bool:
+        """Whether it answers. That it listens would not be enough: before its loop runs, a signal
+        to read its files again ends it."""
+        self._check()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with (
+            suppress(OSError),
+            socket.create_connection((HOST, self.port), timeout=5) as plain,
+            context.wrap_socket(plain),
+        ):
             return True
         return False
+
+    def _check(self) -> None:
+        """Raise if it has ended by itself."""
+        assert self._process is not None
+        code = self._process.poll()
+        assert code is None, f"mosquitto ended with {code}: {self.log.read_text()}"
 
     def reload(self) -> None:
         """Send SIGHUP, and return when it reads its files again; what is sent to it after that
@@ -108,6 +122,7 @@ class Broker:
         _wait(lambda: self._count_reloads() > before)
 
     def _count_reloads(self) -> int:
+        self._check()
         return self.log.read_text(errors="replace").count("Reloading config")
 
     def stop(self, number: int = signal.SIGTERM) -> None:
@@ -117,6 +132,58 @@ class Broker:
                 self._process.send_signal(number)
             self._process.wait(_PATIENCE)
             self._process = None
+
+
+class Plain:
+    """A client that sees all that the broker delivers; flmc's own transport leaves out what was not
+    asked for, and would hide a leak."""
+
+    def __init__(self, client: aiomqtt.Client) -> None:
+        self._client = client
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Hand messages over, and return when the broker has acknowledged each."""
+        for each in messages:
+            await self._client.publish(each.topic, each.payload, qos=1, retain=each.retain)
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Messages that arrive."""
+        async for found in self._client.messages:
+            assert isinstance(found.payload, bytes)
+            yield Message(str(found.topic), found.payload, bool(found.retain))
+
+
+def context_of(folder: Path, *, authority: Path | None = None) -> ssl.SSLContext:
+    """What a client with the certificate of a folder needs for TLS; it trusts the authority of that
+    folder, or of another."""
+    context = ssl.create_default_context(cafile=str((authority or folder) / "ca.pem"))
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+@asynccontextmanager
+async def connected(
+    broker: Broker,
+    identity: str,
+    subscriptions: Sequence[str] = (),
+    *,
+    will: Message | None = None,
+    client_id: str | None = None,
+) -> AsyncIterator[Plain]:
+    """A plain client with the certificate of an identity."""
+    last = None if will is None else aiomqtt.Will(will.topic, will.payload, qos=1)
+    async with aiomqtt.Client(
+        HOST,
+        broker.port,
+        identifier=client_id or identity,
+        protocol=aiomqtt.ProtocolVersion.V311,
+        clean_session=True,
+        will=last,
+        tls_context=context_of(broker.directory / identity),
+    ) as client:
+        if subscriptions:
+            await client.subscribe([(pattern, 1) for pattern in subscriptions])
+        yield Plain(client)
 
 
 def start(directory: Path) -> Broker:
@@ -142,9 +209,8 @@ def _port_of(directory: Path) -> int:
     raise AssertionError("the configuration names no listener")
 
 
-def _wait(happened: object) -> None:
+def _wait(happened: Callable[[], bool]) -> None:
     """Return when something has happened."""
-    assert callable(happened)
     end = time.monotonic() + _PATIENCE
     while not happened():
         assert time.monotonic() < end, "mosquitto did not do it in time"

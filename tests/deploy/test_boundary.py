@@ -12,12 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+import aiomqtt
 import pytest
 
-from deploy.brokers import HOST, Broker, make_federation, needs_mosquitto, running
+from deploy.brokers import (
+    HOST,
+    Broker,
+    Plain,
+    connected,
+    context_of,
+    make_federation,
+    needs_mosquitto,
+    running,
+)
 from flmc.deploy.setup import directory as setup
 from flmc.wire.topics import RIGHTS
-from flmc.wire.transport.transport import Connection, Disconnected, Message
+from flmc.wire.transport.transport import Message
 
 pytestmark = needs_mosquitto
 
@@ -55,7 +65,7 @@ def may(identity: str, direction: str, topic: str) -> bool:
     )
 
 
-async def until_sentinel(connection: Connection) -> list[Message]:
+async def until_sentinel(connection: Plain) -> list[Message]:
     """Messages that arrive before the sentinel."""
     found: list[Message] = []
 
@@ -75,9 +85,8 @@ async def heard(
     """What a reader gets when others say something."""
     async with AsyncExitStack() as stack:
 
-        async def enter(identity: str, *patterns: str) -> Connection:
-            client = broker.client(identity)
-            return await stack.enter_async_context(client.connect(identity, patterns, None))
+        async def enter(identity: str, *patterns: str) -> Plain:
+            return await stack.enter_async_context(connected(broker, identity, patterns))
 
         reading = await enter(reader, *subscriptions, SENTINEL.topic)
         for writer, messages in said.items():
@@ -95,9 +104,7 @@ def test_every_right_and_no_other(shared_broker: Broker) -> None:
     async def scenario() -> dict[str, set[tuple[str, str]]]:
         async with AsyncExitStack() as stack:
             connections = {
-                identity: await stack.enter_async_context(
-                    shared_broker.client(identity).connect(identity, ["#"], None)
-                )
+                identity: await stack.enter_async_context(connected(shared_broker, identity, ["#"]))
                 for identity in CLIENTS
             }
             for identity, connection in connections.items():
@@ -146,18 +153,18 @@ def test_a_device_cannot_speak_as_another(shared_broker: Broker) -> None:
 def test_a_last_will_has_no_more_rights(shared_broker: Broker) -> None:
     async def scenario(topic: str) -> list[Message]:
         async with (
-            shared_broker.client("air").connect("air", ["flmc/1/run/#"], None) as air,
-            shared_broker.client("server").connect("server", (), None) as server,
+            connected(shared_broker, "air", ["flmc/1/run/#"]) as air,
+            connected(shared_broker, "server") as server,
         ):
             will = Message(topic, b"will", False)
-            dying = shared_broker.client("device-0").connect("device-0", (), will)
+            dying = connected(shared_broker, "device-0", will=will)
             await dying.__aenter__()
             # Another connection of the same identity closes the first, as a death would; when it
             # is there, the first one's will was sent.
-            async with shared_broker.client("device-0").connect("device-0", (), None):
+            async with connected(shared_broker, "device-0"):
                 await server.publish([SENTINEL])
                 found = await until_sentinel(air)
-            with suppress(Disconnected):  # it was closed already
+            with suppress(aiomqtt.MqttError):  # it was closed already
                 await dying.__aexit__(None, None, None)
             return found
 
@@ -172,10 +179,10 @@ def test_nobody_is_thrown_out_by_a_borrowed_name(shared_broker: Broker) -> None:
 
     async def scenario() -> list[Message]:
         async with (
-            shared_broker.client("air").connect("air", ["flmc/1/run/#"], None) as air,
-            shared_broker.client("device-0").connect("air", ["flmc/1/run/#"], None),
-            shared_broker.client("device-1").connect("device-1", (), None) as device,
-            shared_broker.client("server").connect("server", (), None) as server,
+            connected(shared_broker, "air", ["flmc/1/run/#"]) as air,
+            connected(shared_broker, "device-0", ["flmc/1/run/#"], client_id="air"),
+            connected(shared_broker, "device-1") as device,
+            connected(shared_broker, "server") as server,
         ):
             await device.publish([uplink])
             await server.publish([SENTINEL])
@@ -187,13 +194,6 @@ def test_nobody_is_thrown_out_by_a_borrowed_name(shared_broker: Broker) -> None:
 CONNECT = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04test"
 """A packet of MQTT 3.1.1 that asks for a connection as the client "test"."""
 ACCEPTED = b"\x20\x02\x00\x00"
-
-
-def context_of(folder: Path, *, authority: Path | None = None) -> ssl.SSLContext:
-    """What a client with the certificate of a folder needs for TLS."""
-    context = ssl.create_default_context(cafile=str((authority or folder) / "ca.pem"))
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    return context
 
 
 def accepts(
@@ -309,9 +309,9 @@ def test_a_connection_that_is_there_loses_its_rights(broker: Broker) -> None:
 
     async def scenario() -> tuple[list[Message], list[Message]]:
         async with (
-            broker.client("air").connect("air", ["#"], None) as air,
-            broker.client("server").connect("server", (), None) as server,
-            broker.client("device-0").connect("device-0", ["#"], None) as device,
+            connected(broker, "air", ["#"]) as air,
+            connected(broker, "server") as server,
+            connected(broker, "device-0", ["#"]) as device,
         ):
             before: list[Message] = []
             await device.publish([uplink])

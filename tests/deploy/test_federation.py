@@ -22,7 +22,7 @@ from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.wire.federation import Federation
 from flmc.wire.status import Status
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import full
+from support import full, full_only
 
 DEVICES = full(20, 4)
 ROUNDS, BURN_IN = full(100, 30), full(20, 5)
@@ -104,6 +104,7 @@ def test_the_posterior_mean_is_that_of_the_simulation(finished: Finished) -> Non
     assert deviation @ inverse @ deviation < 40
 
 
+@full_only
 def test_a_round_costs_little_more_than_the_echo(finished: Finished) -> None:
     """What a round takes beyond the public slot is at most three times a question to as many
     processes and back, with one line on the disk each, on the same broker."""

@@ -21,7 +21,7 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
-from flmc.cli.commands import deploy_command
+from flmc.cli.commands.federation import deploy_command
 from flmc.deploy.setup import authority, folders
 from flmc.deploy.setup import directory as setup
 from flmc.deploy.setup.broker_files import access_list, configuration
@@ -29,7 +29,7 @@ from flmc.runs.files.durable_files import locked, read_json, write_json
 from flmc.wire.topics import RIGHTS
 
 DEVICES = ("device-0", "device-1", "device-2")
-CLIENTS = ("server", "air", "observer", *DEVICES)
+CLIENTS = ("server", "air", "observer", "monitor", *DEVICES)
 FOLDERS = ("broker", *CLIENTS)
 
 
@@ -115,7 +115,7 @@ def test_the_air_opens_what_devices_seal(made: Path) -> None:
     for name in (*DEVICES, "air"):
         public = PublicKey(bytes.fromhex((made / name / "air.pub").read_text()))
         assert SealedBox(secret).decrypt(SealedBox(public).encrypt(b"bits")) == b"bits"
-    for name in ("server", "broker", "observer", *DEVICES):
+    for name in ("server", "broker", "observer", "monitor", *DEVICES):
         assert not (made / name / "air.key").exists()
 
 
@@ -216,7 +216,7 @@ def test_queues_hold_a_round_of_all_devices() -> None:
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 def test_scripts_are_scripts(made: Path, shell: str) -> None:
     scripts = list(made.rglob("start*.sh"))
-    assert {path.parent.name for path in scripts} == {*FOLDERS} - {"observer"}
+    assert {path.parent.name for path in scripts} == {*FOLDERS} - {"observer", "monitor"}
     for path in scripts:
         assert path.stat().st_mode & 0o100
         subprocess.run([shell, "-n", str(path)], check=True)
@@ -245,7 +245,7 @@ def test_scripts_call_the_commands(made: Path, tmp_path: Path) -> None:
 
 def test_units_are_hardened(made: Path) -> None:
     units = list(made.rglob("*.service"))
-    assert {path.parent.name for path in units} == {*FOLDERS} - {"observer"}
+    assert {path.parent.name for path in units} == {*FOLDERS} - {"observer", "monitor"}
     users = set()
     for path in units:
         lines = path.read_text().splitlines()
@@ -467,7 +467,14 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     place = str(tmp_path / "new")
     assert main(["deploy", "init", place, "--devices", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["identities"] == ["broker", "server", "air", "observer", *DEVICES[:2]]
+    assert document["identities"] == [
+        "broker",
+        "server",
+        "air",
+        "observer",
+        "monitor",
+        *DEVICES[:2],
+    ]
     assert {path.name for path in Path(place).iterdir()} == {*document["changed"], "README.txt"}
     assert main(["deploy", "renew", place, "device-1"]) == 0
     assert "device-1/cert.pem" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
 from flmc.planning.plans import Plan
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
+from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
+from flmc.uplink.fadings.trace import TraceFading, TraceFile
 from flmc.uplink.power import finite_cap
 from flmc.wire.topics import WIRE_VERSION, check_run
 
@@ -31,6 +33,8 @@ _MOST_VALUE_STEPS = 1 << 18
 most 1/64 of a step then. With the fifth of a step that the sums behind it may be wrong by, both
 symbols of a pair stay within the half step that ``NoiseGrid.accounted_gain`` counts for
 rounding."""
+_SOFTEST_BITS = 8
+"""The softest planned symbol should arrive at 2^8 steps: rounding takes less than 1/256 of it."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 
 
@@ -90,17 +94,19 @@ class Federation:
                 " digital or analog"
             )
         caps = finite_cap(uplink, self.plan.gain)
-        steps = self.grid.peak_steps(float(caps.max()), uplink.peak)  # refuses what does not fit
+        self.grid.peak_steps(float(caps.min()), uplink.peak)  # refuses what does not fit
+        steps = self.grid.peak_steps(float(caps.max()), uplink.peak)
         if not uplink.random_bits and steps > _MOST_VALUE_STEPS:
             raise InvalidSetting(
                 f"the largest analog symbol must arrive at {_MOST_VALUE_STEPS} steps or below, got"
-                f" {steps}, because symbols travel in single precision; use fewer grid_bits"
+                f" {steps}, because symbols travel in single precision; use fewer grid_bits,"
+                " or plan with a limit of the gain"
             )
 
     @classmethod
     def of(cls, run: str, plan: Plan, **given: Any) -> Federation:
         """A federation with a quorum of half of the devices and the finest grid that fits, unless
-        they are given.
+        they are given. The path gains of a trace's file become part of the plan.
 
         Parameters
         ----------
@@ -111,6 +117,9 @@ class Federation:
         """
         chosen = {name: value for name, value in given.items() if value is not None}
         chosen.setdefault("quorum", -(-plan.num_devices // 2))
+        if isinstance(plan.uplink.fading, TraceFile):  # which devices do not have
+            trace = TraceFading(plan.uplink.fading.gains)
+            plan = replace(plan, uplink=replace(plan.uplink, fading=trace))
         if "grid_bits" not in chosen and not plan.uplink.noise_is_exact:
             chosen["grid_bits"] = _finest_grid(plan)
         return cls(run, plan, **chosen)
@@ -119,6 +128,12 @@ class Federation:
     def grid(self) -> NoiseGrid:
         """Grid on which a channel of software adds symbols and noise."""
         return NoiseGrid(self.plan.uplink.noise_power, self.grid_bits)
+
+    @cached_property
+    def least_gain(self) -> float:
+        """Smallest gain at which a symbol reaches the first step of the grid; below it nobody
+        transmits in a round."""
+        return self.grid.step / self.plan.uplink.peak * (1 + 1e-9)
 
     @cached_property
     def caps(self) -> Array:
@@ -183,12 +198,16 @@ class Federation:
         InvalidSetting
             If it is of another version, damaged, or not what its digest is of.
         """
-        if document.get("wire") != WIRE_VERSION:
+        wire = document.get("wire")
+        if not isinstance(wire, int):
+            raise InvalidSetting("this is not a federation: it names no wire version")
+        if wire != WIRE_VERSION:
             raise OtherVersion(
-                f"the run speaks wire version {document.get('wire')!r}, and this flmc ({VERSION})"
-                f" speaks {WIRE_VERSION}: use the flmc that the server uses"
-                f" ({document.get('flmc')!r})"
+                f"the run speaks wire version {wire}, and this flmc ({VERSION}) speaks"
+                f" {WIRE_VERSION}: use the flmc that the server uses"
+                f" ({str(document.get('flmc'))[:40]!r})"
             )
+        _refuse_files(document.get("plan"))
         try:
             plan = Plan.from_document(document["plan"])
             found = cls(document["run"], plan, **{name: document[name] for name in _AGREED})
@@ -229,9 +248,28 @@ class Federation:
         return cls.from_document(document)
 
 
+def _refuse_files(document: object) -> None:
+    """Refuse a plan that names a file: nobody opens a file because a message says so."""
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if value.get("type") == TraceFile.__name__:
+                raise InvalidSetting(
+                    "the plan names a file of path gains, which only its maker has: Federation.of"
+                    " puts them into the plan"
+                )
+            waiting += value.values()
+        elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+            waiting += value
+
+
 def _finest_grid(plan: Plan) -> int:
-    """Most bits, at most 20, with which the largest symbol of a plan fits the grid."""
+    """Most bits, at most 20 or what the softest round needs, with which the largest symbol of a
+    plan fits the grid."""
     uplink = plan.uplink
-    loudest = float(finite_cap(uplink, plan.gain).max()) * uplink.peak
+    caps = finite_cap(uplink, plan.gain) * (uplink.peak / math.sqrt(uplink.noise_power))
     most = 40 if uplink.random_bits else math.log2(_MOST_VALUE_STEPS)
-    return max(0, min(20, math.floor(most - math.log2(loudest / math.sqrt(uplink.noise_power)))))
+    needed = _SOFTEST_BITS - math.floor(math.log2(float(caps.min())))
+    fitting = math.floor(most - math.log2(float(caps.max())))
+    return max(0, min(max(20, needed), fitting, MOST_BITS))

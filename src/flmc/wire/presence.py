@@ -12,6 +12,8 @@ from flmc.wire.topics import WIRE_VERSION
 STATES = ("here", "joined", "refused", "gone")
 """It is connected; it takes part in the run; it does not want to; it left or died."""
 _MOST_BYTES = 4096
+_MOST_CHARACTERS = 300
+"""Characters of a reason that travel: JSON may need twelve bytes for one of them."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,9 @@ class Presence:
     wire: int = WIRE_VERSION
 
     def to_bytes(self) -> bytes:
-        """The payload."""
-        document = {"state": self.state, "why": self.why, "digest": self.digest}
+        """The payload, with a reason that is cut where readers would refuse its length."""
+        why = self.why[:_MOST_CHARACTERS]
+        document = {"state": self.state, "why": why, "digest": self.digest}
         return json.dumps({**document, "flmc": self.version, "wire": self.wire}).encode()
 
     @classmethod

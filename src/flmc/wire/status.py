@@ -111,8 +111,7 @@ class Status:
                 raise Malformed(f"a status names its {name}")
             found[name] = value
         for counts in (found["present"], found["dropped"], found["dropped_air"]):
-            if len(counts) > 100 or not all(map(_is_count, counts.values())):
-                raise Malformed("counts are whole numbers")
+            _check_counts(counts)
         for name in numbers:
             value = document.get(name)
             if not (value is None or _is_count(value) or _is_finite(value)):
@@ -161,6 +160,57 @@ class Status:
         """Severity of the phase."""
         moods: dict[str, Severity] = {"failed": "warning", "finished": "good"}
         return moods.get(self.phase, "plain")
+
+
+@dataclass(frozen=True)
+class AirStatus:
+    """What the server learns of the air, for its own status.
+
+    Attributes
+    ----------
+    dropped
+        Messages that the air dropped, by reason.
+    repeats
+        Rounds that it announced again because answers were too few.
+    answer_seconds, receive_seconds
+        Median times to the last answer, and to add up and record; None: unknown.
+    """
+
+    dropped: dict[str, int] = field(default_factory=dict)
+    repeats: int = 0
+    answer_seconds: float | None = None
+    receive_seconds: float | None = None
+
+    @classmethod
+    def from_bytes(cls, payload: bytes) -> AirStatus:
+        """What a payload says; whatever it holds, a status with these numbers can be read.
+
+        Parameters
+        ----------
+        payload
+            The bytes.
+
+        Raises
+        ------
+        Malformed
+            If it is no status of the air.
+        """
+        document = read_object(payload, 65536)
+        dropped, repeats = document.get("dropped"), document.get("repeats")
+        if not isinstance(dropped, dict) or not isinstance(repeats, int):
+            raise Malformed("the air's status names dropped and repeats")
+        _check_counts({**dropped, "": repeats})
+        times = (document.get(name) for name in ("answer_seconds", "receive_seconds"))
+        known = (
+            each if isinstance(each, float) and math.isfinite(each) else None for each in times
+        )
+        return cls(dropped, repeats, *known)
+
+
+def _check_counts(counts: dict[str, Any]) -> None:
+    """Refuse counts that are no whole numbers, or too many to be names of ours."""
+    if len(counts) > 100 or not all(map(_is_count, counts.values())):
+        raise Malformed("counts are whole numbers")
 
 
 _MOST = 1 << 53

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flmc.deploy.air.air_journal import AirJournal
+from flmc.deploy.air.air_journal import AirJournal, JournalState
 from flmc.deploy.air.air_schedule import AirSchedule
 from flmc.deploy.air.channel import Channel
 from flmc.deploy.air.opened_answer import check_loudness, open_answer
@@ -17,21 +17,11 @@ from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.running.timing import Timing
 from flmc.deploy.sealing import Opener
 from flmc.sampling.roles import Transmission
+from flmc.wire import topics
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement, Received, Theta, in_short
 from flmc.wire.presence import Presence
-from flmc.wire.topics import (
-    AIR,
-    AIR_STATUS,
-    ALIVE,
-    END,
-    RECEIVED,
-    ROUND,
-    THETA,
-    UPLINK,
-    Topic,
-    device_number,
-)
+from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic
 
 _STATUS_SECONDS = 1.0
 """Seconds between two statuses of the air, at least."""
@@ -43,7 +33,7 @@ class _Taken(NamedTuple):
     """An answer that was taken, until its round is closed."""
 
     sent: Transmission
-    journal: bytes
+    journal: JournalState
 
 
 class AirRole(Role):
@@ -76,11 +66,11 @@ class AirRole(Role):
         channel: Channel,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(AIR, federation.run)
+        super().__init__(topics.AIR, federation.run)
         channel.check(federation)
         self.federation, self.journal = federation, journal
         self._opener, self._channel = opener, channel
-        self._schedule = AirSchedule(federation.plan, journal.seed)
+        self._schedule = AirSchedule(federation.plan, journal.seed, federation.least_gain)
         self._absent: set[int] = set()
         self._repeats, self._told = 0, float("-inf")
         self._clock = clock
@@ -130,6 +120,8 @@ class AirRole(Role):
         digest = self.federation.digest.hex()
         said = [self.presence(Presence("joined", "", digest))]
         announced = self._announcement(self._round, retain=True)
+        if self._theta is not None:
+            announced += self._announcement(self._round + 1, retain=True)
         return [*said, *self._last_received(), *announced, self._status(now)]
 
     def _last_received(self) -> list[Outgoing]:
@@ -158,16 +150,16 @@ class AirRole(Role):
 
     def _status(self, now: float) -> Outgoing:
         """How the air stands, for the server and for observers."""
-        document: dict[str, object] = {
+        document = {
             "run": self.run,
             "round": self._round,
             "repeats": self._repeats,
             "dropped": self.drops.to_document(),
+            "answer_seconds": self._answering.median,
+            "receive_seconds": self._receiving.median,
         }
-        document["answer_seconds"] = self._answering.median
-        document["receive_seconds"] = self._receiving.median
         self._told = now
-        return self.say(AIR_STATUS, json.dumps(document).encode())
+        return self.say(topics.AIR_STATUS, json.dumps(document).encode())
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
         """What to publish because of a message.
@@ -190,7 +182,7 @@ class AirRole(Role):
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Learn who is there: the dead are not waited for."""
-        number = device_number(who)
+        number = topics.device_number(who)
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
             return []
@@ -234,13 +226,15 @@ class AirRole(Role):
             raise Dropped("late" if answer.round <= self.journal.round else "wrong-round")
         if answer.binding != self._theta:
             raise Dropped("other-theta")
-        if self.journal.journals.get(number, answer.journal) != answer.journal:
+        if not self.journal.follows(number, answer.journal, answer.epoch):
             raise Dropped("stale-journal")
         if number not in self._missing:
             raise Dropped("repeated" if number in self._taken else "not-scheduled")
         check_loudness(answer, self._now.on_air)
         amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
-        self._taken[number] = _Taken(Transmission(answer.symbols, amplitude), answer.journal)
+        self._taken[number] = _Taken(
+            Transmission(answer.symbols, amplitude), JournalState(answer.journal, answer.epoch)
+        )
         self._missing.discard(number)
         return self._close_if_complete(now)
 
@@ -274,9 +268,8 @@ class AirRole(Role):
         self._attempt += 1
         self._repeats += 1
         self._deadline = now + self.federation.deadline_ms / 1000
-        about = {"event": "repeat", "round": self._round, "attempt": self._attempt}
-        about["active"] = len(self._taken)
-        self.log.warning("too few answers, the round repeats", extra=about)
+        told = {"event": "repeat", "round": self._round, "attempt": self._attempt}
+        self.log.warning("too few answers, the round repeats", extra=told)
         return [*self._announcement(self._round, retain=False), self._status(now)]
 
     def _close(self, now: float) -> list[Outgoing]:

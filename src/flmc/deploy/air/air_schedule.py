@@ -35,10 +35,12 @@ class AirSchedule:
     ----------
     plan, seed
         The plan, and the seed of what is random; both decide every round.
+    least_gain
+        Nobody is scheduled in a round with a gain below it: the fade is too deep for the grid.
     """
 
-    def __init__(self, plan: Plan, seed: int) -> None:
-        self._plan, self._seed = plan, seed
+    def __init__(self, plan: Plan, seed: int, least_gain: float = 0.0) -> None:
+        self._plan, self._seed, self._least_gain = plan, seed, least_gain
         self._block = -1
         self._drawn: Schedule | None = None
 
@@ -63,4 +65,6 @@ class AirSchedule:
             else np.asarray(drawn.active[0, index] > 0)
         )
         gain = np.asarray(drawn.gain[0, index])
+        if gain.min() < self._least_gain:
+            devices = np.zeros_like(devices)
         return Scheduled(RoundOnAir(number, gain, fading, arriving), devices)

@@ -124,5 +124,8 @@ class SoftwareChannel(Channel):
             # An amplitude that inverts its channel arrives with the gain, but for a last digit.
             exact = np.abs(arrives - this.gain) <= 1e-9 * this.gain
             arrives = np.where(exact, this.gain, arrives)
+            # Amplitudes are rounded down to the grid: what is below its first step is silence.
+            silent = np.abs(arrives) * peak < grid.step * (1 + 1e-9)
+            arrives = np.where(silent, 0.0, arrives)
             steps[first : first + at_once] = grid.arriving_steps(symbols, arrives, peak)
         return Signal(air_on_grid(steps, grid, self._entropy), None)

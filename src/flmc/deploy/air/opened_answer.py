@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flmc.deploy.air.channel import RoundOnAir
 from flmc.deploy.running.role import Dropped
 from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
@@ -57,6 +59,7 @@ def check_loudness(answer: Answer, on_air: RoundOnAir) -> None:
     Dropped
         If an entry is too loud.
     """
-    arrives = on_air.fading[answer.device] * answer.amplitude
+    with np.errstate(over="ignore"):  # infinite is over the cap
+        arrives = on_air.fading[answer.device] * answer.amplitude
     if (arrives > on_air.gain * (1 + 1e-9)).any():
         raise Dropped("over-cap")

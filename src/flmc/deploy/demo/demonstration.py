@@ -18,7 +18,7 @@ from flmc.planning.plans import Plan
 from flmc.runs.results import Result
 from flmc.wire.frames import Malformed
 from flmc.wire.status import Status
-from flmc.wire.topics import AIR, OBSERVER, SERVER, STATUS, Topic, device_name
+from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name
 from flmc.wire.transport.mqtt import Mqtt
 from flmc.wire.transport.transport import Disconnected
 
@@ -108,14 +108,14 @@ async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -
         If a process has failed, or nothing happens for two minutes.
     """
     latest: list[Status] = []
-    credentials = credentials_in(federation.directory / OBSERVER)
+    credentials = credentials_in(federation.directory / MONITOR)
     transport = Mqtt(federation.url, credentials)
 
     async def listen() -> None:
         while True:
             try:
                 topics = [str(Topic("+", STATUS))]
-                async with transport.connect(OBSERVER, topics, None) as connection:
+                async with transport.connect(MONITOR, topics, None) as connection:
                     async for message in connection.messages():
                         try:
                             latest[:] = [Status.from_bytes(message.payload)]

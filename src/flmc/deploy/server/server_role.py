@@ -12,7 +12,6 @@ import numpy as np
 from flmc.deploy.accounting import accounted
 from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.running.timing import Timing
-from flmc.deploy.server.air_report import AirReport
 from flmc.deploy.server.federation_result import result_without_data
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.spending import Spending
@@ -21,7 +20,7 @@ from flmc.sampling.roles import server
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Received, Theta
 from flmc.wire.presence import Presence
-from flmc.wire.status import Status
+from flmc.wire.status import AirStatus, Status
 from flmc.wire.topics import (
     AIR_STATUS,
     ALIVE,
@@ -72,7 +71,7 @@ class ServerRole(Role):
         self._active = record.num_active[-1] if record.num_active else 0
         self._temperature: float | None = None
         self._spending = Spending()
-        self._air = AirReport()
+        self._air = AirStatus()
         self._told = float("-inf")
         self._asked = float("-inf")
         self.failure: str | None = None
@@ -151,7 +150,7 @@ class ServerRole(Role):
         if topic.who is not None or topic.what not in (RECEIVED, AIR_STATUS):
             raise Dropped("unknown-topic")
         if topic.what == AIR_STATUS:
-            self._air = AirReport.from_bytes(payload)
+            self._air = AirStatus.from_bytes(payload)
             return []
         return self._take_received(payload, now)
 
@@ -192,13 +191,17 @@ class ServerRole(Role):
         if (found.gain > federation.cap(number) * (1 + 1e-9)).any():
             raise Dropped("over-cap")
         gain, signal = found.gain, found.values
-        if found.steps is not None:
-            gain = federation.grid.gain(found.gain, plan.uplink.peak)
-            signal = federation.grid.values(found.steps)
-        assert signal is not None, "a received signal has steps or values"
         count = int(found.active.sum())
+        if found.steps is not None:
+            signal = federation.grid.values(found.steps)
+            if count:  # in a round whose gain is below the grid nobody transmits
+                if (gain < federation.least_gain).any():
+                    raise Dropped("out-of-range", "gain")
+                gain = federation.grid.gain(gain, plan.uplink.peak)
+        assert signal is not None, "a received signal has steps or values"
         step = float(plan.step_sizes[number - 1])
-        moved = server(record.theta, signal, step, gain, plan.num_devices, float(count))
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = server(record.theta, signal, step, gain, plan.num_devices, float(count))
         if not np.isfinite(moved.theta).all():
             return self._fail(
                 f"theta is not finite after round {number}: the step is too large for this model",

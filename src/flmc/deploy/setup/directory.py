@@ -22,7 +22,7 @@ from flmc.deploy.setup.certificates import BROKER, CLIENT
 from flmc.deploy.setup.folders import AUTHORITY, BROKER_FOLDER, Layout
 from flmc.deploy.setup.steps import Done
 from flmc.runs.files.durable_files import locked
-from flmc.wire.topics import AIR, OBSERVER, SERVER, device_name, device_number
+from flmc.wire.topics import AIR, MONITOR, OBSERVER, SERVER, device_name, device_number
 
 MOST_DEVICES = 10_000
 """Devices of a federation, at most."""
@@ -81,7 +81,7 @@ def init(
         )
     layout = Layout(names[0], port, num_devices, installed, days)
     devices = tuple(map(device_name, range(num_devices)))
-    clients = (SERVER, AIR, OBSERVER, *devices)
+    clients = (SERVER, AIR, OBSERVER, MONITOR, *devices)
     with _built(directory) as place:
         folders.make(place / AUTHORITY)
         authority = Authority.create(place / AUTHORITY, days=authority_days)
@@ -114,7 +114,7 @@ def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = F
     directory
         Made by :func:`init`.
     identity
-        ``broker``, ``server``, ``air``, ``observer`` or a device's.
+        ``broker``, ``server``, ``air``, ``observer``, ``monitor`` or a device's.
     days
         For how many days the certificate is valid.
     readmit
@@ -159,7 +159,7 @@ def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
     directory
         Made by :func:`init`.
     identity
-        ``server``, ``air``, ``observer`` or a device's.
+        ``server``, ``air``, ``observer``, ``monitor`` or a device's.
     superseded
         Whether its newest certificate stays valid, and its rights stay: what ends a renewal.
 

@@ -12,7 +12,7 @@ from flmc.deploy.setup import authority, broker_files, templates, units
 from flmc.deploy.setup.authority import SECRET
 from flmc.deploy.setup.certificates import Pair
 from flmc.runs.files.durable_files import write_atomically
-from flmc.wire.topics import AIR, OBSERVER, SERVER, device_name
+from flmc.wire.topics import AIR, MONITOR, OBSERVER, SERVER, device_name
 
 AUTHORITY, BROKER_FOLDER = "authority", "broker"
 """Folders of those that are no role; the others are named by identities."""
@@ -97,7 +97,8 @@ def write_roles(place: Path, layout: Layout) -> None:
     for role, text in ((AIR, templates.AIR), (SERVER, templates.SERVER)):
         _write_role(place / role, text, layout)
         _write(place / role / "federation.toml", federation)
-    _write(make(place / OBSERVER) / "config.toml", templates.OBSERVER)
+    for watcher in (OBSERVER, MONITOR):
+        _write(make(place / watcher) / "config.toml", templates.OBSERVER)
     for device in range(num_devices):
         text = templates.DEVICE.format(device=device)
         _write_role(place / device_name(device), text, layout)

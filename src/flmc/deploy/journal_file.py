@@ -40,6 +40,7 @@ class JournalFile:
     def __init__(self, directory: Path, name: str, *, lock: bool = True) -> None:
         self.path = directory / name
         self._held = ExitStack()
+        self._failed = False
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if lock:
@@ -90,8 +91,13 @@ class JournalFile:
         Raises
         ------
         RunFailed
-            If the disk refuses; nothing may follow from the entry then.
+            If the disk refuses, now or before; nothing may follow from the entry then.
         """
+        if self._failed:
+            raise RunFailed(f"{str(self.path)!r} could not be written before: start again")
+        # Until it is there: behind a part of an entry, or one that the disk may not hold, no other
+        # could be trusted.
+        self._failed = True
         try:
             self._stream.write(framed(json.dumps(entry, separators=(",", ":"), allow_nan=False)))
             self._stream.flush()
@@ -100,6 +106,7 @@ class JournalFile:
             raise RunFailed(
                 f"cannot write to {str(self.path)!r}: {error.strerror}; nothing was sent"
             ) from error
+        self._failed = False
 
     def close(self) -> None:
         """Release the file and the lock."""

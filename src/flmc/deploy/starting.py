@@ -41,7 +41,9 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
     def gradient(federation: Federation) -> LocalGradient:
         plan = federation.plan
         shares = name in MODELS.names
-        return local_gradient(model, plan.uplink, plan.num_devices, shares_prior=shares)
+        return local_gradient(
+            model, plan.uplink, plan.num_devices, shares_prior=shares, dim=plan.dim
+        )
 
     return DeviceRole(run, given.rules, DeviceJournal(given.journal), seal, gradient)
 

@@ -8,6 +8,7 @@ of what it gave out, so that what is left of it cannot be handed back."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
 from flmc.wire.federation import Federation
 
+_log = logging.getLogger("flmc.deploy.device")
 _ROOM = 0.5
 """Share of the slot that computing an answer may take, when the device joins."""
 
@@ -144,9 +146,14 @@ def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -
     budget = rules.budget
     epsilon, delta = _price(federation, budget)
     if budget.epsilon is not None:
-        spent, _ = journal.spent
+        spent, deltas = journal.spent
         if len(journal.runs) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were joined")
+        if deltas + delta > budget.delta * (1 + 1e-9):
+            raise Refused(
+                f"the run counts with delta {delta:g}, earlier runs with {deltas:g}, and the"
+                f" lifetime budget of this device is delta {budget.delta:g}"
+            )
         if spent + epsilon > budget.epsilon:
             raise Refused(
                 f"the run may cost epsilon {format_up(epsilon)} at delta {delta:g}, earlier runs"
@@ -177,9 +184,12 @@ def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[
         gradient(np.zeros(federation.plan.dim))
         took.append(clock() - began)
     if took[-1] > _ROOM * federation.slot_ms / 1000:
+        # How long exactly may tell of the data: it stays on the device.
+        detail = f"{1000 * took[-1]:.0f} ms"
+        _log.error("a gradient takes too long", extra={"event": "pace", "detail": detail})
         raise Refused(
-            f"a gradient takes {1000 * took[-1]:.0f} ms on this device, more than half of the slot"
-            f" of {federation.slot_ms} ms, in which it must answer; use a longer slot_ms"
+            "a gradient takes more than half of the slot on this device, and it must answer within"
+            f" the slot of {federation.slot_ms} ms; use a longer slot_ms"
         )
 
 

@@ -99,8 +99,8 @@ class Federation:
         if not uplink.random_bits and steps > _MOST_VALUE_STEPS:
             raise InvalidSetting(
                 f"the largest analog symbol must arrive at {_MOST_VALUE_STEPS} steps or below, got"
-                f" {steps}, because symbols travel in single precision; use fewer grid_bits, or"
-                " plan with a limit of the gain"
+                f" {steps}, because symbols travel in single precision; use fewer grid_bits,"
+                " or plan with a limit of the gain"
             )
 
     @classmethod

@@ -13,6 +13,8 @@ from flmc.wire.presence import read_object
 
 PHASES = ("waiting", "running", "finished", "failed")
 """The server waits for devices to join; rounds go on; the run is over; it cannot go on."""
+PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
+"""Parts of the time of a round."""
 _MOST_BYTES = 1 << 20
 
 
@@ -37,6 +39,9 @@ class Status:
         Of the last round; None: unknown.
     round_seconds
         Median time of the last rounds; None: none yet.
+    answer_seconds, receive_seconds, commit_seconds
+        Parts of it: from theta at the air to the last answer, slot included; what the air needs to
+        add up and record; what the server needs to step and record. None: none yet.
     dropped, dropped_air
         Messages that the server and the air dropped, by reason.
     repeats
@@ -59,6 +64,9 @@ class Status:
     epsilon_round: int = 0
     temperature: float | None = None
     round_seconds: float | None = None
+    answer_seconds: float | None = None
+    receive_seconds: float | None = None
+    commit_seconds: float | None = None
     dropped: dict[str, int] = field(default_factory=dict)
     dropped_air: dict[str, int] = field(default_factory=dict)
     repeats: int = 0
@@ -95,7 +103,7 @@ class Status:
             ),
             **dict.fromkeys(("present", "dropped", "dropped_air"), dict),
         }
-        numbers = ("epsilon", "delta", "temperature", "round_seconds", "unix_time")
+        numbers = ("epsilon", "delta", "temperature", "round_seconds", *PARTS, "unix_time")
         found: dict[str, Any] = {}
         for name, kind in kinds.items():
             value = document.get(name)
@@ -129,11 +137,23 @@ class Status:
         if self.temperature is not None:
             rows.append(Row("temperature", f"{self.temperature:.4g} in the last round"))
         if self.round_seconds is not None:
-            rows.append(Row("time of a round", f"{self.round_seconds * 1000:.0f} ms"))
+            rows.append(Row("time of a round", f"{self.round_seconds * 1000:.0f} ms{self._parts}"))
         rows.append(Row("repeated rounds", str(self.repeats)))
         rows.append(Row("dropped by the server", _counts(self.dropped) or "nothing"))
         rows.append(Row("dropped by the air", _counts(self.dropped_air) or "nothing"))
         return Listing(f"run {self.run}", tuple(rows))
+
+    @property
+    def _parts(self) -> str:
+        """Parts of the time of a round, in words."""
+        answer, receive, commit = (getattr(self, name) for name in PARTS)
+        if self.round_seconds is None or None in (answer, receive, commit):
+            return ""
+        rest = max(0.0, self.round_seconds - answer - receive - commit)
+        return (
+            f": {1000 * answer:.0f} until the last answer, {1000 * receive:.1f} in the air,"
+            f" {1000 * commit:.1f} in the server, {1000 * rest:.0f} on the way"
+        )
 
     @property
     def _mood(self) -> Severity:
@@ -152,10 +172,14 @@ class AirStatus:
         Messages that the air dropped, by reason.
     repeats
         Rounds that it announced again because answers were too few.
+    answer_seconds, receive_seconds
+        Median times to the last answer, and to add up and record; None: unknown.
     """
 
     dropped: dict[str, int] = field(default_factory=dict)
     repeats: int = 0
+    answer_seconds: float | None = None
+    receive_seconds: float | None = None
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> AirStatus:
@@ -176,7 +200,11 @@ class AirStatus:
         if not isinstance(dropped, dict) or not isinstance(repeats, int):
             raise Malformed("the air's status names dropped and repeats")
         _check_counts({**dropped, "": repeats})
-        return cls(dropped, repeats)
+        times = (document.get(name) for name in ("answer_seconds", "receive_seconds"))
+        known = (
+            each if isinstance(each, float) and math.isfinite(each) else None for each in times
+        )
+        return cls(dropped, repeats, *known)
 
 
 def _check_counts(counts: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from flmc.base.errors import InvalidSetting
 
 WIRE_VERSION = 1
 """Version of topics and payloads."""
-SERVER, AIR, OBSERVER = "server", "air", "observer"
+SERVER, AIR, OBSERVER, MONITOR = "server", "air", "observer", "monitor"
 """Identities of the roles of which there is one; devices are ``device-0``, ``device-1`` and so
 on."""
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -115,6 +115,7 @@ class Rights(NamedTuple):
 
 
 _OWN_ALIVE = f"{ALIVE}/%u"
+_WATCHES = Rights((), (STATUS, AIR_STATUS, f"{ALIVE}/+", PLAN, END))
 RIGHTS = {
     SERVER: Rights(
         (PLAN, THETA, STATUS, END, _OWN_ALIVE),
@@ -124,7 +125,8 @@ RIGHTS = {
         (ROUND, RECEIVED, AIR_STATUS, _OWN_ALIVE),
         (PLAN, THETA, END, f"{UPLINK}/+", f"{ALIVE}/+"),
     ),
-    OBSERVER: Rights((), (STATUS, AIR_STATUS, f"{ALIVE}/+", PLAN, END)),
+    OBSERVER: _WATCHES,
+    MONITOR: _WATCHES,
     "device": Rights((f"{UPLINK}/%u", _OWN_ALIVE), (PLAN, THETA, ROUND, END)),
 }
 """Rights by role. Only the air reads uplinks; the server reads what was received, and no symbol;

@@ -36,7 +36,7 @@ def studio_command(
         typer.Option(
             "--broker-tls",
             metavar="DIR",
-            help="directory with ca.pem, cert.pem and key.pem of an observer at the broker",
+            help="directory with ca.pem, cert.pem and key.pem of the monitor at the broker",
         ),
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="do not open a browser")] = False,

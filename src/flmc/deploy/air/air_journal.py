@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,21 @@ from flmc.wire.messages import Received
 
 FILE = "air.txt"
 """Name of the journal's file in its directory."""
+
+
+class JournalState(NamedTuple):
+    """A device's journal as the air knows it from an answer.
+
+    Attributes
+    ----------
+    name
+        Eight bytes that were drawn when the journal was made.
+    epoch
+        Entries in it.
+    """
+
+    name: bytes
+    epoch: int
 
 
 class AirJournal:
@@ -51,8 +68,7 @@ class AirJournal:
         """What was received in it."""
         self.answered: IntArray = np.zeros(plan.num_devices, dtype=np.int64)
         """Last round with an answer of each device."""
-        self.journals: dict[int, bytes] = {}
-        """Names of the devices' journals, as they were in their first answers."""
+        self._journals: dict[int, JournalState] = {}
         digest = federation.digest.hex()
         try:
             for entry in self._file.entries():
@@ -67,8 +83,9 @@ class AirJournal:
                 else:
                     payload = base64.b64decode(entry["payload"])
                     received = Received.from_bytes(payload, plan.num_devices, plan.dim)
-                    new = {int(k): bytes.fromhex(v) for k, v in entry["journals"].items()}
-                    self._follow(received, new)
+                    found = entry["journals"].items()
+                    known = {int(k): JournalState(bytes.fromhex(n), int(e)) for k, (n, e) in found}
+                    self._follow(received, known)
         except InvalidSetting:
             self._file.close()
             raise
@@ -81,13 +98,27 @@ class AirJournal:
             self.seed = int.from_bytes(os.urandom(6), "little")
             self._file.append({"run": federation.run, "digest": digest, "seed": self.seed})
 
-    def _follow(self, received: Received, new: dict[int, bytes]) -> None:
+    def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
         """Take over one entry."""
         self.round, self.last = received.round, received
         self.answered[received.active] = received.round
-        self.journals |= new
+        self._journals |= journals
 
-    def keep(self, received: Received, journals: dict[int, bytes]) -> None:
+    def follows(self, device: int, name: bytes, epoch: int) -> bool:
+        """Whether an answer can come from the journal that a device had before, and not from an
+        older copy of it.
+
+        Parameters
+        ----------
+        device
+            Number of the device.
+        name, epoch
+            Name of its journal, and entries in it, the answer included.
+        """
+        before = self._journals.get(device)
+        return before is None or (name == before.name and epoch > before.epoch)
+
+    def keep(self, received: Received, journals: Mapping[int, JournalState]) -> None:
         """Record what was received; it may be published when this has returned.
 
         Parameters
@@ -95,17 +126,16 @@ class AirJournal:
         received
             The round.
         journals
-            Names of the journals of the active devices.
+            Journals of the active devices.
         """
-        new = {k: name for k, name in journals.items() if k not in self.journals}
         self._file.append(
             {
                 "round": received.round,
                 "payload": base64.b64encode(received.to_bytes()).decode(),
-                "journals": {str(k): name.hex() for k, name in new.items()},
+                "journals": {str(k): [j.name.hex(), j.epoch] for k, j in journals.items()},
             }
         )
-        self._follow(received, new)
+        self._follow(received, journals)
 
     def close(self) -> None:
         """Release the file and the lock."""

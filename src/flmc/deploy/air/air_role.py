@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from flmc.deploy.air.air_journal import AirJournal
+from flmc.deploy.air.air_journal import AirJournal, JournalState
 from flmc.deploy.air.air_schedule import AirSchedule
 from flmc.deploy.air.channel import Channel
+from flmc.deploy.air.opened_answer import check_loudness, open_answer
 from flmc.deploy.running.role import Dropped, Outgoing, Role
-from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener
+from flmc.deploy.running.timing import Timing
+from flmc.deploy.sealing import Opener
 from flmc.sampling.roles import Transmission
-from flmc.wire.answers import Answer, largest_answer
+from flmc.wire import topics
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement, Received, Theta, in_short
 from flmc.wire.presence import Presence
-from flmc.wire.topics import (
-    AIR,
-    AIR_STATUS,
-    ALIVE,
-    END,
-    RECEIVED,
-    ROUND,
-    THETA,
-    UPLINK,
-    Topic,
-    device_number,
-)
+from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic
 
 _STATUS_SECONDS = 1.0
 """Seconds between two statuses of the air, at least."""
+_GATHER_SECONDS = 0.02
+"""Seconds for which devices that come back are gathered, before the round is announced again."""
 
 
 class _Taken(NamedTuple):
     """An answer that was taken, until its round is closed."""
 
     sent: Transmission
-    journal: bytes
+    journal: JournalState
 
 
 class AirRole(Role):
@@ -55,6 +49,8 @@ class AirRole(Role):
         Opens what devices seal.
     channel
         What carries symbols.
+    clock
+        The monotonic clock, by which the parts of a round are timed.
 
     Raises
     ------
@@ -63,16 +59,22 @@ class AirRole(Role):
     """
 
     def __init__(
-        self, federation: Federation, journal: AirJournal, opener: Opener, channel: Channel
+        self,
+        federation: Federation,
+        journal: AirJournal,
+        opener: Opener,
+        channel: Channel,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(AIR, federation.run)
+        super().__init__(topics.AIR, federation.run)
         channel.check(federation)
         self.federation, self.journal = federation, journal
         self._opener, self._channel = opener, channel
         self._schedule = AirSchedule(federation.plan, journal.seed, federation.least_gain)
-        self._presence: dict[int, str] = {}
-        self._repeats = 0
-        self._told = float("-inf")
+        self._absent: set[int] = set()
+        self._repeats, self._told = 0, float("-inf")
+        self._clock = clock
+        self._answering, self._receiving = Timing(), Timing()
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
@@ -84,21 +86,23 @@ class AirRole(Role):
         self._theta: bytes | None = None
         """Digest of federation, round and theta; None: theta is still to come."""
         self._deadline: float | None = None
+        self._announce_at = float("inf")
+        self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
+        self._missing = set(np.flatnonzero(self._now.devices).tolist())
+        """Devices that are scheduled and have not answered."""
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
         """Theta, all uplinks, who is there, and the end of the run."""
-        return (
-            *self.reads(THETA, END),
-            self.topic(UPLINK, "+"),
-            self.topic(ALIVE, "+"),
-        )
+        return (*self.reads(THETA, END), self.topic(UPLINK, "+"), self.topic(ALIVE, "+"))
 
     @property
     def next_wake(self) -> float | None:
-        """The deadline of the round, once theta is known."""
-        return self._deadline
+        """The deadline of the round, once theta is known; before it, to announce it again."""
+        if self._deadline is None:
+            return None
+        return min(self._deadline, self._announce_at)
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -115,28 +119,34 @@ class AirRole(Role):
         """
         digest = self.federation.digest.hex()
         said = [self.presence(Presence("joined", "", digest))]
-        return [*said, *self._last_received(), *self._announcement(), self._status(now)]
+        announced = self._announcement(self._round, retain=True)
+        if self._theta is not None:
+            announced += self._announcement(self._round + 1, retain=True)
+        return [*said, *self._last_received(), *announced, self._status(now)]
 
     def _last_received(self) -> list[Outgoing]:
         """The same bytes as when they were first published."""
         last = self.journal.last
         return [] if last is None else [self.say(RECEIVED, last.to_bytes())]
 
-    def _announcement(self) -> list[Outgoing]:
-        """The current round, as it is public before it."""
-        if self._over:
+    def _announcement(self, round_number: int, *, retain: bool) -> list[Outgoing]:
+        """A round as it is public before it; nothing behind the last round.
+
+        The next round is announced while answers to the current one are waited for, so that nobody
+        waits for it later; its announcement is the one that is kept for those who come."""
+        if round_number > self.federation.plan.num_rounds:
             return []
-        on_air, devices = self._now
+        on_air, devices = self._schedule.round(round_number)
         announcement = Announcement(
-            self._round,
+            round_number,
             self.federation.digest,
-            self._attempt,
+            self._attempt if round_number == self._round else 0,
             in_short(on_air.gain),
             devices,
             self.journal.answered,
             in_short(on_air.fading),
         )
-        return [self.say(ROUND, announcement.to_bytes())]
+        return [self.say(ROUND, announcement.to_bytes(), retain=retain)]
 
     def _status(self, now: float) -> Outgoing:
         """How the air stands, for the server and for observers."""
@@ -145,9 +155,11 @@ class AirRole(Role):
             "round": self._round,
             "repeats": self._repeats,
             "dropped": self.drops.to_document(),
+            "answer_seconds": self._answering.median,
+            "receive_seconds": self._receiving.median,
         }
         self._told = now
-        return self.say(AIR_STATUS, json.dumps(document).encode())
+        return self.say(topics.AIR_STATUS, json.dumps(document).encode())
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
         """What to publish because of a message.
@@ -170,11 +182,14 @@ class AirRole(Role):
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Learn who is there: the dead are not waited for."""
-        number = device_number(who)
+        number = topics.device_number(who)
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
             return []
-        self._presence[number] = state
+        (self._absent.add if state in ("gone", "refused") else self._absent.discard)(number)
+        if self._theta is not None and number in self._missing and state in ("here", "joined"):
+            # It has come back, and knows the announcement of the next round only.
+            self._announce_at = min(self._announce_at, now + _GATHER_SECONDS)
         return self._close_if_complete(now)
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
@@ -197,46 +212,30 @@ class AirRole(Role):
             if binding != self._theta:
                 raise Dropped("other-theta")
             return []
-        self._theta = binding
+        self._theta, self._asked = binding, now
         self._deadline = now + federation.deadline_ms / 1000
-        if not self._now.devices.any():
-            return self._close(now)
-        return []
+        said = self._announcement(self._round + 1, retain=True)
+        return said if self._now.devices.any() else [*said, *self._close(now)]
 
     def _take_answer(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
         """Take a device's answer to the current round, at most once."""
-        federation, plan = self.federation, self.federation.plan
-        number = device_number(who)
-        if number is None or number >= plan.num_devices:
-            raise Dropped("wrong-identity")
-        if len(payload) > largest_answer(plan.dim) + OVERHEAD:
-            raise Dropped("oversized")
-        try:
-            opened = self._opener.open(payload)
-        except NotSealed as error:
-            raise Dropped("not-sealed") from error
-        answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
-        if answer.device != number:
-            raise Dropped("wrong-identity")
+        plan = self.federation.plan
+        answer = open_answer(who, payload, plan, self._opener)
+        number = answer.device
         if answer.round != self._round or self._theta is None:
             raise Dropped("late" if answer.round <= self.journal.round else "wrong-round")
         if answer.binding != self._theta:
             raise Dropped("other-theta")
-        if self.journal.journals.get(number, answer.journal) != answer.journal:
+        if not self.journal.follows(number, answer.journal, answer.epoch):
             raise Dropped("stale-journal")
-        if not self._now.devices[number]:
-            raise Dropped("not-scheduled")
-        if number in self._taken:
-            raise Dropped("repeated")
-        on_air = self._now.on_air
-        with np.errstate(over="ignore"):  # infinite is over the cap
-            arrives = on_air.fading[number] * answer.amplitude
-        if (arrives > on_air.gain * (1 + 1e-9)).any() or (
-            arrives > federation.cap(self._round) * (1 + 1e-9)
-        ).any():
-            raise Dropped("over-cap")
+        if number not in self._missing:
+            raise Dropped("repeated" if number in self._taken else "not-scheduled")
+        check_loudness(answer, self._now.on_air)
         amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
-        self._taken[number] = _Taken(Transmission(answer.symbols, amplitude), answer.journal)
+        self._taken[number] = _Taken(
+            Transmission(answer.symbols, amplitude), JournalState(answer.journal, answer.epoch)
+        )
+        self._missing.discard(number)
         return self._close_if_complete(now)
 
     @property
@@ -248,11 +247,8 @@ class AirRole(Role):
         """Close the round if everybody answered who is scheduled and there."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
-        for number in np.flatnonzero(self._now.devices):
-            absent = self._presence.get(int(number)) in ("gone", "refused")
-            if number not in self._taken and not absent:
-                return []
-        return self._close(now)
+        # No loop over all devices here: it would take the square of their number in a round.
+        return self._close(now) if self._missing <= self._absent else []
 
     def wake(self, now: float) -> list[Outgoing]:
         """At the deadline: close the round, or announce it again if answers are too few.
@@ -263,22 +259,18 @@ class AirRole(Role):
             Time on the monotonic clock.
         """
         if self._deadline is None or now < self._deadline:
-            return []
+            if now < self._announce_at:
+                return []
+            self._announce_at = float("inf")
+            return self._announcement(self._round, retain=False)
         if len(self._taken) >= self._needed:
             return self._close(now)
         self._attempt += 1
         self._repeats += 1
         self._deadline = now + self.federation.deadline_ms / 1000
-        self.log.warning(
-            "too few answers, the round repeats",
-            extra={
-                "event": "repeat",
-                "round": self._round,
-                "attempt": self._attempt,
-                "active": len(self._taken),
-            },
-        )
-        return [*self._announcement(), self._status(now)]
+        told = {"event": "repeat", "round": self._round, "attempt": self._attempt}
+        self.log.warning("too few answers, the round repeats", extra=told)
+        return [*self._announcement(self._round, retain=False), self._status(now)]
 
     def _close(self, now: float) -> list[Outgoing]:
         """Receive the round, record it, publish it, and announce the next one."""
@@ -292,8 +284,10 @@ class AirRole(Role):
             self._round, self._theta, active, in_short(on_air.gain), steps=steps, values=values
         )
         self.journal.keep(received, {k: taken.journal for k, taken in self._taken.items()})
+        self._answering.add(now - self._asked)
+        self._receiving.add(self._clock() - now)
         self._begin(self._round + 1)
-        said = [self.say(RECEIVED, received.to_bytes()), *self._announcement()]
+        said = [self.say(RECEIVED, received.to_bytes())]
         if now - self._told >= _STATUS_SECONDS:
             said.append(self._status(now))
         return said

@@ -14,6 +14,9 @@ from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
 from flmc.sampling.roles import Transmission, air_on_grid
 from flmc.wire.federation import Federation
 
+_ENTRIES_AT_ONCE = 1 << 20
+"""Symbols that the channel of software puts on its grid at a time."""
+
 
 class RoundOnAir(NamedTuple):
     """What happens in a round, but for the symbols.
@@ -109,15 +112,20 @@ class SoftwareChannel(Channel):
             The round, and what was sent.
         """
         grid, peak = self._federation.grid, self._federation.plan.uplink.peak
-        steps = np.zeros((len(sent), len(this.gain)), dtype=np.int64)
-        for row, number in enumerate(sorted(sent)):
-            symbols, amplitude = sent[number]
-            arrives = this.arriving[number] * amplitude
+        numbers, dim = sorted(sent), len(this.gain)
+        steps = np.zeros((len(sent), dim), dtype=np.int64)
+        # Many devices at once, because they share gains and a gain takes exact arithmetic; not
+        # all, because of the memory that many entries take.
+        at_once = max(1, _ENTRIES_AT_ONCE // dim)
+        for first in range(0, len(numbers), at_once):
+            some = numbers[first : first + at_once]
+            symbols = np.stack([sent[number].symbols for number in some])
+            arrives = this.arriving[some] * np.stack([sent[number].amplitude for number in some])
             # An amplitude that inverts its channel arrives with the gain, but for a last digit.
             exact = np.abs(arrives - this.gain) <= 1e-9 * this.gain
             arrives = np.where(exact, this.gain, arrives)
             # Amplitudes are rounded down to the grid: what is below its first step is silence.
             silent = np.abs(arrives) * peak < grid.step * (1 + 1e-9)
             arrives = np.where(silent, 0.0, arrives)
-            steps[row] = grid.arriving_steps(symbols[None], arrives[None], peak)[0]
+            steps[first : first + at_once] = grid.arriving_steps(symbols, arrives, peak)
         return Signal(air_on_grid(steps, grid, self._entropy), None)

@@ -18,7 +18,7 @@ from flmc.planning.plans import Plan
 from flmc.runs.results import Result
 from flmc.wire.frames import Malformed
 from flmc.wire.status import Status
-from flmc.wire.topics import AIR, OBSERVER, SERVER, STATUS, Topic, device_name
+from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name
 from flmc.wire.transport.mqtt import Mqtt
 from flmc.wire.transport.transport import Disconnected
 
@@ -71,7 +71,7 @@ def demonstrate(
     Parameters
     ----------
     federation
-        Folders that :meth:`LocalFederation.prepare` wrote.
+        Folders that :meth:`.LocalFederation.prepare` wrote.
     plan, model
         The plan, and the model with the data of all devices, which only the report knows.
     tell
@@ -86,23 +86,36 @@ def demonstrate(
     with Processes(federation.directory / "logs") as processes:
         for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
             federation.start(processes, role)
-        status = asyncio.run(_watch(federation, processes, tell))
+        status = asyncio.run(watch(federation, processes, tell))
         seconds = time.monotonic() - began
     _, kept, took = draws_of_record(federation.record)
     return Demonstrated(result_with_model(plan, model, kept, took), seconds, status)
 
 
-async def _watch(federation: LocalFederation, processes: Processes, tell: Tell) -> Status | None:
-    """Tell how the run stands until the server has ended; refuse to wait for nothing."""
+async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -> Status | None:
+    """The last status of a run whose server has ended well; it is waited for.
+
+    Parameters
+    ----------
+    federation, processes
+        The federation, and its processes.
+    tell
+        Told how the run stands.
+
+    Raises
+    ------
+    RunFailed
+        If a process has failed, or nothing happens for two minutes.
+    """
     latest: list[Status] = []
-    credentials = credentials_in(federation.directory / OBSERVER)
+    credentials = credentials_in(federation.directory / MONITOR)
     transport = Mqtt(federation.url, credentials)
 
     async def listen() -> None:
         while True:
             try:
                 topics = [str(Topic("+", STATUS))]
-                async with transport.connect(OBSERVER, topics, None) as connection:
+                async with transport.connect(MONITOR, topics, None) as connection:
                     async for message in connection.messages():
                         try:
                             latest[:] = [Status.from_bytes(message.payload)]

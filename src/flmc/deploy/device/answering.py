@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from flmc.base.arrays import Array
@@ -70,3 +72,20 @@ def transmit(
     affordable = float(power_scale(uplink, gain, fading)) * (1 + 1e-12)
     amplitude = np.minimum(sent.amplitude[0] * min(1.0, affordable), largest_amplitude)
     return Transmission(sent.symbols[0], amplitude)
+
+
+def slot_end(slot: float, asked: float, now: float) -> tuple[float, bool]:
+    """When an answer leaves, and whether it took longer than a slot.
+
+    It leaves a slot after the question; if it took longer, after more whole slots, so that its
+    delay tells as little as possible.
+
+    Parameters
+    ----------
+    slot
+        Seconds of a slot.
+    asked, now
+        When the question was known, and when the answer is ready, on the monotonic clock.
+    """
+    slots = max(1, math.ceil((now - asked) / slot))
+    return asked + slots * slot, slots > 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
-from flmc.deploy.device.answering import can_invert, transmit
+from flmc.deploy.device.answering import can_invert, slot_end, transmit
 from flmc.deploy.device.consent import (
     Refused,
     Rules,
@@ -74,7 +74,7 @@ class DeviceRole(Role):
         self.refusal: str | None = None
         """Why the device does not take part; None: it does, or nobody has asked yet."""
         self._gradient: LocalGradient | None = None
-        self._announcement: Announcement | None = None
+        self._announcements: dict[int, Announcement] = {}
         self._theta: Theta | None = None
         self._waiting: dict[str, bytes] = {}
         self._sent: int | None = None
@@ -100,7 +100,8 @@ class DeviceRole(Role):
         now
             Time on the monotonic clock.
         """
-        self._announcement = self._theta = self._sent = None
+        self._theta = self._sent = None
+        self._announcements.clear()
         self._waiting.clear()
         return [self._own_presence()]
 
@@ -191,7 +192,11 @@ class DeviceRole(Role):
             raise Dropped("over-cap", "the announced gain is above the plan's")
         if not can_invert(found, self.rules.device):
             raise Dropped("out-of-range", "a path gain")
-        self._announcement, self._sent = found, None  # who asks again is answered again
+        # The current round and the next one; whoever asks again is answered again.
+        self._announcements[found.round] = found
+        if len(self._announcements) > 2:
+            del self._announcements[min(self._announcements)]
+        self._sent = None if self._sent == found.round else self._sent
         said: list[Outgoing] = []
         if self._gradient is None:
             said = self._join(federation, found)
@@ -230,14 +235,14 @@ class DeviceRole(Role):
 
     def _answer(self, now: float) -> list[Outgoing]:
         """The answer to the round whose theta and announcement are known, new or repeated."""
-        federation, asked, theta = self.federation, self._announcement, self._theta
-        if federation is None or asked is None or theta is None or self._gradient is None:
+        federation, theta, number = self.federation, self._theta, self.rules.device
+        if federation is None or theta is None or self._gradient is None:
             return []
-        number = self.rules.device
-        if asked.round != theta.round or not asked.scheduled[number]:
+        asked = self._announcements.get(theta.round)
+        if asked is None or not asked.scheduled[number]:
             return []
         if self._sent == asked.round:
-            raise Dropped("repeated")
+            return []
         joined = self.journal.runs[self.run]
         if asked.answered[number] > joined.round:
             return self._refuse(
@@ -286,14 +291,10 @@ class DeviceRole(Role):
         self.journal.answer(self.run, theta.round, binding, gain, sealed)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
-        """When the answer leaves: a slot after the question; more whole slots if it took longer,
-        so that a delay tells as little as possible."""
-        slot = federation.slot_ms / 1000
-        slots = max(1, int(-(-(self._clock() - now) // slot)))
-        if slots > 1:
+        """When the answer leaves."""
+        at, overran = slot_end(federation.slot_ms / 1000, now, self._clock())
+        if overran:
             self._overran += 1
-            self.log.error(
-                "an answer took longer than its slot",
-                extra={"event": "overran", "count": self._overran},
-            )
-        return now + slots * slot
+            told = {"event": "overran", "count": self._overran}
+            self.log.error("an answer took longer than its slot", extra=told)
+        return at

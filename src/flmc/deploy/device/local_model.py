@@ -46,8 +46,8 @@ def read_model(
     source
         The file with the device's examples.
     target, features, classes, categories, standardise
-        As for :func:`flmc.data.read`. What is public must be given: a device does not know which
-        classes and categories others have.
+        As for :func:`flmc.data.reading.read`. What is public must be given: a device does not know
+        which classes and categories others have.
 
     Raises
     ------

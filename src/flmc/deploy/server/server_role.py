@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from flmc.deploy.accounting import accounted
 from flmc.deploy.running.role import Dropped, Outgoing, Role
+from flmc.deploy.running.timing import Timing
 from flmc.deploy.server.federation_result import result_without_data
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.spending import Spending
@@ -35,8 +36,6 @@ from flmc.wire.topics import (
 
 _STATUS_SECONDS = 0.5
 """Seconds between two statuses, at least."""
-_TIMES = 50
-"""Rounds whose time is remembered for the status."""
 
 
 class ServerRole(Role):
@@ -49,8 +48,8 @@ class ServerRole(Role):
     patience
         Seconds after which round 1 begins without devices that have not joined, if they are a
         quorum; before, all devices of the plan are waited for.
-    wall_clock
-        Seconds since 1970, for the status.
+    wall_clock, clock
+        Seconds since 1970, for the status, and the monotonic clock.
     """
 
     def __init__(
@@ -59,15 +58,16 @@ class ServerRole(Role):
         record: ServerRecord,
         patience: float = 60.0,
         wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(SERVER, federation.run)
         self.federation, self.record = federation, record
-        self._patience, self._wall_clock = patience, wall_clock
+        self._patience, self._wall_clock, self._clock = patience, wall_clock, clock
         self._presence: dict[int, Presence] = {}
         self._phase = "running" if record.round else "waiting"
         self._began: float | None = None
         self._round_began: float | None = None
-        self._times: deque[float] = deque(maxlen=_TIMES)
+        self._rounds, self._commits = Timing(), Timing()
         self._active = record.num_active[-1] if record.num_active else 0
         self._temperature: float | None = None
         self._spending = Spending()
@@ -103,9 +103,8 @@ class ServerRole(Role):
         found: dict[str, float] = {"round": self.record.round, "active": self._active}
         if self._spending.epsilon is not None:
             found["epsilon"] = self._spending.epsilon
-        if self._times:
-            found["round_seconds"] = float(np.median(self._times))
-        return found
+        median = self._rounds.median
+        return found if median is None else {**found, "round_seconds": median}
 
     def connected(self, now: float) -> list[Outgoing]:
         """Say plan and theta again: the broker may have forgotten them.
@@ -214,9 +213,10 @@ class ServerRole(Role):
                 plan.uplink, step, gain, plan.num_devices, float(count), plan.scheduler
             )
         record.commit(moved.theta, accounted(federation, found.gain), found.active, heat)
+        self._commits.add(self._clock() - now)
         self._active, self._temperature = count, heat
         if self._round_began is not None:
-            self._times.append(now - self._round_began)
+            self._rounds.add(now - self._round_began)
         self._round_began = now
         if record.round >= self.last_round:
             return self._finish(now)
@@ -281,7 +281,10 @@ class ServerRole(Role):
             delta=plan.limits.run_delta if plan.unknown_privacy is None else None,
             epsilon_round=self._spending.round,
             temperature=self._temperature,
-            round_seconds=float(np.median(self._times)) if self._times else None,
+            round_seconds=self._rounds.median,
+            answer_seconds=self._air.answer_seconds,
+            receive_seconds=self._air.receive_seconds,
+            commit_seconds=self._commits.median,
             dropped=self.drops.to_document(),
             dropped_air=self._air.dropped,
             repeats=self._air.repeats,

@@ -54,6 +54,7 @@ log_dest stderr
 log_type error
 log_type warning
 log_type notice
+log_type information
 connection_messages true
 {user}"""
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.setup import folders, steps
-from flmc.deploy.setup.authority import AUTHORITY_DAYS, DAYS, Authority, check_days
+from flmc.deploy.setup.authority import AUTHORITY_DAYS, DAYS, REVOCATIONS, Authority, check_days
 from flmc.deploy.setup.broker_files import ACCESS, LOOPBACK, host_name
 from flmc.deploy.setup.certificates import BROKER, CLIENT
 from flmc.deploy.setup.folders import AUTHORITY, BROKER_FOLDER, Layout
 from flmc.deploy.setup.steps import Done
 from flmc.runs.files.durable_files import locked
-from flmc.wire.topics import AIR, OBSERVER, SERVER, device_name, device_number
+from flmc.wire.topics import AIR, MONITOR, OBSERVER, SERVER, device_name, device_number
 
 MOST_DEVICES = 10_000
 """Devices of a federation, at most."""
@@ -81,7 +81,7 @@ def init(
         )
     layout = Layout(names[0], port, num_devices, installed, days)
     devices = tuple(map(device_name, range(num_devices)))
-    clients = (SERVER, AIR, OBSERVER, *devices)
+    clients = (SERVER, AIR, OBSERVER, MONITOR, *devices)
     with _built(directory) as place:
         folders.make(place / AUTHORITY)
         authority = Authority.create(place / AUTHORITY, days=authority_days)
@@ -93,7 +93,8 @@ def init(
             folders.write_pair(place / identity, authority.issue(identity, CLIENT, days=days))
         folders.write_sealing_keys(place, devices)
         authority.save()
-        folders.copy_from_authority(place, (BROKER_FOLDER, *clients))
+        folders.copy_certificate(place, (BROKER_FOLDER, *clients))
+        folders.copy_revocations(place)
         folders.write_access(place, clients)
     return Done(
         "init",
@@ -113,7 +114,7 @@ def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = F
     directory
         Made by :func:`init`.
     identity
-        ``broker``, ``server``, ``air``, ``observer`` or a device's.
+        ``broker``, ``server``, ``air``, ``observer``, ``monitor`` or a device's.
     days
         For how many days the certificate is valid.
     readmit
@@ -139,7 +140,7 @@ def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = F
         # A folder is often removed from here once it is on its own machine.
         folders.make(directory / identity, there=True)
         folders.write_pair(directory / identity, pair, durable=True)
-        folders.copy_from_authority(directory, (BROKER_FOLDER, identity))
+        folders.copy_certificate(directory, (identity,))
         changed = [f"{identity}/cert.pem", f"{identity}/key.pem"]
         if back:
             changed += _write_broker(directory, authority)
@@ -158,7 +159,7 @@ def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
     directory
         Made by :func:`init`.
     identity
-        ``server``, ``air``, ``observer`` or a device's.
+        ``server``, ``air``, ``observer``, ``monitor`` or a device's.
     superseded
         Whether its newest certificate stays valid, and its rights stay: what ends a renewal.
 
@@ -189,11 +190,11 @@ def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
 def _write_broker(directory: Path, authority: Authority) -> list[str]:
     """Write the broker's access list and revocations anew, and say which files these are."""
     folders.make(directory / BROKER_FOLDER, there=True)
-    names = folders.copy_from_authority(directory, (BROKER_FOLDER,))
+    folders.copy_revocations(directory)
     shut_out = {BROKER_FOLDER, *authority.excluded}
     left = [each for each in authority.identities if each not in shut_out]
     folders.write_access(directory, left, durable=True)
-    return [f"{BROKER_FOLDER}/{name}" for name in (*names, ACCESS)]
+    return [f"{BROKER_FOLDER}/{name}" for name in (REVOCATIONS, ACCESS)]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from flmc.deploy.setup import authority, broker_files, templates, units
 from flmc.deploy.setup.authority import SECRET
 from flmc.deploy.setup.certificates import Pair
 from flmc.runs.files.durable_files import write_atomically
-from flmc.wire.topics import AIR, OBSERVER, SERVER, device_name
+from flmc.wire.topics import AIR, MONITOR, OBSERVER, SERVER, device_name
 
 AUTHORITY, BROKER_FOLDER = "authority", "broker"
 """Folders of those that are no role; the others are named by identities."""
@@ -97,7 +97,8 @@ def write_roles(place: Path, layout: Layout) -> None:
     for role, text in ((AIR, templates.AIR), (SERVER, templates.SERVER)):
         _write_role(place / role, text, layout)
         _write(place / role / "federation.toml", federation)
-    _write(make(place / OBSERVER) / "config.toml", templates.OBSERVER)
+    for watcher in (OBSERVER, MONITOR):
+        _write(make(place / watcher) / "config.toml", templates.OBSERVER)
     for device in range(num_devices):
         text = templates.DEVICE.format(device=device)
         _write_role(place / device_name(device), text, layout)
@@ -151,9 +152,8 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
     return written
 
 
-def copy_from_authority(place: Path, identities: Sequence[str]) -> tuple[str, ...]:
-    """Copy the authority's certificate into folders, and its revocations into the broker's; return
-    the names of what the broker got.
+def copy_certificate(place: Path, identities: Sequence[str]) -> None:
+    """Copy the authority's certificate into folders that lack it.
 
     Parameters
     ----------
@@ -166,9 +166,18 @@ def copy_from_authority(place: Path, identities: Sequence[str]) -> tuple[str, ..
     for identity in identities:
         if not (place / identity / authority.CERTIFICATE).exists():
             _write(place / identity / authority.CERTIFICATE, certificate)
+
+
+def copy_revocations(place: Path) -> None:
+    """Copy the authority's revocation list into the broker's folder.
+
+    Parameters
+    ----------
+    place
+        Directory of the federation.
+    """
     revocations = (place / AUTHORITY / authority.REVOCATIONS).read_bytes()
     _write(place / BROKER_FOLDER / authority.REVOCATIONS, revocations, durable=True)
-    return (authority.REVOCATIONS,)
 
 
 def write_access(place: Path, identities: Sequence[str], *, durable: bool = False) -> None:

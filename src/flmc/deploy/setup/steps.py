@@ -116,7 +116,7 @@ def after_revocation(identity: str, *, superseded: bool) -> tuple[str, ...]:
             f"a connection that {identity} opened with the old certificate lasts until it is"
             " closed; restarting the broker closes it",
         )
-    told = (
+    told: tuple[str, ...] = (
         _RELOAD,
         f"with SIGHUP {identity} can neither connect any more nor write or read by a connection"
         " that it has; restarting the broker closes that one, too",

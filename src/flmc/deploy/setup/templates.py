@@ -99,7 +99,9 @@ The units expect the folders in {installed}; each says in its head how to instal
 broker     mosquitto's configuration (mosquitto.conf, acl), its certificate, revoked certificates
 air        adds up what devices send; must not be run by whoever runs the server
 server     runs the Langevin update
-observer   for flmc status and monitoring; can write nothing
+observer   for flmc status; can write nothing
+monitor    for whatever watches all the time, as flmc studio does; can write nothing. Each of the
+           two has one connection at a time
 device-N   a device: put its data.csv there, and set its budget in config.toml
 authority  signs certificates. Whoever has ca.key can be anyone: keep it off the other machines
 

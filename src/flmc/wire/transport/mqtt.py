@@ -21,6 +21,8 @@ from flmc.wire.transport.transport import Connection, Disconnected, Message, mat
 
 _KEEP_ALIVE = 15
 """Seconds after which a silent connection is asked whether it lives."""
+_MOST_WAITING = 20_000
+"""Messages that wait to be read, at most; what a hostile broker sends beyond them is lost."""
 _TIMEOUT = 10.0
 """Seconds for which an answer of the broker is waited for."""
 
@@ -142,6 +144,7 @@ class Mqtt:
                 tls_context=self._context,
                 # Without it a round waits for the delayed acknowledgements of TCP.
                 socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+                max_queued_incoming_messages=_MOST_WAITING,
                 logger=_QUIET,
             )
             async with client:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flmc.cli.commands.demo_command import demo_command
+from flmc.cli.commands.federation.demo_command import demo_command
 from flmc.cli.output import Json, print_json
 
 if TYPE_CHECKING:
-    from flmc.deploy.setup.directory import Done
+    from flmc.deploy.setup.steps import Done
 
 deploy_app = typer.Typer(
     help="A federation of real processes: certificates, access rights and start scripts for its"
@@ -28,7 +28,8 @@ deploy_app.command("demo")(demo_command)
 # an extra; a test holds the two together.
 _Directory = Annotated[Path, typer.Argument(metavar="DIR", help="directory of the federation")]
 _Identity = Annotated[
-    str, typer.Argument(metavar="ID", help="server, air, observer, or a device such as device-3")
+    str,
+    typer.Argument(metavar="ID", help="server, air, observer, monitor, or device-3 and so on"),
 ]
 _Days = Annotated[int, typer.Option("--days", help="for how many days a certificate is valid")]
 
@@ -113,6 +114,23 @@ def revoke_command(
     from flmc.deploy.setup import directory as setup
 
     _tell(setup.revoke(directory, identity, superseded=superseded), json_)
+
+
+@deploy_app.command("ledger")
+def ledger_command(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="directory of a device's journal")
+    ],
+    json_: Json = False,
+) -> None:
+    """Show what a device's data may cost, by run; also while the device is running."""
+    from flmc.deploy.device.device_ledger import read_ledger
+
+    ledger = read_ledger(directory)
+    if json_:
+        print_json(ledger.to_document())
+        return
+    typer.echo(str(ledger.grid()))
 
 
 _DONE = {"init": "wrote", "renew": "renewed", "revoke": "revoked"}

@@ -63,7 +63,10 @@ def started(kit: Kit, number: int = 1, **given: Any) -> AirRole:
     """An air that waits for answers to a round."""
     air = kit.air(**given)
     air.connected(0.0)
-    assert air.receive(kit.theta(number), 0.0) == []
+    said = air.receive(kit.theta(number), 0.0)
+    assert published(said, "y") == []
+    following = [Announcement.from_bytes(each, DEVICES, DIM) for each in published(said, "round")]
+    assert [each.round for each in following] == [number + 1]
     return air
 
 
@@ -112,8 +115,6 @@ def test_symbols_add_up_as_in_a_simulation_whatever_their_order(tmp_path: Path) 
         assert heard.steps.tolist() == expected_steps(kit, BITS)
         assert heard.gain.tolist() == kit.federation.plan.gain[0].tolist()
         assert heard.binding == kit.federation.binding(1, np.zeros(DIM))
-        (following,) = published(said, "round")
-        assert Announcement.from_bytes(following, DEVICES, DIM).round == 2
         assert all(each.message.retain for each in said)
         found.append(heard.to_bytes())
     assert len(set(found)) == 1
@@ -286,7 +287,10 @@ def test_after_a_restart_the_same_y_is_published(kit: Kit) -> None:
     assert published(again.receive(kit.theta(1), 5.0), "y") == first
     assert again.receive(kit.theta(1, [1.0, 0.0, 0.0]), 5.0) == []
     assert again.drops.counts == {"other-theta": 1}
-    assert again.journal.journals == dict(enumerate(NAMES))
+    for device, name in enumerate(NAMES):
+        assert again.journal.follows(device, name, 1000)
+        assert not again.journal.follows(device, name, 1)
+        assert not again.journal.follows(device, b"otherone", 1000)
     close(again)
     with pytest.raises(InvalidSetting, match="use a directory of its own"):
         Kit(kit.folder, make_federation(run="next")).air()

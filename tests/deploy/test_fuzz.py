@@ -164,9 +164,11 @@ def air_target(folder: Path) -> Target:
     air.connected(0.0)
 
     def made(device: int, number: int, at: Kit = kit) -> Answer:
-        name = air.journal.journals.get(device, bytes([device]) * 8)
+        known = air.journal._journals.get(device)
+        name = bytes([device]) * 8 if known is None else known.name
+        epoch = 5 if known is None else min(known.epoch + 1, 2**32 - 1)
         binding = at.federation.binding(number, np.zeros(DIM))
-        return Answer(number, device, name, 5, binding, np.ones(DIM), np.array([0.05 / 0.04]))
+        return Answer(number, device, name, epoch, binding, np.ones(DIM), np.array([0.05 / 0.04]))
 
     def sealed(answer: Answer, who: int | None = None) -> Message:
         data = Seal(KEYS[1]).close(answer.to_bytes(bits=True))
@@ -180,6 +182,7 @@ def air_target(folder: Path) -> Target:
         air.receive(kit.theta(number), 0.0)
         for device in range(DEVICES):
             air.receive(sealed(made(device, number)), 0.0)
+        air.wake(1e9)  # whoever claimed the last epoch that there is has lost its own voice
         assert air.journal.round == number
 
     complete(1)

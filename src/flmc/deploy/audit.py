@@ -1,6 +1,6 @@
 """The deployed path as something to attack: real device roles and a real air, byte for byte.
 
-:func:`flmc.evaluation.auditing.audit` takes :meth:`DeployedUplink.transmit` in place of its own
+:func:`flmc.evaluation.auditing.attack.audit` takes :meth:`DeployedUplink.transmit` in place of its own
 transmission. Devices quantise with the operating system's entropy, seal and journal their answers;
 the air opens them, adds them up on its grid, draws its noise from the operating system and
 publishes a payload. Only the network, and the time for which devices wait, are left out.
@@ -103,7 +103,7 @@ class DeployedUplink:
         Parameters
         ----------
         scene, gradient, trials
-            As for :func:`flmc.evaluation.auditing.transmit`. Rounds of the scene must have the
+            As for :func:`flmc.evaluation.auditing.transmission.transmit`. Rounds of the scene must have the
             gains that the air announces.
         rng
             Ignored: nothing here can be seeded.

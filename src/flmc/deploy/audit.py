@@ -1,8 +1,8 @@
 """The deployed path as something to attack: real device roles and a real air, byte for byte.
 
-:func:`flmc.evaluation.auditing.audit` takes :meth:`DeployedUplink.transmit` in place of its own
-transmission. Devices quantise with the operating system's entropy, seal and journal their answers;
-the air opens them, adds them up on its grid, draws its noise from the operating system and
+:func:`flmc.evaluation.auditing.attack.audit` takes :meth:`DeployedUplink.transmit` in place of its
+own transmission. Devices quantise with the operating system's entropy, seal and journal their
+answers; the air opens them, adds them up on its grid, draws its noise from the operating system and
 publishes a payload. Only the network, and the time for which devices wait, are left out.
 
 The adversary is the server: it chooses theta, and so which round of a trial it is. Rounds of a run
@@ -103,8 +103,8 @@ class DeployedUplink:
         Parameters
         ----------
         scene, gradient, trials
-            As for :func:`flmc.evaluation.auditing.transmit`. Rounds of the scene must have the
-            gains that the air announces.
+            As for :func:`flmc.evaluation.auditing.transmission.transmit`. Rounds of the scene must
+            have the gains that the air announces.
         rng
             Ignored: nothing here can be seeded.
         """

@@ -40,7 +40,7 @@ def start_devices(federation: LocalFederation, processes: Processes) -> None:
     Parameters
     ----------
     federation
-        Folders that :meth:`LocalFederation.prepare` wrote, for a run of the usual name.
+        Folders that :meth:`.LocalFederation.prepare` wrote, for a run of the usual name.
     processes
         Where the process belongs.
     """

@@ -206,6 +206,7 @@ def _federation(rows: Sequence[Row]) -> str:
             "devices": "devices",
             "TLS": "tls",
             "journals in": "journals",
+            "active at the end": lambda row: round(row["active"]),
             "beyond the slot, ms": "beyond_slot_ms",
             "CPU of the devices, ms": "devices_ms",
             "of the air": "air_ms",

@@ -8,6 +8,7 @@ of what it gave out, so that what is left of it cannot be handed back."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
 from flmc.wire.federation import Federation
+
+_log = logging.getLogger("flmc.deploy.device")
 
 _ROOM = 0.5
 """Share of the slot that computing an answer may take, when the device joins."""
@@ -118,15 +121,19 @@ def check_federation(federation: Federation, rules: Rules) -> None:
         )
 
 
-def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -> None:
-    """Join a run, or refuse it; a run that was joined before is not charged again.
+def check_budget(
+    federation: Federation, rules: Rules, journal: DeviceJournal
+) -> tuple[float, float] | None:
+    """Epsilon and delta that a new run may cost; None: it was joined before, and is charged.
+
+    Nothing here looks at data, so that whatever is said of the outcome tells nothing of them.
 
     Parameters
     ----------
     federation, rules
         What is asked, and what the device decides by itself.
     journal
-        Knows what was joined; gets the new run.
+        Knows what was joined.
 
     Raises
     ------
@@ -140,20 +147,27 @@ def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -
                 f"the run {federation.run!r} was joined with the digest {before.digest[:12]}, and"
                 f" now has {digest[:12]}: a plan that changes needs a new run"
             )
-        return
+        return None
     budget = rules.budget
     epsilon, delta = _price(federation, budget)
     if budget.epsilon is not None:
-        spent, _ = journal.spent
+        spent, spent_delta = journal.spent
         if len(journal.runs) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were joined")
+        # Earlier runs may have had a larger share, if the configuration was another one then. The
+        # shares of one configuration may exceed their sum by rounding.
+        if spent_delta + delta > budget.delta * (1 + 1e-9):
+            raise Refused(
+                f"the run counts with delta {delta:g}, earlier runs with {spent_delta:g}, and the"
+                f" lifetime budget of this device is delta {budget.delta:g}"
+            )
         if spent + epsilon > budget.epsilon:
             raise Refused(
                 f"the run may cost epsilon {format_up(epsilon)} at delta {delta:g}, earlier runs"
                 f" {format_up(spent) if spent else '0'}, and the lifetime budget of this device is"
                 f" {budget.epsilon:g}"
             )
-    journal.join(federation.run, digest, epsilon, delta)
+    return epsilon, delta
 
 
 def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[[], float]) -> None:
@@ -177,9 +191,15 @@ def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[
         gradient(np.zeros(federation.plan.dim))
         took.append(clock() - began)
     if took[-1] > _ROOM * federation.slot_ms / 1000:
+        # Everybody reads a refusal, and how long a gradient takes depends on the data: the time is
+        # for the device's owner only.
+        _log.error(
+            "a gradient takes too long for the slot",
+            extra={"event": "slow", "seconds": round(took[-1], 3)},
+        )
         raise Refused(
-            f"a gradient takes {1000 * took[-1]:.0f} ms on this device, more than half of the slot"
-            f" of {federation.slot_ms} ms, in which it must answer; use a longer slot_ms"
+            f"a gradient takes more than half of the slot of {federation.slot_ms} ms on this"
+            " device, in which it must answer; use a longer slot_ms"
         )
 
 

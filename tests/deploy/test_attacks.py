@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from deploy.federations import Counting, Kit, close
 from flmc.base.arrays import Array
 from flmc.deploy.device.consent import Budget
 from flmc.deploy.device.device_role import DeviceRole
+from flmc.wire.topics import PLAN
 
 
 def joins(kit: Kit, device: DeviceRole) -> bool:
@@ -64,3 +68,24 @@ class TestConsent:
             assert device.journal.runs == {}  # a device that is too slow keeps its budget
             close(device)
         assert len(refusals) == 1
+
+
+class TestPlans:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("num_rounds", 50_000_000), ("dim", 20_000_000), ("num_devices", 2**70), ("dim", 2.5)],
+    )
+    def test_a_short_plan_takes_no_memory(self, tmp_path: Path, name: str, value: float) -> None:
+        """A plan of two thousand bytes took eight bytes for each of its rounds."""
+        kit = Kit(tmp_path)
+        document = kit.federation.to_document()
+        document["plan"][name] = value
+        device, payload = kit.device(), json.dumps(document).encode()
+        assert len(payload) < 10_000
+        tracemalloc.start()
+        device.receive(kit.message(PLAN, payload), 0.0)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert device.federation is None
+        assert device.drops.to_document() == {"malformed": 1}
+        assert peak < 50_000_000

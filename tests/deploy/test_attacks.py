@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import stat
 import tracemalloc
 from pathlib import Path
 
@@ -11,9 +13,12 @@ import pytest
 
 from deploy.federations import Counting, Kit, close
 from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.deploy.device.consent import Budget
+from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
-from flmc.wire.topics import PLAN
+from flmc.wire.presence import Presence
+from flmc.wire.topics import ALIVE, PLAN, ROUND
 
 
 def joins(kit: Kit, device: DeviceRole) -> bool:
@@ -89,3 +94,49 @@ class TestPlans:
         assert device.federation is None
         assert device.drops.to_document() == {"malformed": 1}
         assert peak < 50_000_000
+
+
+class TestJournals:
+    def test_a_removed_lock_file_lets_nobody_in(self, tmp_path: Path) -> None:
+        """Two processes with one journal answered a round with different bits."""
+        first = DeviceJournal(tmp_path / "journal")
+        (tmp_path / "journal" / ".lock").unlink()
+        with pytest.raises(InvalidSetting, match="another process uses the journal"):
+            DeviceJournal(tmp_path / "journal")
+        first.close()
+        DeviceJournal(tmp_path / "journal").close()
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_nothing_is_answered_from_a_journal_that_is_gone(
+        self, tmp_path: Path, replaced: bool
+    ) -> None:
+        """What was answered and spent would be forgotten by the next start."""
+        kit = Kit(tmp_path)
+        device = kit.device()
+        assert joins(kit, device)
+        backup = tmp_path / "backup"
+        shutil.copytree(tmp_path / "device-0", backup)
+        shutil.rmtree(tmp_path / "device-0")
+        if replaced:
+            shutil.copytree(backup, tmp_path / "device-0")
+        with pytest.raises(RunFailed, match="nothing was sent"):
+            device.receive(kit.theta(), 0.0)
+
+    def test_others_cannot_look_into_a_new_journal(self, tmp_path: Path) -> None:
+        """Whoever can open its lock file can hold the lock, and keep the device from starting."""
+        DeviceJournal(tmp_path / "journal").close()
+        assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o700
+
+
+def test_a_device_that_comes_and_goes_does_not_make_the_air_shout(tmp_path: Path) -> None:
+    """Each of its words made the air announce the round to all devices again."""
+    kit = Kit(tmp_path)
+    air = kit.air()
+    air.connected(0.0)
+    air.receive(kit.theta(), 0.0)
+    said, here = 0, kit.message(ALIVE, Presence("here").to_bytes(), "device-3")
+    for now in np.arange(0.0, 0.999, 0.001):
+        air.receive(here, now)
+        if air.next_wake is not None and now >= air.next_wake:
+            said += sum(each.message.topic.endswith(ROUND) for each in air.wake(now))
+    assert 1 <= said <= 6

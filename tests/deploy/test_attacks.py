@@ -14,11 +14,13 @@ import pytest
 from deploy.federations import Counting, Kit, close
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.deploy.configuration.role_configuration import credentials_in
 from flmc.deploy.device.consent import Budget
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, PLAN, ROUND
+from flmc.wire.transport.mqtt import Mqtt
 
 
 def joins(kit: Kit, device: DeviceRole) -> bool:
@@ -140,3 +142,11 @@ def test_a_device_that_comes_and_goes_does_not_make_the_air_shout(tmp_path: Path
         if air.next_wake is not None and now >= air.next_wake:
             said += sum(each.message.topic.endswith(ROUND) for each in air.wake(now))
     assert 1 <= said <= 6
+
+
+@pytest.mark.parametrize("host", ["broker.example.org", "192.0.2.7", "127.0.0.1.example.org"])
+def test_certificates_are_not_left_unused(tmp_path: Path, host: str) -> None:
+    """An address with a letter less gave up TLS without a word."""
+    with pytest.raises(InvalidSetting, match="use mqtts"):
+        Mqtt(f"mqtt://{host}:1883", credentials_in(tmp_path))
+    assert Mqtt("mqtt://127.0.0.1:1883", credentials_in(tmp_path)).url

@@ -70,6 +70,7 @@ PARTS: dict[str, Part] = {
     "peer": _simple(measure_peer),
     "jax": _whole("jax_engine", "measure_jax", needs="jax"),
     "recording": _whole("recording", "measure_recording"),
+    "federation": _whole("federation_cost", "measure_federation", needs="aiomqtt"),
 }
 """Parts by name, in the order in which they are measured."""
 

@@ -76,7 +76,8 @@ python_maximum_signature_line_length = 100
 nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|matplotlib|pydantic|typer|rich|numba|llvmlite)(\..*)?"),
     (r"py:.*", r"(collections|contextlib|pathlib|typing|abc|enum|logging|types)\..*"),
-    (r"py:.*", r"(threading|json|fractions|contextvars|concurrent|np|npt)\..*"),
+    (r"py:.*", r"(threading|json|fractions|contextvars|concurrent|asyncio|np|npt)\..*"),
+    (r"py:class", r"(datetime\.)?datetime"),
     (r"py:class", r"Array|IntArray|Floats|Numbers|Value|CurveSet|Axes|Figure|Path|Kind"),
     (r"py:class", r"flmc\.uplink\.replacing\.AnyUplink|flmc\.privacy\.event\._Spender"),
     (r"py:class", r"Entry\(name|dict\[str|str \| ~typing\.Annotated\[float"),

@@ -199,6 +199,25 @@ def _recording(rows: Sequence[Row]) -> str:
     )
 
 
+def _federation(rows: Sequence[Row]) -> str:
+    return table(
+        rows,
+        {
+            "devices": "devices",
+            "TLS": "tls",
+            "journals in": "journals",
+            "beyond the slot, ms": "beyond_slot_ms",
+            "CPU of the devices, ms": "devices_ms",
+            "of the air": "air_ms",
+            "of the broker": "broker_ms",
+            "of the server": "server_ms",
+            "memory of the devices, MB": "peak_megabytes_devices",
+            "of the air, MB": "peak_megabytes_air",
+            "of the broker, MB": "peak_megabytes_broker",
+        },
+    )
+
+
 def every_column(rows: Sequence[Row]) -> str:
     """Rows of a part that chooses its own columns: their keys, with spaces."""
     if all(row.get("absent") for row in rows):
@@ -248,6 +267,14 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Sequence[Row]], str]]] = {
         "Recording",
         "The standard point with and without a record; all rows share a process.",
         _recording,
+    ),
+    "federation": (
+        "A federation of real processes",
+        "mosquitto, air and server are processes of their own; all devices share one more, each"
+        " with its own connection, certificate and journal (one fsync an answer). 5 entries, 20"
+        " rounds, a slot of 50 ms. Clock time of a round less the slot, and CPU time of a round:"
+        " medians over rounds, and over up to 3 runs.",
+        _federation,
     ),
 }
 """Title, words and table of every part, in the order of the page."""

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,9 +34,12 @@ from flmc.wire.messages import Announcement, Theta
 from flmc.wire.topics import PLAN, ROUND, THETA, Topic
 from flmc.wire.transport.transport import Message, matches
 
+RoleKind = TypeVar("RoleKind", bound=Role)
 DEVICES, DIM, ROUNDS = 4, 3, 6
 DATA = flmc.data.draw_linear(seed=5, num_samples=80, dim=DIM, num_devices=DEVICES)
 KEYS = new_keys()
+MADE: list[Any] = []
+"""Roles that a kit has made, to be closed after the test."""
 
 
 def data_of(data: LinearData, device: int) -> LinearData:
@@ -93,6 +96,11 @@ class Counting:
         return self._found(theta)
 
 
+def _made(role: RoleKind) -> RoleKind:
+    MADE.append(role)
+    return role
+
+
 @dataclass
 class Kit:
     """All that roles of a federation are made from, in one folder, on one clock."""
@@ -118,27 +126,29 @@ class Kit:
     ) -> DeviceRole:
         """A device; its journal is that of its number, unless another is named."""
         computed = gradient or self.gradient(number)
-        return DeviceRole(
-            self.federation.run,
-            Rules(number, **rules),
-            DeviceJournal(self.folder / (journal or f"device-{number}")),
-            Seal(KEYS[1]),
-            lambda federation: computed,
-            entropy or np.random.default_rng(number),
-            self.clock,
+        return _made(
+            DeviceRole(
+                self.federation.run,
+                Rules(number, **rules),
+                DeviceJournal(self.folder / (journal or f"device-{number}")),
+                Seal(KEYS[1]),
+                lambda federation: computed,
+                entropy or np.random.default_rng(number),
+                self.clock,
+            )
         )
 
     def air(self, *, seed: int = 99, channel: Channel | None = None) -> AirRole:
         """The air."""
         journal = AirJournal(self.folder / "air", self.federation)
         carried = channel or SoftwareChannel(self.federation, np.random.default_rng(seed))
-        return AirRole(self.federation, journal, Opener(KEYS[0]), carried)
+        return _made(AirRole(self.federation, journal, Opener(KEYS[0]), carried))
 
     def server(self, *, start: Sequence[float] | None = None, patience: float = 60.0) -> ServerRole:
         """The server."""
         at = np.zeros(self.federation.plan.dim) if start is None else np.array(start)
         record = ServerRecord(self.folder / "record", self.federation, lambda: at)
-        return ServerRole(self.federation, record, patience, wall_clock=lambda: 1e9)
+        return _made(ServerRole(self.federation, record, patience, wall_clock=lambda: 1e9))
 
     # Messages as the roles would say them.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import shutil
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 import flmc
 from flmc.cli import main
+from flmc.deploy.air.channel import RoundOnAir
 from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import simulate
+from flmc.wire.federation import Federation
 
 SKELETONS = Path(__file__).parents[2] / "docs" / "skeletons"
 ROUNDS, BURN_IN, CHAINS = 60, 40, 4
@@ -51,7 +54,7 @@ def planned_and_run(
 
 def test_every_skeleton_is_tested_and_shown() -> None:
     names = {path.stem for path in SKELETONS.glob("*.py")}
-    assert names == {"link", "fading", "scheduler", "model", "engine"}
+    assert names == {"link", "fading", "scheduler", "model", "engine", "channel"}
     page = (SKELETONS.parent / "extending.md").read_text()
     for name in names:
         assert f"{{literalinclude}} skeletons/{name}.py" in page
@@ -132,3 +135,25 @@ def test_skeletons_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     few = ["--rounds", "30", "--burn-in", "20", "--chains", "2", "--engine", "numpy", "--json"]
     assert main([*command.split()[1:], *few]) == 0
+
+
+def test_channel(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    module = copied("channel", tmp_path)
+    plan = flmc.plan(small, flmc.Digital(), num_rounds=4, num_burn_in=2)
+    federation = Federation.of("mine", plan)
+    rounds = np.arange(2.0 * plan.dim).reshape(2, plan.dim)
+    channel = module.StreamReceiver(io.BytesIO(rounds.astype("<f8").tobytes()), noise_power=1.0)
+    channel.check(federation)
+    gain, fading = np.ones(plan.dim), np.ones((plan.num_devices, plan.dim))
+    for number, expected in enumerate(rounds, start=1):
+        found = channel.receive(RoundOnAir(number, gain, fading, fading), {})
+        assert found.steps is None
+        assert np.array_equal(found.values, expected)
+    with pytest.raises(flmc.base.errors.RunFailed, match="before round 3"):
+        channel.receive(RoundOnAir(3, gain, fading, fading), {})
+    with pytest.raises(flmc.base.errors.InvalidSetting, match="noise_power is 1"):
+        module.StreamReceiver(io.BytesIO(), noise_power=0.99).check(federation)
+    federation_file = tmp_path / "config.toml"
+    federation_file.write_text('run = "mine"\nplan = "missing.json"\n')
+    with pytest.raises(flmc.base.errors.InvalidSetting, match=r"missing\.json"):
+        module.run_air(federation_file, "mqtt://127.0.0.1:1", channel)

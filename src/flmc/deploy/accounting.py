@@ -10,7 +10,7 @@ from flmc.planning.costs.privacy_cost import exposure_of
 from flmc.wire.federation import Federation
 
 
-def accounted(federation: Federation, gain: Array) -> Array:
+def accounted(federation: Federation, gain: Array, neighbouring: str | None = None) -> Array:
     """Gains whose privacy event bounds what symbols at some gains reveal on the channel's grid.
 
     They are the gains themselves, because the grid rounds towards 0; but where one example of an
@@ -22,9 +22,11 @@ def accounted(federation: Federation, gain: Array) -> Array:
         Gives uplink and grid.
     gain
         Gains that were planned or announced, in any shape.
+    neighbouring
+        What is replaced: all data of a ``device``, or one ``example``; None: what the plan says.
     """
     plan, uplink = federation.plan, federation.plan.uplink
-    example = plan.limits.neighbouring == "example"
+    example = (neighbouring or plan.limits.neighbouring) == "example"
     if not example or uplink.random_bits or uplink.hides_like_a_device:
         return gain
     move = 2.0 * uplink.example_bound
@@ -35,7 +37,7 @@ def accounted(federation: Federation, gain: Array) -> Array:
     return np.array(stated)[place].reshape(np.shape(gain))
 
 
-def cost_of_run(federation: Federation, delta: float) -> float:
+def cost_of_run(federation: Federation, delta: float, neighbouring: str | None = None) -> float:
     """Upper bound of epsilon that the device that transmits most spends in the whole run.
 
     Parameters
@@ -44,6 +46,8 @@ def cost_of_run(federation: Federation, delta: float) -> float:
         The run.
     delta
         Delta at which epsilon is stated.
+    neighbouring
+        What is replaced: all data of a ``device``, or one ``example``; None: what the plan says.
 
     Raises
     ------
@@ -55,11 +59,11 @@ def cost_of_run(federation: Federation, delta: float) -> float:
         raise UnknownPrivacy(plan.unknown_privacy)
     exposure = exposure_of(
         plan.uplink,
-        accounted(federation, federation.caps),
+        accounted(federation, federation.caps, neighbouring),
         plan.scheduler,
         plan.num_rounds,
         plan.num_devices,
         plan.dim,
-        plan.limits.neighbouring,
+        neighbouring or plan.limits.neighbouring,
     )
     return float(exposure.run.epsilon(delta))

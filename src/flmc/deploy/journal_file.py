@@ -43,6 +43,7 @@ class JournalFile:
     def __init__(self, directory: Path, name: str, *, lock: bool = True) -> None:
         self.path = directory / name
         self._held = ExitStack()
+        self._failed = False
         try:
             if not directory.is_dir():
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,9 +104,14 @@ class JournalFile:
         Raises
         ------
         RunFailed
-            If the disk refuses, or the file was removed or replaced while it was open; nothing may
-            follow from the entry then.
+            If the disk refuses, now or before, or the file was removed or replaced while it was
+            open; nothing may follow from the entry then.
         """
+        if self._failed:
+            raise RunFailed(f"{str(self.path)!r} could not be written before: start again")
+        # Until it is there: behind a part of an entry, or one that the disk may not hold, no other
+        # could be trusted.
+        self._failed = True
         try:
             # What is written to a file without a name is forgotten by the next start.
             if not os.path.samestat(os.stat(self.path), os.fstat(self._stream.fileno())):
@@ -117,6 +123,7 @@ class JournalFile:
             raise RunFailed(
                 f"cannot write to {str(self.path)!r}: {error.strerror}; nothing was sent"
             ) from error
+        self._failed = False
 
     def close(self) -> None:
         """Release the file and the lock."""

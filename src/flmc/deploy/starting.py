@@ -41,7 +41,9 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
     def gradient(federation: Federation) -> LocalGradient:
         plan = federation.plan
         shares = name in MODELS.names
-        return local_gradient(model, plan.uplink, plan.num_devices, shares_prior=shares)
+        return local_gradient(
+            model, plan.uplink, plan.num_devices, shares_prior=shares, dim=plan.dim
+        )
 
     return DeviceRole(run, given.rules, DeviceJournal(given.journal), seal, gradient)
 
@@ -57,7 +59,7 @@ def make_air(given: AirConfiguration) -> AirRole:
     federation, opener = given.federation, Opener(read_key(given.air_key))
     channel: Channel = SoftwareChannel(federation)
     if given.receiver is not None:
-        channel = RecordedReceiver(given.receiver, given.alpha or ALPHA)
+        channel = RecordedReceiver(given.receiver, ALPHA if given.alpha is None else given.alpha)
     channel.check(federation)
     return AirRole(federation, AirJournal(given.journal, federation), opener, channel)
 

@@ -18,13 +18,23 @@ from flmc.settings.schema import Settings
 if TYPE_CHECKING:
     from flmc.evaluation.auditing import Audit, Resolution, Scene
 
+_TRIALS, _DEPLOYED_TRIALS = 200_000, 5_000
+"""Trials in each world where nothing is said: of the simulated uplink, and of real roles, of which
+a round takes about a millisecond."""
+_DEPLOYED_AT_ONCE = 500
+"""Trials of real roles after which progress is told."""
+
 
 @with_settings
 def audit_command(
     settings: Settings,
     trials: Annotated[
-        int, typer.Option("--trials", help="transmissions in each of the two worlds")
-    ] = 200_000,
+        int | None,
+        typer.Option(
+            "--trials",
+            help="transmissions in each of the two worlds; default: 200000, --deployed: 5000",
+        ),
+    ] = None,
     audit_rounds: Annotated[
         int, typer.Option("--audit-rounds", help="length of the short run")
     ] = 4,
@@ -34,12 +44,18 @@ def audit_command(
             "--one-run", help="also attack all devices at once, in one run of --audit-rounds"
         ),
     ] = False,
+    deployed: Annotated[
+        bool,
+        typer.Option(
+            "--deployed", help="attack the roles of a real federation, with the system's entropy"
+        ),
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's
     upper bound, for one round and for a short run. Exit code 1 if the attack refutes the
     accountant."""
-    from flmc.evaluation.auditing import Scene, audit, audit_one_run
+    from flmc.evaluation.auditing import Scene, audit, audit_one_run, transmit
     from flmc.views.progress import show_progress
 
     if settings.scheme == "ideal":
@@ -48,6 +64,11 @@ def audit_command(
         )
     checks.at_least("audit_rounds", audit_rounds, 1)
     plan = assemble(settings).plan(forecast=False)
+    sends, usual = transmit, _TRIALS
+    if deployed:
+        from flmc.deploy.audit import DeployedUplink
+
+        sends, usual = DeployedUplink(plan).transmit, _DEPLOYED_TRIALS
     found: list[Audit] = []
     for rounds in dict.fromkeys((1, audit_rounds)):
         scene = Scene.of_plan(plan, rounds, settings.seed)
@@ -56,8 +77,10 @@ def audit_command(
                 audit(
                     scene,
                     settings.delta,
-                    trials,
+                    usual if trials is None else trials,
                     settings.seed,
+                    transmit=sends,
+                    at_once=_DEPLOYED_AT_ONCE if deployed else None,
                     progress=progress,
                     tell=None if json_ else _tell(scene),
                 )
@@ -75,6 +98,7 @@ def audit_command(
             {
                 "schema_version": ANSWER_VERSION,
                 "audits": [each.to_document() for each in found],
+                "deployed": deployed,
                 "one_run": None if single is None else single.to_document(),
                 "gain": to_document(plan.gain.max()),
             }

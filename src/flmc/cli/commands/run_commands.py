@@ -161,9 +161,10 @@ def resume_command(
         _show_finished(directory, json_)
         return
     if asked.get("settings") is None:
-        raise InvalidSetting(
-            f"the run in {str(directory)!r} was made in Python: go on there, with flmc.resume"
-        )
+        how = "was made in Python: go on there, with flmc.resume"
+        if "federation" in asked:
+            how = "is a federation's: start its server again, with flmc serve"
+        raise InvalidSetting(f"the run in {str(directory)!r} {how}")
     _check_trust(directory, named_code(asked["settings"]), trust_code, code_from)
     with searching_only(code_from):
         problem = _problem_of(asked)
@@ -275,7 +276,9 @@ def ledger_command(
     from flmc.views.ledger_figure import draw_ledger_file
 
     record = load(directory)
-    if record.ledger and record.asked.get("settings") is None:
+    # The plan of a federation is whole in its record, because it travelled.
+    travelled = "federation" in record.asked
+    if record.ledger and record.asked.get("settings") is None and not travelled:
         raise InvalidSetting(
             f"{str(directory)!r} was made from Python, with a plan that is known there only: use"
             " flmc.spent(flmc.load(DIR), plan)"

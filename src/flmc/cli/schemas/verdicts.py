@@ -106,6 +106,7 @@ AUDITED = described(
     {
         "schema_version": _VERSION,
         "audits": (list_of(_AUDIT), "an attack on one round, and one on a short run"),
+        "deployed": (FLAG, "whether the roles of a real federation transmitted"),
         "one_run": (
             or_null(_ONE_RUN),
             "an attack on all devices at once, in one run; null without --one-run",

@@ -73,8 +73,7 @@ class AirRole(Role):
         self._opener, self._channel = opener, channel
         self._schedule = AirSchedule(federation.plan, journal.seed, federation.least_gain)
         self._absent: set[int] = set()
-        self._repeats = 0
-        self._told = float("-inf")
+        self._repeats, self._told = 0, float("-inf")
         self._clock = clock
         self._answering, self._receiving = Timing(), Timing()
         self._begin(journal.round + 1)
@@ -91,7 +90,7 @@ class AirRole(Role):
         self._announce_at, self._gather = float("inf"), _GATHER_SECONDS
         self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
-        self._missing = {int(number) for number in np.flatnonzero(self._now.devices)}
+        self._missing = set(np.flatnonzero(self._now.devices).tolist())
         """Devices that are scheduled and have not answered."""
 
     @property
@@ -230,10 +229,8 @@ class AirRole(Role):
             raise Dropped("other-theta")
         if not self.journal.follows(number, answer.journal, answer.epoch):
             raise Dropped("stale-journal")
-        if not self._now.devices[number]:
-            raise Dropped("not-scheduled")
-        if number in self._taken:
-            raise Dropped("repeated")
+        if number not in self._missing:
+            raise Dropped("repeated" if number in self._taken else "not-scheduled")
         check_loudness(answer, self._now.on_air)
         amplitude = np.broadcast_to(answer.amplitude, (plan.dim,))
         self._taken[number] = _Taken(
@@ -251,8 +248,7 @@ class AirRole(Role):
         """Close the round if everybody answered who is scheduled and there."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
-        # With a loop over all devices here, many of them would take a time that grows with their
-        # square.
+        # No loop over all devices here: it would take the square of their number in a round.
         return self._close(now) if self._missing <= self._absent else []
 
     def wake(self, now: float) -> list[Outgoing]:

@@ -29,6 +29,8 @@ from flmc.wire.federation import Federation
 ALPHA = 1e-9
 """Probability with which the noise may be weaker than its bound, unless told."""
 _FEWEST = 100
+_SMALL = 0.01
+"""Largest alpha, as a share of the delta that is stated for the run."""
 
 
 def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
@@ -92,13 +94,14 @@ class RecordedReceiver(Channel):
             raise InvalidSetting(
                 f"{str(path)!r} must hold the arrays noise (sample) and y (round, dim)"
             )
+        self._alpha = alpha
         self._y = checks.finite_array("y", arrays["y"])
         self.noise_power = least_noise_power(arrays["noise"], alpha)
         """Noise power for which the privacy statement holds."""
 
     def check(self, federation: Federation) -> None:
-        """Refuse a plan that counts on more noise than the receiver is known to have, or on more
-        rounds than it measured.
+        """Refuse a plan that counts on more noise than the receiver is known to have, on more
+        certainty, or on more rounds than it measured.
 
         Parameters
         ----------
@@ -111,6 +114,11 @@ class RecordedReceiver(Channel):
                 f"the plan's noise_power is {plan.uplink.noise_power:g}, and this receiver's is"
                 f" known to be at least {self.noise_power:.6g} only: plan with noise_power"
                 f" {self.noise_power:.6g} or less"
+            )
+        if self._alpha > _SMALL * plan.limits.run_delta:
+            raise InvalidSetting(
+                f"alpha must be at most {_SMALL:g} of the plan's run_delta,"
+                f" {plan.limits.run_delta:g}, because it is added to delta; got {self._alpha:g}"
             )
         if self._y.shape[1] != plan.dim or len(self._y) < plan.num_rounds:
             raise InvalidSetting(

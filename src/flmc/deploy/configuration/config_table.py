@@ -62,7 +62,14 @@ class ConfigTable:
         paths = {n: str(v.absolute()) if isinstance(v, Path) else v for n, v in chosen.items()}
         return ConfigTable({**self._values, **paths}, self.origin, self._folder)
 
-    def _take(self, name: str, default: Any) -> Any:
+    def take(self, name: str, default: Any = None) -> Any:
+        """A value as it is, which is then read.
+
+        Parameters
+        ----------
+        name, default
+            Its name, and what it is if it is missing.
+        """
         return self._values.pop(name, default)
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -73,7 +80,7 @@ class ConfigTable:
         name, default
             Its name, and what it is if it is missing; None: it must be there.
         """
-        value = self._take(name, default)
+        value = self.take(name, default)
         if not isinstance(value, str) or not value:
             raise InvalidSetting(f"{self.origin}: {name} must be a text, got {value!r}")
         return value
@@ -96,7 +103,7 @@ class ConfigTable:
         name, default
             Its name, and what it is if it is missing; None: it must be there.
         """
-        value = self._take(name, default)
+        value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidSetting(f"{self.origin}: {name} must be a number, got {value!r}")
         return float(value)
@@ -119,7 +126,7 @@ class ConfigTable:
         name, default
             Its name, and what it is if it is missing; None: it must be there.
         """
-        value = self._take(name, default)
+        value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidSetting(
                 f"{self.origin}: {name} must be a whole number from 0, got {value!r}"
@@ -144,7 +151,7 @@ class ConfigTable:
         name
             Its name.
         """
-        value = self._take(name, False)
+        value = self.take(name, False)
         if not isinstance(value, bool):
             raise InvalidSetting(f"{self.origin}: {name} must be true or false, got {value!r}")
         return value
@@ -177,7 +184,7 @@ class ConfigTable:
         name
             Its name.
         """
-        value = self._take(name, None)
+        value = self.take(name)
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -192,7 +199,7 @@ class ConfigTable:
         name
             Its name.
         """
-        value = self._take(name, None)
+        value = self.take(name)
         if value is None:
             return None
         if not isinstance(value, dict):

@@ -25,7 +25,7 @@ class DeviceConfiguration:
     rules
         What it decides by itself.
     data, reading
-        Its file of examples, and how it is read (:func:`flmc.data.read`).
+        Its file of examples, and how it is read (:func:`flmc.data.reading.read`).
     air_key, journal
         Public key of the air, and the directory of the journal.
     run
@@ -125,6 +125,7 @@ def read_device(
             budget.optional_number("epsilon"),
             budget.number("delta", Budget.delta),
             budget.count("runs", Budget.runs),
+            budget.text("neighbouring", Budget.neighbouring),
         ),
         largest_theta=table.number("largest_theta", Rules.largest_theta),
         largest_amplitude=table.number("largest_amplitude", Rules.largest_amplitude),
@@ -157,7 +158,7 @@ def read_device(
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
     """Centre and scale of a feature."""
-    value = table._take(name, None)
+    value = table.take(name)
     if not (isinstance(value, list) and len(value) == 2):
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")
     pair = ConfigTable({"centre": value[0], "scale": value[1]}, table.origin, Path())

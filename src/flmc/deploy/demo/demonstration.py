@@ -71,7 +71,7 @@ def demonstrate(
     Parameters
     ----------
     federation
-        Folders that :meth:`LocalFederation.prepare` wrote.
+        Folders that :meth:`.LocalFederation.prepare` wrote.
     plan, model
         The plan, and the model with the data of all devices, which only the report knows.
     tell

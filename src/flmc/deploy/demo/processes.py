@@ -64,6 +64,16 @@ class Processes:
         """
         return self._running[name].poll()
 
+    def pid(self, name: str) -> int:
+        """Number of a process.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return self._running[name].pid
+
     def ended(self) -> dict[str, int]:
         """Exit codes of those that have ended, by name."""
         codes = {name: process.poll() for name, process in self._running.items()}

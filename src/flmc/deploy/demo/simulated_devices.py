@@ -13,20 +13,41 @@ import asyncio
 import logging
 import resource
 import signal
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from flmc.deploy.configuration.role_configuration import read_device
+from flmc.deploy.demo.local_federation import LocalFederation
+from flmc.deploy.demo.processes import Processes
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.running.loop import run_role
 from flmc.deploy.starting import make_device
 from flmc.wire.topics import device_name
 from flmc.wire.transport.mqtt import Mqtt
 
+NAME = "devices"
+"""Name of the process."""
 _FILES = 3
 """Open files of a device: its connection, its journal, and the journal's lock."""
 _OTHER_FILES = 200
+
+
+def start_devices(federation: LocalFederation, processes: Processes) -> None:
+    """Start all devices of a federation in one process, whose name is ``NAME``.
+
+    Parameters
+    ----------
+    federation
+        Folders that :meth:`LocalFederation.prepare` wrote, for a run of the usual name.
+    processes
+        Where the process belongs.
+    """
+    module = "flmc.deploy.demo.simulated_devices"
+    words = [sys.executable, "-m", module, "--folder", str(federation.directory)]
+    words += ["--broker", federation.url, "--last", str(federation.num_devices)]
+    processes.start(NAME, words, federation.directory)
 
 
 def allow_files(num_devices: int) -> None:

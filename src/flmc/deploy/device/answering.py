@@ -14,6 +14,22 @@ from flmc.uplink.power import power_scale
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement
 
+_FARTHEST = 1e100
+"""Largest quotient of gain and path gain, or its inverse, that is computed with."""
+
+
+def can_invert(announcement: Announcement, number: int) -> bool:
+    """Whether a device's channel can be inverted in floating point.
+
+    Parameters
+    ----------
+    announcement, number
+        Gain and path gains of the round, and the number of the device.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = announcement.gain / announcement.fading[number]
+    return bool(((wanted > 1 / _FARTHEST) & (wanted < _FARTHEST)).all())
+
 
 def transmit(
     gradient: Array,

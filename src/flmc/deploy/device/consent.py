@@ -23,7 +23,6 @@ from flmc.deploy.device.local_model import LocalGradient
 from flmc.wire.federation import Federation
 
 _log = logging.getLogger("flmc.deploy.device")
-
 _ROOM = 0.5
 """Share of the slot that computing an answer may take, when the device joins."""
 
@@ -44,17 +43,22 @@ class Budget:
         Sum of delta over all runs.
     runs
         Runs that may be joined; each is accounted at ``delta / runs``.
+    neighbouring
+        What epsilon protects: all data of the ``device``, or one ``example``. It is the device's to
+        say, whatever a plan states: one example costs less, and protects less.
     """
 
     epsilon: float | None = None
     delta: float = 1e-4
     runs: int = 10
+    neighbouring: str = "device"
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
             checks.positive("the budget's epsilon", self.epsilon)
         checks.between("the budget's delta", self.delta, 0.0, 1.0)
         checks.at_least("the budget's runs", self.runs, 1)
+        checks.one_of("the budget's neighbouring", self.neighbouring, ("device", "example"))
 
     @property
     def share(self) -> float:
@@ -87,6 +91,12 @@ class Rules:
     largest_theta: float = 1e6
     largest_amplitude: float = float("inf")
     accept_data_dependent: bool = False
+
+    def __post_init__(self) -> None:
+        checks.at_least("the device's number", self.device, 0)
+        checks.positive("largest_theta", self.largest_theta)
+        if self.largest_amplitude != float("inf"):
+            checks.positive("largest_amplitude", self.largest_amplitude)
 
 
 def check_federation(federation: Federation, rules: Rules) -> None:
@@ -151,21 +161,21 @@ def check_budget(
     budget = rules.budget
     epsilon, delta = _price(federation, budget)
     if budget.epsilon is not None:
-        spent, spent_delta = journal.spent
+        spent, deltas = journal.spent
         if len(journal.runs) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were joined")
-        # Earlier runs may have had a larger share, if the configuration was another one then. The
-        # shares of one configuration may exceed their sum by rounding.
-        if spent_delta + delta > budget.delta * (1 + 1e-9):
+        if deltas + delta > budget.delta * (1 + 1e-9):
             raise Refused(
-                f"the run counts with delta {delta:g}, earlier runs with {spent_delta:g}, and the"
+                f"the run counts with delta {delta:g}, earlier runs with {deltas:g}, and the"
                 f" lifetime budget of this device is delta {budget.delta:g}"
             )
         if spent + epsilon > budget.epsilon:
+            less = federation.plan.limits.neighbouring != budget.neighbouring == "device"
+            hint = "; the plan protects one example only (neighbouring)" if less else ""
             raise Refused(
                 f"the run may cost epsilon {format_up(epsilon)} at delta {delta:g}, earlier runs"
                 f" {format_up(spent) if spent else '0'}, and the lifetime budget of this device is"
-                f" {budget.epsilon:g}"
+                f" {budget.epsilon:g} for the data of one {budget.neighbouring}{hint}"
             )
     return epsilon, delta
 
@@ -191,15 +201,12 @@ def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[
         gradient(np.zeros(federation.plan.dim))
         took.append(clock() - began)
     if took[-1] > _ROOM * federation.slot_ms / 1000:
-        # Everybody reads a refusal, and how long a gradient takes depends on the data: the time is
-        # for the device's owner only.
-        _log.error(
-            "a gradient takes too long for the slot",
-            extra={"event": "slow", "seconds": round(took[-1], 3)},
-        )
+        # How long exactly may tell of the data: it stays on the device.
+        detail = f"{1000 * took[-1]:.0f} ms"
+        _log.error("a gradient takes too long", extra={"event": "pace", "detail": detail})
         raise Refused(
-            f"a gradient takes more than half of the slot of {federation.slot_ms} ms on this"
-            " device, in which it must answer; use a longer slot_ms"
+            "a gradient takes more than half of the slot on this device, and it must answer within"
+            f" the slot of {federation.slot_ms} ms; use a longer slot_ms"
         )
 
 
@@ -207,7 +214,7 @@ def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
     """What a run may cost a device."""
     delta = budget.share
     try:
-        epsilon = cost_of_run(federation, delta)
+        epsilon = cost_of_run(federation, delta, budget.neighbouring)
     except FlmcError as error:
         if budget.epsilon is not None:
             raise Refused(str(error)) from error

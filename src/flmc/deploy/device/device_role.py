@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
-from flmc.deploy.device.answering import slot_end, transmit
+from flmc.deploy.device.answering import can_invert, slot_end, transmit
 from flmc.deploy.device.consent import Refused, Rules, check_budget, check_federation, check_pace
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
@@ -71,8 +71,7 @@ class DeviceRole(Role):
         self._announcements: dict[int, Announcement] = {}
         self._theta: Theta | None = None
         self._waiting: dict[str, bytes] = {}
-        self._connections = 0
-        self._sent: tuple[int, int, int] | None = None
+        self._sent: int | None = None
         self._overran = 0
 
     @property
@@ -95,8 +94,7 @@ class DeviceRole(Role):
         now
             Time on the monotonic clock.
         """
-        self._connections += 1
-        self._theta = None
+        self._theta = self._sent = None
         self._announcements.clear()
         self._waiting.clear()
         return [self._own_presence()]
@@ -186,10 +184,13 @@ class DeviceRole(Role):
             raise Dropped("wrong-round")
         if (found.gain > federation.cap(found.round) * (1 + 1e-12)).any():
             raise Dropped("over-cap", "the announced gain is above the plan's")
-        # The current round and the next one; a round may be announced again.
+        if not can_invert(found, self.rules.device):
+            raise Dropped("out-of-range", "a path gain")
+        # The current round and the next one; whoever asks again is answered again.
         self._announcements[found.round] = found
         if len(self._announcements) > 2:
             del self._announcements[min(self._announcements)]
+        self._sent = None if self._sent == found.round else self._sent
         said: list[Outgoing] = []
         if self._gradient is None:
             said = self._join(federation, found)
@@ -236,8 +237,7 @@ class DeviceRole(Role):
         asked = self._announcements.get(theta.round)
         if asked is None or not asked.scheduled[number]:
             return []
-        key = (asked.round, asked.attempt, self._connections)
-        if self._sent == key:
+        if self._sent == asked.round:
             return []
         joined = self.journal.runs[self.run]
         if asked.answered[number] > joined.round:
@@ -253,7 +253,7 @@ class DeviceRole(Role):
                 raise Dropped("other-theta")
         else:
             self._make_answer(federation, asked, theta, binding)
-        self._sent = key
+        self._sent = asked.round
         topic = self.topic(UPLINK, self.identity)
         return [Outgoing(Message(topic, joined.sealed), self._slot_end(federation, now))]
 

@@ -46,8 +46,8 @@ def read_model(
     source
         The file with the device's examples.
     target, features, classes, categories, standardise
-        As for :func:`flmc.data.read`. What is public must be given: a device does not know which
-        classes and categories others have.
+        As for :func:`flmc.data.reading.read`. What is public must be given: a device does not know
+        which classes and categories others have.
 
     Raises
     ------
@@ -75,7 +75,12 @@ def read_model(
 
 
 def local_gradient(
-    model: Model, uplink: Uplink, num_devices: int, *, shares_prior: bool = True
+    model: Model,
+    uplink: Uplink,
+    num_devices: int,
+    *,
+    shares_prior: bool = True,
+    dim: int | None = None,
 ) -> LocalGradient:
     """The gradient of a device's local cost, with examples bounded as the uplink asks for.
 
@@ -88,12 +93,25 @@ def local_gradient(
     shares_prior
         Whether the model has the whole prior, of which the device takes its share.
 
+    dim
+        Entries of theta, which must be the model's; None: not known.
+
     Returns
     -------
     LocalGradient
         It never fails: where the model does, entries are not numbers, which clipping maps to 0.
         An error that depends on data would tell of them.
+
+    Raises
+    ------
+    InvalidSetting
+        If the model has another number of entries: all its gradients would fail.
     """
+    if dim is not None and model.dim != dim:
+        raise InvalidSetting(
+            f"the plan is for {dim} entries, and the model of this device has {model.dim}: its"
+            " columns are not those that the plan was made for"
+        )
     rest = 1.0 - 1.0 / num_devices if shares_prior else 0.0
 
     def gradient(theta: Array) -> Array:

@@ -46,6 +46,7 @@ def audit(
     confidence: float = CONFIDENCE,
     progress: Progress | None = None,
     tell: Callable[[Resolution], None] | None = None,
+    at_once: int | None = None,
 ) -> Audit:
     """Attack a scene: transmit in both worlds, and bound epsilon from how well they can be told
     apart.
@@ -62,6 +63,8 @@ def audit(
         Probability with which the bound holds, and who is told of the finished fraction.
     tell
         Called with the resolution before the attack starts.
+    at_once
+        Trials after which progress is told; None: as many as suit the memory.
 
     Returns
     -------
@@ -86,7 +89,7 @@ def audit(
     expected = expected_resolution(scene, delta, trials, upper, confidence)
     if tell is not None:
         tell(expected)
-    first, second = draw_statistics(scene, trials, seed, transmit, progress)
+    first, second = draw_statistics(scene, trials, seed, transmit, progress, at_once)
     # Worlds that never overlap give the largest bound that so many trials can prove.
     apart = lower_bound(np.ones(trials), np.zeros(trials), delta, confidence, 0.5)
     return Audit(
@@ -109,6 +112,7 @@ def draw_statistics(
     seed: int,
     transmit: Transmit = transmit,
     progress: Progress | None = None,
+    at_once: int | None = None,
 ) -> tuple[Array, Array]:
     """Logarithms of the likelihood ratios of many transmissions, (trial), in both worlds.
 
@@ -118,9 +122,11 @@ def draw_statistics(
         What is attacked, transmissions in each world, and the seed of their random numbers.
     transmit, progress
         What transmits, and who is told of the finished fraction.
+    at_once
+        Trials after which progress is told; None: as many as suit the memory.
     """
     worlds = canary(scene), neighbour(scene)
-    at_once = max(
+    at_once = at_once or max(
         1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100)
     )
     statistics: list[list[Array]] = [[], []]

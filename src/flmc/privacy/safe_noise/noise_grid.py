@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class NoiseGrid:
                 f"bits must be at most {MOST_BITS}, got {self.bits!r}; use a coarser grid"
             )
 
-    @property
+    @cached_property
     def step(self) -> float:
         """Distance g of two values of the grid: the smallest double with (2^bits g)^2 >= N_0.
 

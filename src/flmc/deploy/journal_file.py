@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,8 +21,9 @@ class JournalFile:
     """A file that grows by entries of JSON, one line each with length and checksum.
 
     The directory is locked while the journal is open: two processes with one journal would both
-    answer. A tail that is not whole was being written when the process or the machine stopped,
-    before anything followed from it: it is cut off.
+    answer. The file itself is locked, too, because a lock file that somebody removed locks nobody
+    out. A new directory is its owner's only. A tail that is not whole was being written when the
+    process or the machine stopped, before anything followed from it: it is cut off.
 
     Parameters
     ----------
@@ -42,13 +45,16 @@ class JournalFile:
         self._held = ExitStack()
         self._failed = False
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            if not directory.is_dir():
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                sync_directory(directory.parent)
             if lock:
                 self._held.enter_context(locked(directory))
-            self._found, whole = read_entries(self.path)
-            self._refuse_damage(whole)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             self._stream = self._held.enter_context(open_regular(self.path, flags, "ab"))
+            self._lock_file()
+            self._found, whole = read_entries(self.path)
+            self._refuse_damage(whole)
             os.ftruncate(self._stream.fileno(), whole)
             os.fsync(self._stream.fileno())
             sync_directory(directory)
@@ -61,10 +67,17 @@ class JournalFile:
             self._held.close()
             raise
 
+    def _lock_file(self) -> None:
+        """Hold the lock of the file for as long as it is open."""
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidSetting(
+                f"another process uses the journal {str(self.path)!r}; wait for it"
+            ) from None
+
     def _refuse_damage(self, whole: int) -> None:
         """Refuse a journal of which whole lines cannot be read: more was answered than it says."""
-        if not self.path.exists():
-            return
         with open_regular(self.path, os.O_RDONLY) as stream:
             stream.seek(whole)
             if b"\n" in stream.read():
@@ -91,7 +104,8 @@ class JournalFile:
         Raises
         ------
         RunFailed
-            If the disk refuses, now or before; nothing may follow from the entry then.
+            If the disk refuses, now or before, or the file was removed or replaced while it was
+            open; nothing may follow from the entry then.
         """
         if self._failed:
             raise RunFailed(f"{str(self.path)!r} could not be written before: start again")
@@ -99,6 +113,9 @@ class JournalFile:
         # could be trusted.
         self._failed = True
         try:
+            # What is written to a file without a name is forgotten by the next start.
+            if not os.path.samestat(os.stat(self.path), os.fstat(self._stream.fileno())):
+                raise FileNotFoundError(errno.ENOENT, "it was replaced while it was open")
             self._stream.write(framed(json.dumps(entry, separators=(",", ":"), allow_nan=False)))
             self._stream.flush()
             os.fsync(self._stream.fileno())

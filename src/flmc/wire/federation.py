@@ -26,6 +26,7 @@ from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
 from flmc.uplink.fadings.trace import TraceFading, TraceFile
 from flmc.uplink.power import finite_cap
+from flmc.wire.frames import MOST_BYTES
 from flmc.wire.topics import WIRE_VERSION, check_run
 
 _MOST_VALUE_STEPS = 1 << 18
@@ -35,6 +36,8 @@ symbols of a pair stay within the half step that ``NoiseGrid.accounted_gain`` co
 rounding."""
 _SOFTEST_BITS = 8
 """The softest planned symbol should arrive at 2^8 steps: rounding takes less than 1/256 of it."""
+_MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
+"""Largest sizes of a plan: devices have numbers of six digits, and theta is one payload."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 
 
@@ -207,6 +210,7 @@ class Federation:
                 f" {WIRE_VERSION}: use the flmc that the server uses"
                 f" ({str(document.get('flmc'))[:40]!r})"
             )
+        _refuse_sizes(document.get("plan"))
         _refuse_files(document.get("plan"))
         try:
             plan = Plan.from_document(document["plan"])
@@ -246,6 +250,15 @@ class Federation:
         if not isinstance(document, dict):
             raise InvalidSetting("the plan must be a JSON object")
         return cls.from_document(document)
+
+
+def _refuse_sizes(document: object) -> None:
+    """Refuse a plan of sizes that no federation has, before anything is computed of it: a short
+    message must not take gigabytes of a device's memory."""
+    for name, most in _MOST.items():
+        size = document.get(name) if isinstance(document, dict) else None
+        if type(size) is not int or not 1 <= size <= most:
+            raise InvalidSetting(f"{name} of a plan must be a whole number from 1 to {most}")
 
 
 def _refuse_files(document: object) -> None:

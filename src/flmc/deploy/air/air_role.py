@@ -26,7 +26,8 @@ from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic
 _STATUS_SECONDS = 1.0
 """Seconds between two statuses of the air, at least."""
 _GATHER_SECONDS = 0.02
-"""Seconds for which devices that come back are gathered, before the round is announced again."""
+"""Seconds for which devices that come back are gathered, before the round is announced again. They
+double each time: else a device that comes and goes makes the air send to all without end."""
 
 
 class _Taken(NamedTuple):
@@ -86,7 +87,7 @@ class AirRole(Role):
         self._theta: bytes | None = None
         """Digest of federation, round and theta; None: theta is still to come."""
         self._deadline: float | None = None
-        self._announce_at = float("inf")
+        self._announce_at, self._gather = float("inf"), _GATHER_SECONDS
         self._asked = 0.0
         self._taken: dict[int, _Taken] = {}
         self._missing = set(np.flatnonzero(self._now.devices).tolist())
@@ -189,7 +190,7 @@ class AirRole(Role):
         (self._absent.add if state in ("gone", "refused") else self._absent.discard)(number)
         if self._theta is not None and number in self._missing and state in ("here", "joined"):
             # It has come back, and knows the announcement of the next round only.
-            self._announce_at = min(self._announce_at, now + _GATHER_SECONDS)
+            self._announce_at = min(self._announce_at, now + self._gather)
         return self._close_if_complete(now)
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
@@ -261,7 +262,7 @@ class AirRole(Role):
         if self._deadline is None or now < self._deadline:
             if now < self._announce_at:
                 return []
-            self._announce_at = float("inf")
+            self._announce_at, self._gather = float("inf"), 2 * self._gather
             return self._announcement(self._round, retain=False)
         if len(self._taken) >= self._needed:
             return self._close(now)

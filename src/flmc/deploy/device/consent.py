@@ -131,15 +131,19 @@ def check_federation(federation: Federation, rules: Rules) -> None:
         )
 
 
-def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -> None:
-    """Join a run, or refuse it; a run that was joined before is not charged again.
+def check_budget(
+    federation: Federation, rules: Rules, journal: DeviceJournal
+) -> tuple[float, float] | None:
+    """Epsilon and delta that a new run may cost; None: it was joined before, and is charged.
+
+    Nothing here looks at data, so that whatever is said of the outcome tells nothing of them.
 
     Parameters
     ----------
     federation, rules
         What is asked, and what the device decides by itself.
     journal
-        Knows what was joined; gets the new run.
+        Knows what was joined.
 
     Raises
     ------
@@ -153,7 +157,7 @@ def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -
                 f"the run {federation.run!r} was joined with the digest {before.digest[:12]}, and"
                 f" now has {digest[:12]}: a plan that changes needs a new run"
             )
-        return
+        return None
     budget = rules.budget
     epsilon, delta = _price(federation, budget)
     if budget.epsilon is not None:
@@ -173,7 +177,7 @@ def give_consent(federation: Federation, rules: Rules, journal: DeviceJournal) -
                 f" {format_up(spent) if spent else '0'}, and the lifetime budget of this device is"
                 f" {budget.epsilon:g} for the data of one {budget.neighbouring}{hint}"
             )
-    journal.join(federation.run, digest, epsilon, delta)
+    return epsilon, delta
 
 
 def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[[], float]) -> None:

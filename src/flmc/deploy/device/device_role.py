@@ -10,13 +10,7 @@ import numpy as np
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
 from flmc.deploy.device.answering import can_invert, slot_end, transmit
-from flmc.deploy.device.consent import (
-    Refused,
-    Rules,
-    check_federation,
-    check_pace,
-    give_consent,
-)
+from flmc.deploy.device.consent import Refused, Rules, check_budget, check_federation, check_pace
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
 from flmc.deploy.running.role import Dropped, Outgoing, Role
@@ -210,11 +204,13 @@ class DeviceRole(Role):
                 " joins before round 1 is over, or with the journal that it joined with"
             )
         try:
+            price = check_budget(federation, self.rules, self.journal)
             gradient = self._make_gradient(federation)
             check_pace(federation, gradient, self._clock)
-            give_consent(federation, self.rules, self.journal)
         except (Refused, InvalidSetting) as error:
             return self._refuse(str(error))
+        if price is not None:
+            self.journal.join(federation.run, federation.digest.hex(), *price)
         self._gradient = gradient
         self.log.info("joined", extra={"event": "joined", "run": self.run, "round": found.round})
         return [self._own_presence()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -52,7 +53,7 @@ class Mqtt:
     ----------
     url
         ``mqtts://HOST:PORT`` with certificates, or ``mqtt://HOST:PORT`` without, which is meant
-        for one machine.
+        for one machine; whoever has certificates cannot do without them to another machine.
     credentials
         Needed for ``mqtts``.
 
@@ -80,6 +81,11 @@ class Mqtt:
             raise InvalidSetting(
                 f"{self.url!r} needs certificates: name ca, cert and key under [tls] in the"
                 " configuration, or use --tls DIR with ca.pem, cert.pem and key.pem in it"
+            )
+        if parts.scheme == "mqtt" and self.credentials is not None and not _is_here(parts.hostname):
+            raise InvalidSetting(
+                f"{self.url!r} would leave the certificates unused, and anybody on the way could be"
+                " the broker: use mqtts://"
             )
         if parts.username or parts.password:
             raise InvalidSetting(
@@ -153,6 +159,11 @@ class Mqtt:
                 yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
             raise Disconnected(str(error)) from error
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
 _QUIET = logging.getLogger("flmc.wire.mqtt.client")

@@ -59,7 +59,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
 
 def test_a_small_budget_refuses_a_costly_plan(refused: dict[str, tuple[int, str]]) -> None:
     code, words = refused["small budget"]
-    assert code == 1
+    assert code == 2
     assert "the lifetime budget of this device is 1" in words
     assert f"may cost epsilon {refused['price'][1]}" in words
     assert "Traceback" not in words
@@ -67,6 +67,6 @@ def test_a_small_budget_refuses_a_costly_plan(refused: dict[str, tuple[int, str]
 
 def test_a_second_run_beyond_the_budget_is_refused(refused: dict[str, tuple[int, str]]) -> None:
     code, words = refused["second run"]
-    assert code == 1
+    assert code == 2
     assert "refused the run 'second'" in words
     assert f"earlier runs {refused['price'][1]}" in words

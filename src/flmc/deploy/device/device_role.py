@@ -10,7 +10,14 @@ import numpy as np
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
 from flmc.deploy.device.answering import can_invert, slot_end, transmit
-from flmc.deploy.device.consent import Refused, Rules, check_budget, check_federation, check_pace
+from flmc.deploy.device.consent import (
+    OTHER_AIR,
+    Refused,
+    Rules,
+    check_budget,
+    check_federation,
+    check_pace,
+)
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
 from flmc.deploy.running.role import Dropped, Outgoing, Role
@@ -210,9 +217,9 @@ class DeviceRole(Role):
         except (Refused, InvalidSetting) as error:
             return self._refuse(str(error))
         if price is not None:
-            self.journal.join(federation.run, federation.digest.hex(), *price)
+            self.journal.join(federation.run, federation.digest.hex(), *price, found.journal)
         self._gradient = gradient
-        self.log.info("joined", extra={"event": "joined", "run": self.run, "round": found.round})
+        self.log.info("joined", extra={"event": "joined", "run": self.run})
         return [self._own_presence()]
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
@@ -240,6 +247,8 @@ class DeviceRole(Role):
         if self._sent == asked.round:
             return []
         joined = self.journal.runs[self.run]
+        if asked.journal != joined.air:
+            return self._refuse(OTHER_AIR)
         if asked.answered[number] > joined.round:
             return self._refuse(
                 f"the air has an answer of this device to round {asked.answered[number]}, and its"

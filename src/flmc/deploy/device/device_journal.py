@@ -138,9 +138,14 @@ class DeviceJournal:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta of all runs that were joined."""
-        runs = self.runs.values()
+        """Sums of epsilon and delta of all runs that were answered at least once."""
+        runs = self.answered
         return sum(run.epsilon for run in runs), sum(run.delta for run in runs)
+
+    @property
+    def answered(self) -> list[JoinedRun]:
+        """Runs that were answered at least once: nothing was ever sent in the others."""
+        return [run for run in self.runs.values() if run.answers]
 
     def close(self) -> None:
         """Release the file and the lock."""

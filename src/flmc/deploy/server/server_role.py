@@ -27,6 +27,8 @@ from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THE
 
 _STATUS_SECONDS = 0.5
 """Seconds between two statuses, at least."""
+_SECOND_THOUGHTS = 15.0
+"""Seconds for which devices that have refused are waited for, once all others have joined."""
 
 
 class ServerRole(Role):
@@ -152,9 +154,12 @@ class ServerRole(Role):
         if self._phase != "waiting":
             return []
         joined = self._count("joined")
-        decided = joined + self._count("refused") >= self.federation.plan.num_devices
-        waited = self._began is not None and now - self._began >= self._patience
-        if joined < self.federation.quorum or not (decided or waited):
+        devices, patience = self.federation.plan.num_devices, self._patience
+        if joined + self._count("refused") >= devices:
+            # A device that has refused may come back with another budget, but not after long.
+            patience = 0.0 if joined >= devices else min(patience, _SECOND_THOUGHTS)
+        waited = self._began is not None and now - self._began >= patience
+        if joined < self.federation.quorum or not waited:
             return []
         self._phase = "running"
         self.log.info("round 1 begins", extra={"event": "begins", "active": joined})

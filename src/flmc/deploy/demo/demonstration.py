@@ -18,7 +18,7 @@ from flmc.planning.plans import Plan
 from flmc.runs.results import Result
 from flmc.wire.frames import Malformed
 from flmc.wire.status import Status
-from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name
+from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name, device_number
 from flmc.wire.transport.mqtt import Mqtt
 from flmc.wire.transport.transport import Disconnected
 
@@ -146,9 +146,9 @@ async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -
 
 
 def _refuse_failure(processes: Processes) -> None:
-    """Refuse to go on if a process has failed."""
+    """Refuse to go on if a process has failed; a device that was killed is missing, no more."""
     for name, code in processes.ended().items():
-        if code:
+        if code > 0 or (code and device_number(name) is None):
             raise RunFailed(f"{name} ended with {code}: {processes.log(name)[-500:].strip()}")
 
 

@@ -145,9 +145,9 @@ class WatchedFederations:
 
 def _seen(status: Status) -> RoundSeen:
     """What a chart shows of a status."""
-    epsilon, seconds = (
-        math.nan if value is None else value for value in (status.epsilon, status.round_seconds)
-    )
+    current = status.epsilon if status.epsilon_round == status.round else None
+    epsilon = math.nan if current is None else current
+    seconds = math.nan if status.round_seconds is None else status.round_seconds
     return RoundSeen(status.round, status.active, epsilon, seconds)
 
 

@@ -57,11 +57,12 @@ def spent_chart(seen: Sequence[RoundSeen]) -> Chart:
     seen
         What was seen, in the order of the rounds.
     """
+    # Accounting takes a while: an epsilon belongs to the round up to which it was computed.
+    seen = [each for each in seen if math.isfinite(each.epsilon)]
     spent = [each.epsilon for each in seen]
-    known = [value for value in spent if math.isfinite(value)]
     caption = (
-        f"{format_up(known[-1])} so far, by the device that spent most."
-        if known
+        f"{format_up(spent[-1])} up to round {seen[-1].round}, by the device that spent most."
+        if seen
         else "Nothing is known of it yet, or it is not bounded."
     )
     axis = Axis("epsilon", low=0.0)

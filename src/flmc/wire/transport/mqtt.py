@@ -159,7 +159,8 @@ class Mqtt:
                 yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
             # The library does not tell a handshake that failed from silence.
-            hint = "; or the broker refuses this certificate" if self._context else ""
+            silent = self._context is not None and "timed out" in str(error)
+            hint = "; perhaps the broker refuses this certificate" if silent else ""
             raise Disconnected(f"{error}{hint}") from error
 
 

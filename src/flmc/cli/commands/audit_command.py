@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,7 +55,7 @@ def audit_command(
     """Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's
     upper bound, for one round and for a short run. Exit code 1 if the attack refutes the
     accountant."""
-    from flmc.evaluation.auditing import Scene, audit, audit_one_run, transmit
+    from flmc.evaluation.auditing import Scene, audit, audit_one_run
     from flmc.views.progress import show_progress
 
     if settings.scheme == "ideal":
@@ -64,11 +64,12 @@ def audit_command(
         )
     checks.at_least("audit_rounds", audit_rounds, 1)
     plan = assemble(settings).plan(forecast=False)
-    sends, usual = transmit, _TRIALS
+    usual, sends = _TRIALS, dict[str, Any]()
     if deployed:
         from flmc.deploy.audit import DeployedUplink
 
-        sends, usual = DeployedUplink(plan).transmit, _DEPLOYED_TRIALS
+        usual = _DEPLOYED_TRIALS
+        sends = {"transmit": DeployedUplink(plan).transmit, "at_once": _DEPLOYED_AT_ONCE}
     found: list[Audit] = []
     for rounds in dict.fromkeys((1, audit_rounds)):
         scene = Scene.of_plan(plan, rounds, settings.seed)
@@ -79,8 +80,7 @@ def audit_command(
                     settings.delta,
                     usual if trials is None else trials,
                     settings.seed,
-                    transmit=sends,
-                    at_once=_DEPLOYED_AT_ONCE if deployed else None,
+                    **sends,
                     progress=progress,
                     tell=None if json_ else _tell(scene),
                 )

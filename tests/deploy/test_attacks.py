@@ -18,6 +18,7 @@ from flmc.deploy.configuration.role_configuration import credentials_in
 from flmc.deploy.device.consent import Budget
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
+from flmc.deploy.server.server_record import ServerRecord, check_same_run
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, PLAN, ROUND
 from flmc.wire.transport.mqtt import Mqtt
@@ -150,3 +151,43 @@ def test_certificates_are_not_left_unused(tmp_path: Path, host: str) -> None:
     with pytest.raises(InvalidSetting, match="use mqtts"):
         Mqtt(f"mqtt://{host}:1883", credentials_in(tmp_path))
     assert Mqtt("mqtt://127.0.0.1:1883", credentials_in(tmp_path)).url
+
+
+class TestSecondLook:
+    def test_an_air_without_its_journal_gets_no_answer_again(self, tmp_path: Path) -> None:
+        """Fresh noise on symbols that were published before would be a second look at them."""
+        kit = Kit(tmp_path)
+        device = kit.device()
+        assert joins(kit, device)
+        (answer,) = device.receive(kit.theta(1), kit.clock.now)
+        again = device.receive(kit.announce(attempt=1), kit.clock.now)
+        assert [each.message for each in again] == [answer.message]
+        lost = device.receive(kit.announce(journal=b"another!"), kit.clock.now)
+        assert ROUND not in [each.message.topic for each in lost]
+        assert answer.message not in [each.message for each in lost]
+        assert "the air has lost the journal" in str(device.refusal)
+        assert device.journal.runs[kit.federation.run].answers == 1
+
+    def test_the_air_s_journal_has_one_name(self, tmp_path: Path) -> None:
+        kit = Kit(tmp_path)
+        names = set()
+        for _ in range(2):
+            air = kit.air()
+            names.add(air.journal.name)
+            close(air)
+        assert len(names) == 1
+        shutil.rmtree(tmp_path / "air")
+        air = kit.air()
+        assert air.journal.name not in names
+        close(air)
+
+
+def test_a_finished_record_of_another_run_is_refused(tmp_path: Path) -> None:
+    """Else a server with the record of an old run would say that a new one is over."""
+    kit = Kit(tmp_path)
+    record = ServerRecord(tmp_path / "record", kit.federation, lambda: np.zeros(3))
+    record.close()
+    other = kit.federation.of("second", kit.federation.plan, quorum=2)
+    check_same_run(tmp_path / "record", kit.federation)
+    with pytest.raises(InvalidSetting, match="holds another run"):
+        check_same_run(tmp_path / "record", other)

@@ -4,6 +4,7 @@ never happen is looked for in their journals."""
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import logging
 import random
@@ -77,19 +78,21 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> Survived:
     with Processes(directory / "logs") as processes:
         for role in ("broker", *roles):
             federation.start(processes, role)
-        _wait_until_joined(federation, processes)
-        until = time.monotonic() + 240
-        while processes.code(SERVER) is None or processes.code(SERVER) != 0:
-            assert time.monotonic() < until, processes.log(SERVER)[-2000:]
-            time.sleep(chance.uniform(0.2, 0.9))
-            victim = next(victims)
-            if processes.code(victim) is None:
-                processes.kill(victim)
-                kills[victim] += 1
+        _wait_for_rounds(federation, processes, 1)  # who dies before has not joined for good
+        while processes.code(SERVER) is None:
+            # At a random time within the rounds to come, one or two of them.
+            done = _rounds(federation)
+            _wait_for_rounds(federation, processes, done + chance.randint(1, 12))
+            time.sleep(chance.uniform(0.0, 0.1))
+            for victim in itertools.islice(victims, chance.choice((1, 1, 2))):
+                if processes.code(victim) is None:
+                    processes.kill(victim)
+                    kills[victim] += 1
             time.sleep(chance.choice((0.0, 0.3)))  # some stay away for some rounds
             for role in ("broker", *roles):
                 if processes.code(role) not in (None, 0):
                     federation.start(processes, role)
+        assert processes.code(SERVER) == 0, processes.log(SERVER)[-2000:]
     _log.info("killed: %s", kills)
     return Survived(federation, plan, kills)
 
@@ -102,13 +105,19 @@ def _in_turns(chance: random.Random, roles: tuple[str, ...]) -> Iterator[str]:
         yield from turn
 
 
-def _wait_until_joined(federation: LocalFederation, processes: Processes) -> None:
-    """Return when round 1 is over: a device that dies before has not joined for good."""
-    until = time.monotonic() + 60
-    log = federation.record / "ledger.txt"
-    while not log.exists() or not read_entries(log)[0]:
-        assert time.monotonic() < until, processes.log(SERVER)[-2000:]
-        time.sleep(0.05)
+def _rounds(federation: LocalFederation) -> int:
+    """Rounds that the server has written into its ledger."""
+    return len(read_entries(federation.record / "ledger.txt")[0])
+
+
+def _wait_for_rounds(federation: LocalFederation, processes: Processes, rounds: int) -> None:
+    """Return when so many rounds are done, or the server has ended; a run that stands still for
+    two minutes has lost something."""
+    until = time.monotonic() + 120
+    while _rounds(federation) < min(rounds, ROUNDS) and processes.code(SERVER) is None:
+        logs = {role: processes.log(role)[-800:] for role in ("broker", AIR, SERVER)}
+        assert time.monotonic() < until, logs
+        time.sleep(0.02)
 
 
 def test_the_run_completes_with_a_finite_theta(survived: Survived) -> None:

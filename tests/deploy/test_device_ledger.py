@@ -15,10 +15,10 @@ def test_the_ledger_is_shown_while_the_journal_is_in_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = DeviceJournal(tmp_path)
-    journal.join("first", "ab" * 32, 2.5, 1e-5)
+    journal.join("first", "ab" * 32, 2.5, 1e-5, bytes(8))
     journal.answer("first", 1, bytes(32), [0.3], b"sealed")
     journal.answer("first", 4, bytes(32), [0.3], b"sealed")
-    journal.join("second", "cd" * 32, 1.0, 1e-5)
+    journal.join("second", "cd" * 32, 1.0, 1e-5, bytes(8))
     assert main(["deploy", "ledger", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(each["run"], each["answers"], each["last_round"]) for each in found["runs"]] == [

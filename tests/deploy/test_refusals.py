@@ -28,7 +28,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     assert price > 5
     directory: Path = tmp_path_factory.mktemp("refusals") / "here"
     federation = LocalFederation.prepare(
-        directory, plan, data, broker=BROKER, slot_ms=20, budget={"epsilon": 1.0}
+        directory, plan, data, broker=BROKER, slot_ms=20, quorum=DEVICES, budget={"epsilon": 1.0}
     )
     first = device_name(0)
     said: dict[str, tuple[int, str]] = {}
@@ -49,7 +49,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
             processes.wait(role, 60)
         for role in (AIR, SERVER):
             shutil.rmtree(directory / role / "journal")
-        federation.write_plan(plan, "second", slot_ms=20)
+        federation.write_plan(plan, "second", slot_ms=20, quorum=DEVICES)
         for role in (AIR, SERVER, first):
             federation.start(processes, role)
         said["second run"] = end_of(processes, first)
@@ -59,7 +59,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
 
 def test_a_small_budget_refuses_a_costly_plan(refused: dict[str, tuple[int, str]]) -> None:
     code, words = refused["small budget"]
-    assert code == 1
+    assert code == 2
     assert "the lifetime budget of this device is 1" in words
     assert f"may cost epsilon {refused['price'][1]}" in words
     assert "Traceback" not in words
@@ -67,6 +67,6 @@ def test_a_small_budget_refuses_a_costly_plan(refused: dict[str, tuple[int, str]
 
 def test_a_second_run_beyond_the_budget_is_refused(refused: dict[str, tuple[int, str]]) -> None:
     code, words = refused["second run"]
-    assert code == 1
+    assert code == 2
     assert "refused the run 'second'" in words
     assert f"earlier runs {refused['price'][1]}" in words

@@ -166,7 +166,7 @@ def test_round_1_waits_for_all_devices_or_for_a_quorum_and_patience(kit: Kit) ->
     other = kit.message("alive", Presence("joined", "", "00" * 32).to_bytes(), "device-3")
     assert server.receive(other, 1.0) == []  # it has joined something else
     status = Status.from_bytes(said(server.wake(2.0), "status")[0])
-    assert (status.phase, status.why) == ("waiting", "3 of 4 devices have joined")
+    assert (status.phase, status.why) == ("waiting", "3 of 4 devices have joined, a quorum is 2")
     assert said(server.wake(9.9), "theta") == []
     assert len(said(server.wake(10.1), "theta")) == 1
     assert said(server.wake(11.0), "theta") == []

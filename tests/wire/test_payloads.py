@@ -159,10 +159,10 @@ def test_counts_of_an_announcement_must_be_the_plans(places: tuple[int, ...]) ->
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf, -np.inf])
 def test_gains_must_be_positive_numbers(bad: float) -> None:
-    where = {"scheduled": np.ones(2, dtype=bool), "answered": np.zeros(2, dtype=np.int64)}
+    everybody, nobody = np.ones(2, dtype=bool), np.zeros(2, dtype=np.int64)
     good, wrong = np.ones(1), np.array([bad])
     for gain, fading in ((wrong, np.ones((2, 1))), (good, np.array([[1.0], [bad]]))):
-        payload = Announcement(1, bytes(32), 0, gain, fading=fading, **where).to_bytes()
+        payload = Announcement(1, bytes(32), 0, gain, everybody, nobody, fading).to_bytes()
         with pytest.raises(Malformed, match="positive"):
             Announcement.from_bytes(payload, 2, 3)
     active, steps = np.ones(2, dtype=bool), np.zeros(3, dtype=np.int64)

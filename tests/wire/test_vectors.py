@@ -49,6 +49,7 @@ SYMBOLS = [1, -1, -1, 1, 1, 1, -1, -1, -1, 1]
 VALUES = [0.0, 0.5, -30.0, 30.0, 0.1, -0.1, 1.0, -1.0, 2.5, 1e-3]
 SECRET = hashlib.sha256(b"the air of the test vectors").digest()
 JOURNAL = bytes.fromhex("0123456789abcdef")
+AIR_JOURNAL = bytes.fromhex("fedcba9876543210")
 
 
 def the_federation() -> Federation:
@@ -82,6 +83,7 @@ def the_messages(federation: Federation) -> dict[str, tuple[Any, bytes]]:
         scheduled=np.array([True, False, True]),
         answered=np.array([257, 0, 256]),
         fading=np.array([[0.04], [0.05], [0.0625]]),
+        journal=AIR_JOURNAL,
     )
     bits = Answer(ROUND, 2, JOURNAL, 259, binding, np.array(SYMBOLS), np.array([4.0]))
     values = Answer(ROUND, 2, JOURNAL, 259, binding, np.array(VALUES), np.array([4.0]))

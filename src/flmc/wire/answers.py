@@ -8,10 +8,8 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.wire.frames import Malformed, Reader, Writer
-from flmc.wire.messages import DIGEST_BYTES, one_or
+from flmc.wire.messages import DIGEST_BYTES, JOURNAL_BYTES, one_or
 
-JOURNAL_BYTES = 8
-"""Bytes of the name that a device's journal has had since it was made."""
 _ANSWER = 3
 _BITS, _VALUES = 0, 1
 """How an answer holds its symbols: packed bits, or numbers of single precision."""

@@ -16,6 +16,8 @@ from flmc.wire.frames import Malformed, Reader, Writer
 
 DIGEST_BYTES = 32
 """Bytes of a SHA-256."""
+JOURNAL_BYTES = 8
+"""Bytes of the name that a journal has had since it was made."""
 _THETA, _ANNOUNCEMENT, _RECEIVED = 1, 2, 4
 _STEPS, _REAL = 0, 1
 """How a received signal is held: steps of the noise grid, or numbers of double precision."""
@@ -84,6 +86,9 @@ class Announcement:
         none. A device whose journal ends before it has lost a part of it.
     fading
         Path gain h of each device, (device, 1 or dim).
+    journal
+        Name of the air's journal, eight bytes that were drawn when it was made. An air without it
+        has forgotten what it published, and could add fresh noise to the same symbols.
     """
 
     round: int
@@ -93,6 +98,7 @@ class Announcement:
     scheduled: npt.NDArray[np.bool_]
     answered: IntArray
     fading: Array
+    journal: bytes = bytes(JOURNAL_BYTES)
 
     def to_bytes(self) -> bytes:
         """The payload."""
@@ -100,7 +106,8 @@ class Announcement:
         writer = Writer(_ANNOUNCEMENT, self.round).raw(self.digest).count(self.attempt)
         writer.count(devices).count(len(self.gain)).count(wide)
         writer.numbers(self.gain, "<f8").bits(self.scheduled)
-        return writer.numbers(self.answered, "<u4").numbers(self.fading, "<f8").to_bytes()
+        writer.numbers(self.answered, "<u4").numbers(self.fading, "<f8")
+        return writer.raw(self.journal).to_bytes()
 
     @classmethod
     def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Announcement:
@@ -124,10 +131,9 @@ class Announcement:
         scheduled = reader.bits(num_devices)
         answered = reader.numbers(num_devices, "<u4").astype(np.int64)
         fading = _positive(reader.numbers(num_devices * wide, "<f8"), "a path gain")
+        journal, paths = reader.raw(JOURNAL_BYTES), fading.reshape(-1, wide)
         reader.end()
-        return cls(
-            reader.round, digest, attempt, gain, scheduled, answered, fading.reshape(-1, wide)
-        )
+        return cls(reader.round, digest, attempt, gain, scheduled, answered, paths, journal)
 
 
 @dataclass(frozen=True, eq=False)

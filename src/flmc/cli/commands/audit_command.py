@@ -64,12 +64,12 @@ def audit_command(
         )
     checks.at_least("audit_rounds", audit_rounds, 1)
     plan = assemble(settings).plan(forecast=False)
-    usual, sends = _TRIALS, dict[str, Any]()
+    usual, how = _TRIALS, dict[str, Any]()
     if deployed:
         from flmc.deploy.audit import DeployedUplink
 
         usual = _DEPLOYED_TRIALS
-        sends = {"transmit": DeployedUplink(plan).transmit, "at_once": _DEPLOYED_AT_ONCE}
+        how = {"transmit": DeployedUplink(plan).transmit, "at_once": _DEPLOYED_AT_ONCE}
     found: list[Audit] = []
     for rounds in dict.fromkeys((1, audit_rounds)):
         scene = Scene.of_plan(plan, rounds, settings.seed)
@@ -80,7 +80,7 @@ def audit_command(
                     settings.delta,
                     usual if trials is None else trials,
                     settings.seed,
-                    **sends,
+                    **how,
                     progress=progress,
                     tell=None if json_ else _tell(scene),
                 )

@@ -17,7 +17,7 @@ from flmc.base.arrays import IntArray
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.deploy.journal_file import JournalFile
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Received
+from flmc.wire.messages import JOURNAL_BYTES, Received
 
 FILE = "air.txt"
 """Name of the journal's file in its directory."""
@@ -59,6 +59,8 @@ class AirJournal:
     def __init__(self, directory: Path, federation: Federation) -> None:
         self._file = JournalFile(directory, FILE)
         plan = federation.plan
+        self.name = b""
+        """Eight bytes that were drawn when the journal was made; devices know it."""
         self.seed = -1
         """Seed of path gains and of who is scheduled, which are public and must be the same after
         a restart; drawn by the operating system."""
@@ -79,7 +81,7 @@ class AirJournal:
                             f" {entry['run']!r} with the digest {str(entry['digest'])[:12]}, not of"
                             f" {federation.run!r} with {digest[:12]}: use a directory of its own"
                         )
-                    self.seed = int(entry["seed"])
+                    self.name, self.seed = bytes.fromhex(entry["journal"]), int(entry["seed"])
                 else:
                     payload = base64.b64decode(entry["payload"])
                     received = Received.from_bytes(payload, plan.num_devices, plan.dim)
@@ -96,7 +98,9 @@ class AirJournal:
             )
         if self.seed < 0:
             self.seed = int.from_bytes(os.urandom(6), "little")
-            self._file.append({"run": federation.run, "digest": digest, "seed": self.seed})
+            self.name = os.urandom(JOURNAL_BYTES)
+            about = {"run": federation.run, "digest": digest, "seed": self.seed}
+            self._file.append({**about, "journal": self.name.hex()})
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
         """Take over one entry."""

@@ -146,6 +146,7 @@ class AirRole(Role):
             devices,
             self.journal.answered,
             in_short(on_air.fading),
+            self.journal.name,
         )
         return [self.say(ROUND, announcement.to_bytes(), retain=retain)]
 
@@ -241,8 +242,9 @@ class AirRole(Role):
 
     @property
     def _needed(self) -> int:
-        """Answers without which the round repeats."""
-        return min(self.federation.quorum, int(self._now.devices.sum()))
+        """Answers without which the round repeats: the quorum's share of those scheduled."""
+        scheduled, all_devices = int(self._now.devices.sum()), self.federation.plan.num_devices
+        return -(-scheduled * self.federation.quorum // all_devices)
 
     def _close_if_complete(self, now: float) -> list[Outgoing]:
         """Close the round if everybody answered who is scheduled and there."""
@@ -281,6 +283,8 @@ class AirRole(Role):
         steps, values = self._channel.receive(on_air, sent)
         active = np.zeros(self.federation.plan.num_devices, dtype=bool)
         active[list(sent)] = True
+        if self._channel.hears_all:
+            active = self._now.devices.copy()
         received = Received(
             self._round, self._theta, active, in_short(on_air.gain), steps=steps, values=values
         )

@@ -49,6 +49,9 @@ class Signal(NamedTuple):
 class Channel(ABC):
     """What carries symbols. Another one, a radio for example, is another class."""
 
+    hears_all = False
+    """Whether everybody who is scheduled is in the signal, also if its answer does not come."""
+
     @abstractmethod
     def check(self, federation: Federation) -> None:
         """Refuse a federation whose privacy statement does not hold over this channel.
@@ -91,6 +94,8 @@ class SoftwareChannel(Channel):
 
     def __init__(self, federation: Federation, entropy: Entropy | None = None) -> None:
         self._federation, self._entropy = federation, entropy or SystemEntropy()
+        # The first draw makes its tables, which takes a second: not in round 1.
+        federation.grid.draw_noise((1,), SystemEntropy())
 
     def check(self, federation: Federation) -> None:
         """Refuse a federation with another grid: its noise would not be the planned one.

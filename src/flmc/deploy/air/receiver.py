@@ -68,7 +68,8 @@ def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
 
 
 class RecordedReceiver(Channel):
-    """A receiver whose measurements are in a file.
+    """A receiver whose measurements are in a file. Whoever is scheduled has transmitted by radio,
+    so that all of them count as active.
 
     Parameters
     ----------
@@ -84,6 +85,8 @@ class RecordedReceiver(Channel):
     InvalidSetting
         If the file does not hold them.
     """
+
+    hears_all = True
 
     def __init__(self, path: Path, alpha: float = ALPHA) -> None:
         try:

@@ -88,8 +88,8 @@ def demonstrate(
             federation.start(processes, role)
         status = asyncio.run(watch(federation, processes, tell))
         seconds = time.monotonic() - began
-    _, kept, took = draws_of_record(federation.record)
-    return Demonstrated(result_with_model(plan, model, kept, took), seconds, status)
+    _, kept, took, ledger = draws_of_record(federation.record)
+    return Demonstrated(result_with_model(plan, model, kept, took, ledger), seconds, status)
 
 
 async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -> Status | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flmc.base.errors import RunFailed
 from flmc.deploy.journal_file import JournalFile
-from flmc.wire.answers import JOURNAL_BYTES
+from flmc.wire.messages import JOURNAL_BYTES
 
 FILE = "journal.txt"
 """Name of the journal's file in its directory."""
@@ -28,6 +28,8 @@ class JoinedRun:
         Digest of the federation that it agreed to, as hexadecimal text.
     epsilon, delta
         What the whole run may cost, which counts against the lifetime budget from then on.
+    air
+        Name of the air's journal when the device joined.
     answers
         Rounds that it answered.
     round, binding, sealed
@@ -37,6 +39,7 @@ class JoinedRun:
     digest: str
     epsilon: float
     delta: float
+    air: bytes = b""
     answers: int = 0
     round: int = 0
     binding: bytes = b""
@@ -79,7 +82,10 @@ class DeviceJournal:
         """Follow one entry."""
         if "joined" in entry:
             self.runs[str(entry["joined"])] = JoinedRun(
-                str(entry["digest"]), float(str(entry["epsilon"])), float(str(entry["delta"]))
+                str(entry["digest"]),
+                float(str(entry["epsilon"])),
+                float(str(entry["delta"])),
+                bytes.fromhex(str(entry["air"])),
             )
         elif "round" in entry:
             run = self.runs[str(entry["run"])]
@@ -92,7 +98,7 @@ class DeviceJournal:
         self._file.append(entry)
         self.epoch += 1
 
-    def join(self, run: str, digest: str, epsilon: float, delta: float) -> JoinedRun:
+    def join(self, run: str, digest: str, epsilon: float, delta: float, air: bytes) -> JoinedRun:
         """Record that the device takes part in a run; what it may cost is spent from now on.
 
         Parameters
@@ -101,9 +107,12 @@ class DeviceJournal:
             Name of the run, and digest of the federation.
         epsilon, delta
             What the whole run may cost.
+        air
+            Name of the air's journal.
         """
-        self._append({"joined": run, "digest": digest, "epsilon": epsilon, "delta": delta})
-        self.runs[run] = JoinedRun(digest, epsilon, delta)
+        entry = {"joined": run, "digest": digest, "epsilon": epsilon, "delta": delta}
+        self._append({**entry, "air": air.hex()})
+        self.runs[run] = JoinedRun(digest, epsilon, delta, air)
         return self.runs[run]
 
     def answer(
@@ -129,9 +138,14 @@ class DeviceJournal:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta of all runs that were joined."""
-        runs = self.runs.values()
+        """Sums of epsilon and delta of all runs that were answered at least once."""
+        runs = self.answered
         return sum(run.epsilon for run in runs), sum(run.delta for run in runs)
+
+    @property
+    def answered(self) -> list[JoinedRun]:
+        """Runs that were answered at least once: nothing was ever sent in the others."""
+        return [run for run in self.runs.values() if run.answers]
 
     def close(self) -> None:
         """Release the file and the lock."""

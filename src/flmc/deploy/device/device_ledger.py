@@ -23,7 +23,7 @@ class LedgerRow:
     run, digest
         Its name, and the digest of the federation that was agreed to.
     epsilon, delta
-        What the whole run may cost, which is spent since it was joined.
+        What the whole run may cost, which is spent since its first answer.
     answers, last_round
         Rounds that were answered, and the last of them.
     """
@@ -44,8 +44,9 @@ class DeviceLedger:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta."""
-        return sum(row.epsilon for row in self.rows), sum(row.delta for row in self.rows)
+        """Sums of epsilon and delta of the runs that were answered; the others cost nothing."""
+        rows = [row for row in self.rows if row.answers]
+        return sum(row.epsilon for row in rows), sum(row.delta for row in rows)
 
     def to_document(self) -> dict[str, Any]:
         """The ledger in plain values, for JSON."""
@@ -59,9 +60,9 @@ class DeviceLedger:
             for row in self.rows
         )
         epsilon, delta = self.spent
-        said = f"all runs together: epsilon {format_up(epsilon)} at delta {delta:g}"
+        said = f"all answered runs together: epsilon {format_up(epsilon)} at delta {delta:g}"
         note = Row("", said if self.rows else "no run was joined yet")
-        title = "what this device's data may cost, by run, counted in whole since it was joined"
+        title = "what this device's data may cost, by run, counted in whole since its first answer"
         return Grid(("run", "epsilon", "delta", "rounds answered"), rows, title, (note,))
 
 

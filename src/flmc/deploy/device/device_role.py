@@ -9,8 +9,9 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
+from flmc.deploy.device import consent
 from flmc.deploy.device.answering import can_invert, slot_end, transmit
-from flmc.deploy.device.consent import Refused, Rules, check_budget, check_federation, check_pace
+from flmc.deploy.device.consent import Refused, Rules
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
 from flmc.deploy.running.role import Dropped, Outgoing, Role
@@ -150,7 +151,7 @@ class DeviceRole(Role):
                     f"the plan changed in the run, from {self.federation.digest.hex()[:12]} to"
                     f" {found.digest.hex()[:12]}"
                 )
-            check_federation(found, self.rules)
+            consent.check_federation(found, self.rules)
         except (OtherVersion, Refused) as error:
             return self._refuse(str(error))
         except InvalidSetting as error:
@@ -204,15 +205,15 @@ class DeviceRole(Role):
                 " joins before round 1 is over, or with the journal that it joined with"
             )
         try:
-            price = check_budget(federation, self.rules, self.journal)
+            price = consent.check_budget(federation, self.rules, self.journal)
             gradient = self._make_gradient(federation)
-            check_pace(federation, gradient, self._clock)
+            consent.check_pace(federation, gradient, self._clock)
         except (Refused, InvalidSetting) as error:
             return self._refuse(str(error))
         if price is not None:
-            self.journal.join(federation.run, federation.digest.hex(), *price)
+            self.journal.join(federation.run, federation.digest.hex(), *price, found.journal)
         self._gradient = gradient
-        self.log.info("joined", extra={"event": "joined", "run": self.run, "round": found.round})
+        self.log.info("joined", extra={"event": "joined", "run": self.run})
         return [self._own_presence()]
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
@@ -240,6 +241,8 @@ class DeviceRole(Role):
         if self._sent == asked.round:
             return []
         joined = self.journal.runs[self.run]
+        if asked.journal != joined.air:
+            return self._refuse(consent.OTHER_AIR)
         if asked.answered[number] > joined.round:
             return self._refuse(
                 f"the air has an answer of this device to round {asked.answered[number]}, and its"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.numerics.clipping import count_clipped
+from flmc.deploy.server.absences import absences
 from flmc.deploy.server.server_record import ENGINE
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -39,15 +41,17 @@ def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
     return Chains(plan.num_rounds, position, moments, kept[None, None], 0, 0, plan.num_burn_in)
 
 
-def result_without_data(plan: Plan, kept: Array, seconds: float) -> Result:
+def result_without_data(
+    plan: Plan, kept: Array, seconds: float, ledger: Sequence[str] = ()
+) -> Result:
     """The result as the server knows it: it has no data, so no posterior to compare with.
 
     Parameters
     ----------
     plan, kept
         The plan, and theta after every kept round, (draw, dim).
-    seconds
-        CPU seconds of the server.
+    seconds, ledger
+        CPU seconds of the server, and the lines of its ledger.
     """
     chains = chains_of(plan, kept, kept.mean(axis=0)[None])
     return Result(
@@ -61,10 +65,13 @@ def result_without_data(plan: Plan, kept: Array, seconds: float) -> Result:
         num_undefined=0,
         moments=chains.moments,
         chains=chains.draws,
+        model_findings=absences(plan, ledger),
     )
 
 
-def result_with_model(plan: Plan, model: Model, kept: Array, seconds: float) -> Result:
+def result_with_model(
+    plan: Plan, model: Model, kept: Array, seconds: float, ledger: Sequence[str] = ()
+) -> Result:
     """The result as whoever has all data knows it, as of a simulation: with metrics against the
     exact posterior, where that is known.
 
@@ -74,8 +81,8 @@ def result_with_model(plan: Plan, model: Model, kept: Array, seconds: float) -> 
         The plan, and the model with all data.
     kept
         Theta after every kept round, (draw, dim).
-    seconds
-        CPU seconds of the server.
+    seconds, ledger
+        CPU seconds of the server, and the lines of its ledger.
     """
     chains = chains_of(plan, kept, centre_of(model))
     # Devices do not tell what they clip; whoever has all data finds it at the draws.
@@ -84,11 +91,12 @@ def result_with_model(plan: Plan, model: Model, kept: Array, seconds: float) -> 
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
     job = Job(plan, model, 0, 1, choose_engine("numpy", plan, model), keep_draws=True)
     every = np.full((1, plan.num_rounds), float(plan.num_devices))
-    return replace(job.result_of(chains, every, seconds), engine=ENGINE, blocking="")
+    result = job.result_of(chains, every, seconds, absences(plan, ledger))
+    return replace(result, engine=ENGINE, blocking="")
 
 
-def draws_of_record(directory: Path) -> tuple[Plan, Array, float]:
-    """Plan, kept draws (draw, dim) and the server's CPU seconds of a finished record.
+def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:
+    """Plan, kept draws (draw, dim), the server's CPU seconds and the ledger of a finished record.
 
     Parameters
     ----------
@@ -98,7 +106,7 @@ def draws_of_record(directory: Path) -> tuple[Plan, Array, float]:
     record = load(directory)
     kept = record.arrays["draws"][0, 0]
     seconds = float((record.result or {}).get("seconds", 0.0))
-    return Plan.from_document(record.asked["plan"]), kept, seconds
+    return Plan.from_document(record.asked["plan"]), kept, seconds, record.ledger
 
 
 def result_of_record(directory: Path) -> Result:

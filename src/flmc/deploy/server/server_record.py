@@ -80,13 +80,8 @@ class ServerRecord:
                 records.create(self.directory, {**asked, **kept, "federation": about})
             )
             return
-        asked = self._held.enter_context(records.reopen(self.directory))
-        digest = federation.digest.hex()
-        if asked.get("identity") != digest:
-            raise InvalidSetting(
-                f"{str(self.directory)!r} holds another run, {str(asked.get('identity'))[:12]}, and"
-                f" this one is {digest[:12]}: use a directory of its own"
-            )
+        self._held.enter_context(records.reopen(self.directory))
+        check_same_run(self.directory, federation)
 
     def _read(self) -> None:
         """Follow what was committed before."""
@@ -176,3 +171,24 @@ class ServerRecord:
     def close(self) -> None:
         """Release files and lock."""
         self._held.close()
+
+
+def check_same_run(directory: Path, federation: Federation) -> None:
+    """Refuse a record of another run.
+
+    Parameters
+    ----------
+    directory, federation
+        The record, and the run that it must be of.
+
+    Raises
+    ------
+    InvalidSetting
+        If it is of another one.
+    """
+    identity, digest = str(records.describe(directory).get("identity")), federation.digest.hex()
+    if identity != digest:
+        raise InvalidSetting(
+            f"{str(directory)!r} holds another run, {identity[:12]}, and this one is"
+            f" {digest[:12]}: use a directory of its own"
+        )

@@ -12,30 +12,23 @@ import numpy as np
 from flmc.deploy.accounting import accounted
 from flmc.deploy.running.role import Dropped, Outgoing, Role
 from flmc.deploy.running.timing import Timing
+from flmc.deploy.server import waiting
 from flmc.deploy.server.federation_result import result_without_data
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.spending import Spending
 from flmc.planning.temperature import temperature
 from flmc.sampling.roles import server
+from flmc.wire import topics
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.status import AirStatus, Status
-from flmc.wire.topics import (
-    AIR_STATUS,
-    ALIVE,
-    END,
-    PLAN,
-    RECEIVED,
-    SERVER,
-    STATUS,
-    THETA,
-    Topic,
-    device_number,
-)
+from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THETA, Topic
 
 _STATUS_SECONDS = 0.5
 """Seconds between two statuses, at least."""
+_SECOND_THOUGHTS = 15.0
+"""Seconds for which devices that have refused are waited for, once all others have joined."""
 
 
 class ServerRole(Role):
@@ -60,7 +53,7 @@ class ServerRole(Role):
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(SERVER, federation.run)
+        super().__init__(topics.SERVER, federation.run)
         self.federation, self.record = federation, record
         self._patience, self._wall_clock, self._clock = patience, wall_clock, clock
         self._presence: dict[int, Presence] = {}
@@ -115,6 +108,8 @@ class ServerRole(Role):
             Time on the monotonic clock.
         """
         self._began = now if self._began is None else self._began
+        if self._phase == "running" and self._round_began is None:
+            self._round_began = now
         digest = self.federation.digest.hex()
         said = [
             self.presence(Presence("joined", "", digest)),
@@ -142,7 +137,7 @@ class ServerRole(Role):
             As :class:`~flmc.deploy.running.role.Role` says.
         """
         if topic.what == ALIVE and topic.who is not None:
-            number = device_number(topic.who)
+            number = topics.device_number(topic.who)
             found = Presence.from_bytes(payload)
             if number is not None and number < self.federation.plan.num_devices:
                 self._presence[number] = found
@@ -155,14 +150,16 @@ class ServerRole(Role):
         return self._take_received(payload, now)
 
     def _begin_if_ready(self, now: float) -> list[Outgoing]:
-        """Begin with round 1 when all devices have joined, or patience has ended."""
+        """Begin with round 1 when all devices have joined or refused, or patience has ended."""
         if self._phase != "waiting":
             return []
         joined = self._count("joined")
-        waited = self._began is not None and now - self._began >= self._patience
-        if joined < self.federation.plan.num_devices and not (
-            waited and joined >= self.federation.quorum
-        ):
+        devices, patience = self.federation.plan.num_devices, self._patience
+        if joined + self._count("refused") >= devices:
+            # A device that has refused may come back with another budget, but not after long.
+            patience = 0.0 if joined >= devices else min(patience, _SECOND_THOUGHTS)
+        waited = self._began is not None and now - self._began >= patience
+        if joined < self.federation.quorum or not waited:
             return []
         self._phase = "running"
         self.log.info("round 1 begins", extra={"event": "begins", "active": joined})
@@ -249,7 +246,8 @@ class ServerRole(Role):
                 now,
             )
         kept = np.stack(record.thetas[plan.num_burn_in + 1 :])
-        record.finish(result_without_data(plan, kept, time.process_time()))
+        seconds = time.process_time()
+        record.finish(result_without_data(plan, kept, seconds, record.ledger))
         self._phase = "finished"
         self.finished = True
         return [self._status(now, last=True), self.say(END, b'{"why":"finished"}')]
@@ -261,14 +259,21 @@ class ServerRole(Role):
         document = json.dumps({"why": why}).encode()
         return [self._status(now, last=True), self.say(END, document)]
 
+    def _waits_for(self, now: float) -> str:
+        """What the run waits for, in words; empty: for nothing unusual."""
+        if self._phase == "waiting":
+            counts = self._count("joined"), self._count("refused")
+            return waiting.before_round_1(self.federation, *counts)
+        if self._phase != "running" or self._round_began is None:
+            return ""
+        return waiting.for_answers(self.federation, self.record.round + 1, now - self._round_began)
+
     def _status(self, now: float, *, last: bool = False) -> Outgoing:
         """How the run stands, for everybody who may know it."""
         self._told = now
         plan, record = self.federation.plan, self.record
         self._spending.update(record, now=last)
-        why = self.failure or ""
-        if self._phase == "waiting":
-            why = f"{self._count('joined')} of {plan.num_devices} devices have joined"
+        why = self.failure or self._waits_for(now)
         status = Status(
             run=self.run,
             phase=self._phase,

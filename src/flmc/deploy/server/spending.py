@@ -16,8 +16,8 @@ class Spending:
     """Epsilon of the device that spent most, as of some round."""
 
     def __init__(self) -> None:
-        self.epsilon: float | None = None
-        """The last one that was computed; None: none, or unbounded."""
+        self.epsilon: float | None = 0.0
+        """The last one that was computed; None: it is unbounded."""
         self.round = 0
         """Round up to which it counts."""
         self._not_before = float("-inf")

@@ -158,7 +158,9 @@ class Mqtt:
                     await client.subscribe([(pattern, 1) for pattern in subscriptions])
                 yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
-            raise Disconnected(str(error)) from error
+            # The library does not tell a handshake that failed from silence.
+            hint = "; or the broker refuses this certificate" if self._context else ""
+            raise Disconnected(f"{error}{hint}") from error
 
 
 def _is_here(host: str) -> bool:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def demo_command(
     devices: Annotated[int, typer.Option("--devices", help="device processes")] = 20,
-    rounds: Annotated[int, typer.Option("--rounds", help="rounds, burn-in included")] = 300,
-    burn_in: Annotated[int, typer.Option("--burn-in", help="rounds that are not kept")] = 100,
+    rounds: Annotated[int, typer.Option("--rounds", help="rounds, burn-in included")] = 400,
+    burn_in: Annotated[int, typer.Option("--burn-in", help="rounds that are not kept")] = 200,
     samples: Annotated[int, typer.Option("--samples", help="examples on all devices")] = 1200,
     dim: Annotated[int, typer.Option("--dim", help="entries of theta")] = 5,
     scheme: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flmc.base.errors import RunFailed
+from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.output import Json, print_json
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ def device_command(
     role = make_device(given, name)
     _run(role, given.broker, metrics_port)
     if role.refusal is not None:
-        raise RunFailed(f"device {given.rules.device} refused the run {name!r}: {role.refusal}")
+        # As bad input: to start it again would not help, and systemd does not.
+        raise InvalidSetting(
+            f"device {given.rules.device} refused the run {name!r}: {role.refusal}"
+        )
 
 
 def air_command(
@@ -125,12 +128,14 @@ def serve_command(
     """Be the server of a federation; a run that was interrupted goes on."""
     from flmc.deploy.configuration.role_configuration import read_server
     from flmc.deploy.server.federation_result import result_of_record
+    from flmc.deploy.server.server_record import check_same_run
     from flmc.deploy.starting import EndedServer, make_server
     from flmc.runs.records import is_finished
 
     _set_up_logs(log)
     given = read_server(config, broker, tls, record=record)
     if is_finished(given.record):
+        check_same_run(given.record, given.federation)
         _run(EndedServer(given.federation.run), given.broker, metrics_port)
     else:
         role = make_server(given)

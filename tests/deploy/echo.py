@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,8 @@ def echo_floor(federation: LocalFederation, processes: Processes, repeats: int) 
             processes.start(f"echo-{name}", words, folder)
         return await task
 
-    return asyncio.run(whole())
+    with ThreadPoolExecutor(1) as thread:  # Playwright's loop may run in this one
+        return thread.submit(asyncio.run, whole()).result()
 
 
 if __name__ == "__main__":

@@ -25,9 +25,11 @@ from flmc.wire.transport.mqtt import Mqtt
 
 
 def joins(kit: Kit, device: DeviceRole) -> bool:
-    """Whether a device takes part when it is asked for round 1."""
+    """Whether a device takes part when it is asked for round 1, which it then answers."""
     device.receive(kit.plan_message(), kit.clock.now)
     device.receive(kit.announce(), kit.clock.now)
+    if device.refusal is None:
+        device.receive(kit.theta(1), kit.clock.now)
     return device.refusal is None
 
 
@@ -122,8 +124,9 @@ class TestJournals:
         shutil.rmtree(tmp_path / "device-0")
         if replaced:
             shutil.copytree(backup, tmp_path / "device-0")
+        device.receive(kit.announce(2), 0.0)
         with pytest.raises(RunFailed, match="nothing was sent"):
-            device.receive(kit.theta(), 0.0)
+            device.receive(kit.theta(2), 0.0)
 
     def test_others_cannot_look_into_a_new_journal(self, tmp_path: Path) -> None:
         """Whoever can open its lock file can hold the lock, and keep the device from starting."""
@@ -158,7 +161,8 @@ class TestSecondLook:
         """Fresh noise on symbols that were published before would be a second look at them."""
         kit = Kit(tmp_path)
         device = kit.device()
-        assert joins(kit, device)
+        device.receive(kit.plan_message(), kit.clock.now)
+        device.receive(kit.announce(), kit.clock.now)
         (answer,) = device.receive(kit.theta(1), kit.clock.now)
         again = device.receive(kit.announce(attempt=1), kit.clock.now)
         assert [each.message for each in again] == [answer.message]

@@ -48,11 +48,13 @@ def five(**given: Any) -> Federation:
 
 
 def meet(kit: Kit, number: int = 1, **given: Any) -> DeviceRole:
-    """A device that has heard the plan and an announcement of a round."""
+    """A device that was asked for a round, and has answered it unless it refused."""
     device = kit.device(**given)
     device.connected(0.0)
     device.receive(kit.plan_message(), 0.0)
     device.receive(kit.announce(number), 0.0)
+    if device.refusal is None:
+        device.receive(kit.theta(number), 0.0)
     return device
 
 

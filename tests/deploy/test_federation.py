@@ -3,7 +3,6 @@ it leaves behind."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.wire.federation import Federation
 from flmc.wire.status import Status
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import full, full_only
+from support import full, full_only, in_own_loop
 
 DEVICES = full(20, 4)
 ROUNDS, BURN_IN = full(100, 30), full(20, 5)
@@ -74,7 +73,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         roles = (AIR, SERVER, *map(device_name, range(DEVICES)))
         for role in ("broker", *roles):
             federation.start(processes, role)
-        status = asyncio.run(watch(federation, processes, lambda _: None))
+        status = in_own_loop(watch(federation, processes, lambda _: None))
         assert status is not None
         codes = {role: processes.wait(role, 30) for role in roles}
         echo = echo_floor(federation, processes, repeats=full(60, 20))

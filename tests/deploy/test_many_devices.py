@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from flmc.deploy.demo.processes import Processes
 from flmc.deploy.demo.simulated_devices import NAME, allow_files, start_devices
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import full
+from support import full, in_own_loop
 
 DEVICES, ROUNDS = full(500, 40), full(20, 4)
 RUN = "demo"
@@ -60,7 +59,7 @@ def test_every_device_answers_every_round(place: Path) -> None:
         for role in ("broker", AIR, SERVER):
             federation.start(processes, role)
         start_devices(federation, processes)
-        status = asyncio.run(watch(federation, processes, lambda _: None))
+        status = in_own_loop(watch(federation, processes, lambda _: None))
         codes = {name: processes.wait(name, 60) for name in (AIR, SERVER, NAME)}
     assert set(codes.values()) == {0}, codes
     assert status is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from flmc.deploy.demo.processes import Processes
 from flmc.deploy.device.consent import Budget
 from flmc.wire.federation import Federation
 from flmc.wire.topics import AIR, SERVER, device_name
+from support import in_own_loop
 
 DEVICES, ROUNDS = 2, 6
 
@@ -44,7 +44,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
         for device in range(DEVICES):
             federation.write_device(device, {"epsilon": 1.5 * price})
             federation.start(processes, device_name(device))
-        asyncio.run(watch(federation, processes, lambda _: None))
+        in_own_loop(watch(federation, processes, lambda _: None))
         for role in (AIR, *map(device_name, range(DEVICES))):
             processes.wait(role, 60)
         for role in (AIR, SERVER):

@@ -178,8 +178,7 @@ class AirRole(Role):
         if topic.who is not None or topic.what not in (THETA, END):
             raise Dropped("unknown-topic")
         if topic.what == END:
-            self.finished = bool(payload)
-            return []
+            return self.end(payload)
         return self._take_theta(payload, now)
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:

@@ -118,8 +118,7 @@ class DeviceRole(Role):
         if topic.who is not None or topic.what not in (PLAN, ROUND, THETA, END):
             raise Dropped("unknown-topic")
         if topic.what == END:
-            self.finished = bool(payload)
-            return []
+            return self.end(payload)
         if topic.what == PLAN:
             said = self._take_plan(payload)
             for what in (ROUND, THETA):

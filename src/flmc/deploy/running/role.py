@@ -143,6 +143,19 @@ class Role(ABC):
             self.drops.count("malformed", message.topic, size, str(error))
         return []
 
+    def end(self, payload: bytes) -> list[Outgoing]:
+        """Leave because the server says that the run is over; an empty payload takes it back.
+
+        Parameters
+        ----------
+        payload
+            What the server says.
+        """
+        if payload:
+            self.finished = True
+            self.log.info("the run is over", extra={"event": "end", "run": self.run})
+        return []
+
     def topic(self, what: str, who: str | None = None) -> str:
         """A topic of the run, as text.
 

@@ -110,6 +110,6 @@ def demo_command(
         pace = f"; {each:.0f} ms a round, of which {slot_ms} ms are the devices' answer slot"
     safety = "TLS and access rights" if broker == "mosquitto" else "no TLS and no access rights"
     said = [f"federation: {found.seconds:.1f} s with {broker} ({safety}){pace}"]
-    if out is not None:
-        said.append(f"record: {federation.record}; journals and logs: {out}")
+    kept = f"record: {federation.record}; journals and logs: {out}"
+    said.append("nothing of it was kept: --out DIR keeps it" if out is None else kept)
     show(found.result.listing(), *said)

@@ -187,11 +187,7 @@ class FederationPage:
             str(status.active), status.active, f"of {status.num_devices} in the last round"
         )
         spent = "-" if status.delta is None else "unbounded"
-        at = (
-            ""
-            if status.delta is None
-            else f"at delta {status.delta:g}, to round {status.epsilon_round}"
-        )
+        at = f"at delta {status.delta:g}, to round {status.epsilon_round}" if status.delta else ""
         if status.epsilon is not None:
             spent = format_up(status.epsilon)
         tiles["epsilon"].show(spent, status.epsilon, at)

@@ -19,7 +19,7 @@ REASONS = {
     "other-theta": "for a round that was answered with another theta",
     "out-of-range": "with numbers that are not finite or too large",
     "over-cap": "louder than the plan allows",
-    "stale-journal": "of a device whose journal is older than what it has answered",
+    "stale-journal": "of a device or an air whose journal is older than what it has said",
     "not-joined": "before or without the device's consent to the plan",
 }
 """Why messages are dropped, in words."""

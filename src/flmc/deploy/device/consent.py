@@ -29,7 +29,7 @@ OTHER_AIR = (
     "the air has lost the journal that it had when this device joined: it could add fresh noise to"
     " symbols that it published before; use a new run"
 )
-"""Why a device takes part no more when the air's journal has another name."""
+"""Why a device does not answer when the air's journal has another name."""
 
 
 class Refused(Exception):  # noqa: N818 (says what the device does)

@@ -241,7 +241,10 @@ class DeviceRole(Role):
             return []
         joined = self.journal.runs[self.run]
         if asked.journal != joined.air:
-            return self._refuse(consent.OTHER_AIR)
+            if joined.answers:
+                raise Dropped("stale-journal", consent.OTHER_AIR)
+            price = joined.epsilon, joined.delta
+            joined = self.journal.join(self.run, joined.digest, *price, asked.journal)
         if asked.answered[number] > joined.round:
             return self._refuse(
                 f"the air has an answer of this device to round {asked.answered[number]}, and its"
@@ -267,14 +270,9 @@ class DeviceRole(Role):
         if joined.answers >= plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices):
             raise Dropped("over-cap", "as many rounds as the plan allows were answered")
         assert self._gradient is not None
-        sent = transmit(
-            self._gradient(theta.theta),
-            federation,
-            asked,
-            self.rules.device,
-            self._entropy,
-            self.rules.largest_amplitude,
-        )
+        gradient, rules = self._gradient(theta.theta), self.rules
+        loudest = rules.largest_amplitude
+        sent = transmit(gradient, federation, asked, rules.device, self._entropy, loudest)
         answer = Answer(
             theta.round,
             self.rules.device,

@@ -12,6 +12,7 @@ import typer
 
 from flmc.base.errors import InvalidSetting
 from flmc.cli.output import Json, print_json
+from flmc.cli.signals import interrupting_at_signals
 
 if TYPE_CHECKING:
     from flmc.wire.status import Status
@@ -99,7 +100,8 @@ def demo_command(
         def tell(status: Status) -> None:
             progress(status.round / status.num_rounds)
 
-        found = demonstrate(federation, plan, problem.model, tell)
+        with interrupting_at_signals():  # its processes are ended then
+            found = demonstrate(federation, plan, problem.model, tell)
     if json_:
         print_json(found.result.to_document())
         return

@@ -12,6 +12,7 @@ from flmc.base.errors import RunFailed
 from flmc.deploy.configuration.role_configuration import credentials_in
 from flmc.deploy.demo.local_federation import LocalFederation
 from flmc.deploy.demo.processes import Processes
+from flmc.deploy.running.stopping import stop_event
 from flmc.deploy.server.federation_result import draws_of_record, result_with_model
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -81,18 +82,32 @@ def demonstrate(
     ------
     RunFailed
         If a process ends before the run is finished, or nothing happens for two minutes.
+    KeyboardInterrupt
+        If SIGINT or SIGTERM came, once all processes have ended.
     """
     began = time.monotonic()
-    with Processes(federation.directory / "logs") as processes:
-        for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
-            federation.start(processes, role)
-        status = asyncio.run(watch(federation, processes, tell))
-        seconds = time.monotonic() - began
+
+    async def run() -> tuple[Status | None, bool]:
+        stop = stop_event()  # before the first process, so that none is left
+        with Processes(federation.directory / "logs") as processes:
+            for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
+                federation.start(processes, role)
+            return await watch(federation, processes, tell, stop), stop.is_set()
+
+    status, stopped = asyncio.run(run())
+    if stopped:
+        raise KeyboardInterrupt
+    seconds = time.monotonic() - began
     _, kept, took, ledger = draws_of_record(federation.record)
     return Demonstrated(result_with_model(plan, model, kept, took, ledger), seconds, status)
 
 
-async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -> Status | None:
+async def watch(
+    federation: LocalFederation,
+    processes: Processes,
+    tell: Tell,
+    stop: asyncio.Event | None = None,
+) -> Status | None:
     """The last status of a run whose server has ended well; it is waited for.
 
     Parameters
@@ -101,6 +116,8 @@ async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -
         The federation, and its processes.
     tell
         Told how the run stands.
+    stop
+        What ends the watching before the server has ended.
 
     Raises
     ------
@@ -129,6 +146,8 @@ async def watch(federation: LocalFederation, processes: Processes, tell: Tell) -
     moved, where = time.monotonic(), (-1, -1)
     try:
         while processes.code(SERVER) is None:
+            if stop is not None and stop.is_set():
+                return latest[0] if latest else None
             await asyncio.sleep(0.05)
             now = latest[0] if latest else None
             here = (now.round, now.present.get("joined", 0)) if now else (-1, -1)

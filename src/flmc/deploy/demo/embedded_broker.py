@@ -9,10 +9,10 @@ import argparse
 import asyncio
 import importlib
 import logging
-import signal
 from typing import Any
 
 from flmc.base.errors import MissingExtra
+from flmc.deploy.running.stopping import stop_event
 
 
 def configuration(port: int) -> dict[str, Any]:
@@ -48,10 +48,8 @@ async def serve(port: int) -> None:
     port
         Where to listen, on loopback.
     """
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    broker = load_broker()(configuration(port), loop)
+    stop = stop_event()
+    broker = load_broker()(configuration(port), asyncio.get_running_loop())
     await broker.start()
     await stop.wait()
     await broker.shutdown()

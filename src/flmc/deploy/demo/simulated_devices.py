@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import logging
 import resource
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -23,6 +22,7 @@ from flmc.deploy.demo.local_federation import LocalFederation
 from flmc.deploy.demo.processes import Processes
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.running.loop import run_role
+from flmc.deploy.running.stopping import stop_event
 from flmc.deploy.starting import make_device
 from flmc.wire.topics import device_name
 from flmc.wire.transport.mqtt import Mqtt
@@ -73,9 +73,7 @@ async def run_devices(devices: Sequence[tuple[DeviceRole, Mqtt]]) -> None:
     devices
         Roles, and what connects each.
     """
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     await asyncio.gather(*(run_role(role, transport, stop=stop) for role, transport in devices))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.running.loop import run_role
 from flmc.deploy.running.role import Role
+from flmc.deploy.running.stopping import stop_event
 from flmc.wire.topics import END, PLAN, Topic
 from flmc.wire.transport.transport import Disconnected, Transport
 
@@ -28,10 +28,7 @@ def run_process(role: Role, transport: Transport) -> None:
 
 async def _run(role: Role, transport: Transport) -> None:
     """Run a role, with signals that ask it to stop."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    await run_role(role, transport, stop=stop)
+    await run_role(role, transport, stop=stop_event())
 
 
 def find_run(identity: str, transport: Transport) -> str:

@@ -12,7 +12,6 @@ import typer
 
 from flmc.base.errors import InvalidSetting
 from flmc.cli.output import Json, print_json
-from flmc.cli.signals import interrupting_at_signals
 
 if TYPE_CHECKING:
     from flmc.wire.status import Status
@@ -100,8 +99,7 @@ def demo_command(
         def tell(status: Status) -> None:
             progress(status.round / status.num_rounds)
 
-        with interrupting_at_signals():  # its processes are ended then
-            found = demonstrate(federation, plan, problem.model, tell)
+        found = demonstrate(federation, plan, problem.model, tell)
     if json_:
         print_json(found.result.to_document())
         return

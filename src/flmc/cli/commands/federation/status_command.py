@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Grid, Listing, Row
 from flmc.cli.brokers import Broker, Tls, transport_to
 from flmc.cli.output import Json, print_json
-from flmc.cli.signals import interrupting_at_signals
+from flmc.deploy.running.stopping import stop_event
 from flmc.wire.listening import observe_for, observe_forever, subscriptions
 from flmc.wire.observing import Observed
 from flmc.wire.transport.transport import Disconnected, Transport
@@ -122,22 +122,24 @@ def _watch(transport: Transport, broker: str, run: str | None) -> None:
         trouble[0] = words
 
     async def keep(live: Live) -> None:
+        asked = asyncio.create_task(stop_event().wait())
         listening = asyncio.create_task(observe_forever(transport, observed.take, run, say))
         try:
-            while not listening.done():
+            while not (listening.done() or asked.done()):
                 height = live.console.height
                 live.update(_picture(observed, broker, trouble[0], height), refresh=True)
-                await asyncio.wait({listening}, timeout=_REFRESH)
-            listening.result()
+                await asyncio.wait(
+                    {listening, asked}, timeout=_REFRESH, return_when=asyncio.FIRST_COMPLETED
+                )
+            if listening.done():
+                listening.result()
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            for task in (listening, asked):
+                task.cancel()
+            await asyncio.gather(listening, asked, return_exceptions=True)
 
-    try:
-        with interrupting_at_signals(), Live(auto_refresh=False, vertical_overflow="crop") as live:
-            asyncio.run(keep(live))
-    except KeyboardInterrupt:  # how a live view ends
-        return
+    with Live(auto_refresh=False, vertical_overflow="crop") as live:
+        asyncio.run(keep(live))
 
 
 def _picture(observed: Observed, broker: str, trouble: str | None, height: int) -> RenderableType:

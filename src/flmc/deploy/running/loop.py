@@ -60,8 +60,9 @@ async def run_role(
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
             # Not all at the same moment after a broker has come back.
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause * random.uniform(0.5, 1.0))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):
+                    await stop.wait()
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
@@ -113,8 +114,11 @@ class _Session:
             due = self._role.next_wake
             self._changed.clear()
             wait = None if due is None else max(0.0, due - time.monotonic())
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait)
+            # Not asyncio.wait_for, which in Python 3.11 loses a cancellation that comes together
+            # with the change: the session of a connection that broke would never end.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
                 continue
             await self._publish(self._role.wake(time.monotonic()))
             self._tell()

@@ -8,8 +8,8 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -153,15 +153,51 @@ class Mqtt:
                 max_queued_incoming_messages=_MOST_WAITING,
                 logger=_QUIET,
             )
-            async with client:
+            async with _entered(client):
                 if subscriptions:
-                    await client.subscribe([(pattern, 1) for pattern in subscriptions])
+                    await _heeding(client.subscribe([(each, 1) for each in subscriptions]))
                 yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
             # The library does not tell a handshake that failed from silence.
             silent = self._context is not None and "timed out" in str(error)
             hint = "; perhaps the broker refuses this certificate" if silent else ""
             raise Disconnected(f"{error}{hint}") from error
+
+
+@asynccontextmanager
+async def _entered(client: Any) -> AsyncIterator[None]:
+    """A client that is connected while the context lasts.
+
+    Whoever is cancelled while it connects waits until it has, or has not, and then disconnects:
+    the library would leave the half of a connection, whose callbacks print tracebacks.
+    """
+    connecting = asyncio.ensure_future(client.__aenter__())
+    try:
+        await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        await asyncio.wait({connecting})
+        if connecting.exception() is None:
+            with suppress(Exception):  # a connection that broke meanwhile needs no end
+                await client.__aexit__(None, None, None)
+        raise
+    try:
+        yield
+    finally:
+        await _heeding(client.__aexit__(None, None, None))
+
+
+async def _heeding(call: Awaitable[Any]) -> None:
+    """Await a call of the library; whoever was cancelled meanwhile is.
+
+    ``asyncio.wait_for``, which the library uses, loses in Python 3.11 a cancellation that comes
+    together with the result.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    await call
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def _is_here(host: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from flmc.data.linear import LinearData
 from flmc.deploy.air.air_journal import AirJournal
 from flmc.deploy.air.air_role import AirRole
 from flmc.deploy.air.channel import Channel, SoftwareChannel
-from flmc.deploy.device.consent import Rules
+from flmc.deploy.device.consent import Budget, Rules
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.device.local_model import LocalGradient, local_gradient
@@ -129,7 +130,7 @@ class Kit:
         return _made(
             DeviceRole(
                 self.federation.run,
-                Rules(number, **rules),
+                Rules(number, **{"budget": Budget(epsilon=math.inf), **rules}),
                 DeviceJournal(self.folder / (journal or f"device-{number}")),
                 Seal(KEYS[1]),
                 lambda federation: computed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,18 @@ def test_a_plan_beyond_the_budget_is_refused_with_both_numbers(tmp_path: Path) -
     device = meet(Kit(tmp_path / "rich", federation), budget=Budget(epsilon=5.0))
     assert device.refusal is None
     assert device.journal.spent == (cost, 1e-5)
+
+
+def test_whoever_says_nothing_has_a_budget(tmp_path: Path) -> None:
+    """A device has no limit only if it says so."""
+    dear = flmc.Limits(epsilon=12.0, scope="run", run_delta=1e-5)
+    federation = make_federation(make_plan(limits=dear, num_rounds=200, num_burn_in=20))
+    assert cost_of_run(federation, Budget().share) > Budget().epsilon == 10.0
+    silent = meet(Kit(tmp_path / "silent", federation), budget=Rules(0).budget)
+    assert "lifetime budget of this device is 10 for" in reason(silent)
+    careless = meet(Kit(tmp_path / "careless", federation), budget=Budget(epsilon=math.inf))
+    assert careless.refusal is None
+    assert careless.journal.spent[0] > 10.0  # recorded all the same
 
 
 def test_runs_add_up_over_the_lifetime(tmp_path: Path) -> None:
@@ -281,7 +294,9 @@ def test_a_slot_that_is_too_short_is_refused_without_telling_how_long_it_took(
 
 
 @pytest.mark.parametrize(
-    "bad", [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"runs": 0}], ids=str
+    "bad",
+    [{"epsilon": 0.0}, {"epsilon": math.nan}, {"delta": 0.0}, {"delta": 1.0}, {"runs": 0}],
+    ids=str,
 )
 def test_budgets_out_of_bounds_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting):

@@ -12,6 +12,7 @@ drawn for it alone, the noise is drawn for each round alone, and neither looks a
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from flmc.deploy.air.air_journal import AirJournal
 from flmc.deploy.air.air_role import AirRole
 from flmc.deploy.air.channel import SoftwareChannel
 from flmc.deploy.air.opened_answer import open_answer
-from flmc.deploy.device.consent import Rules
+from flmc.deploy.device.consent import Budget, Rules
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole, MakeGradient
 from flmc.deploy.running.role import Outgoing
@@ -167,7 +168,12 @@ class _Run:
         for number in (scene.attacked, other)[: self._federation.plan.num_devices]:
             self._devices[device_name(number)] = DeviceRole(
                 _RUN,
-                Rules(number, self._federation.model, accept_data_dependent=True),
+                Rules(
+                    number,
+                    self._federation.model,
+                    Budget(epsilon=math.inf),
+                    accept_data_dependent=True,
+                ),
                 DeviceJournal(directory / device_name(number)),
                 Seal(public),
                 _gradients(local[:, number]),

@@ -122,7 +122,7 @@ def read_device(
         device=table.count("id"),
         model=table.text("model", "linear"),
         budget=Budget(
-            budget.optional_number("epsilon"),
+            budget.number("epsilon", Budget.epsilon),
             budget.number("delta", Budget.delta),
             budget.count("runs", Budget.runs),
             budget.text("neighbouring", Budget.neighbouring),

@@ -128,10 +128,12 @@ class LocalFederation:
         Parameters
         ----------
         device, budget
-            Its number, and its lifetime budget.
+            Its number, and its lifetime budget; empty: no limit.
         """
         settings = {"id": device, "data": "data.npz", "air_key": "air.pub", "journal": "journal"}
-        text = to_toml(settings) + "\n[budget]\n" + (to_toml(budget) if budget else "")
+        text = (
+            to_toml(settings) + "\n[budget]\n" + (to_toml(budget) if budget else "epsilon = inf\n")
+        )
         tls = to_toml({"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"})
         path = self.directory / device_name(device) / "config.toml"
         path.write_text(text + "\n[tls]\n" + tls)

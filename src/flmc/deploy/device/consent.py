@@ -9,6 +9,7 @@ of what it gave out, so that what is left of it cannot be handed back."""
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ class Budget:
     Attributes
     ----------
     epsilon
-        Largest sum of epsilon over all runs; None: no limit, what runs cost is recorded only.
+        Largest sum of epsilon over all runs; infinite: no limit, what runs cost is recorded only.
     delta
         Sum of delta over all runs.
     runs
@@ -53,13 +54,13 @@ class Budget:
         say, whatever a plan states: one example costs less, and protects less.
     """
 
-    epsilon: float | None = None
+    epsilon: float = 10.0
     delta: float = 1e-4
     runs: int = 10
     neighbouring: str = "device"
 
     def __post_init__(self) -> None:
-        if self.epsilon is not None:
+        if self.epsilon != math.inf:
             checks.positive("the budget's epsilon", self.epsilon)
         checks.between("the budget's delta", self.delta, 0.0, 1.0)
         checks.at_least("the budget's runs", self.runs, 1)
@@ -94,13 +95,13 @@ class Rules:
     model: str = "linear"
     budget: Budget = Budget()
     largest_theta: float = 1e6
-    largest_amplitude: float = float("inf")
+    largest_amplitude: float = math.inf
     accept_data_dependent: bool = False
 
     def __post_init__(self) -> None:
         checks.at_least("the device's number", self.device, 0)
         checks.positive("largest_theta", self.largest_theta)
-        if self.largest_amplitude != float("inf"):
+        if self.largest_amplitude != math.inf:
             checks.positive("largest_amplitude", self.largest_amplitude)
 
 
@@ -167,7 +168,7 @@ def check_budget(
         return None
     budget = rules.budget
     epsilon, delta = _price(federation, budget)
-    if budget.epsilon is not None:
+    if budget.epsilon != math.inf:
         spent, deltas = journal.spent
         if len(journal.answered) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were answered")
@@ -223,7 +224,7 @@ def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
     try:
         epsilon = cost_of_run(federation, delta, budget.neighbouring)
     except FlmcError as error:
-        if budget.epsilon is not None:
+        if budget.epsilon != math.inf:
             raise Refused(str(error)) from error
         return 1e300, delta  # joined without a budget: nothing is known but that it was much
     return min(epsilon, 1e300), delta  # JSON has no infinity

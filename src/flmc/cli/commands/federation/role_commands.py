@@ -57,7 +57,7 @@ def device_command(
         Path | None, typer.Option("--journal", metavar="DIR", help="where its journal is")
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option("--epsilon", help="lifetime budget of its data")
+        float | None, typer.Option("--epsilon", help="lifetime budget of its data; inf: no limit")
     ] = None,
     metrics_port: MetricsPort = None,
     log: LogFormat = "auto",

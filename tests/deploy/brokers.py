@@ -97,7 +97,7 @@ class Broker:
     def _answers(self) -> bool:
         """Whether it answers. That it listens would not be enough: before its loop runs, a signal
         to read its files again ends it."""
-        self._check()
+        self.check()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with (
@@ -108,7 +108,7 @@ class Broker:
             return True
         return False
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise if it has ended by itself."""
         assert self._process is not None
         code = self._process.poll()
@@ -122,7 +122,7 @@ class Broker:
         _wait(lambda: self._count_reloads() > before)
 
     def _count_reloads(self) -> int:
-        self._check()
+        self.check()
         return self.log.read_text(errors="replace").count("Reloading config")
 
     def stop(self, number: int = signal.SIGTERM) -> None:

@@ -127,7 +127,7 @@ RIGHTS = {
     ),
     OBSERVER: _WATCHES,
     MONITOR: _WATCHES,
-    "device": Rights((f"{UPLINK}/%u", _OWN_ALIVE), (PLAN, THETA, ROUND, END)),
+    "device": Rights((f"{UPLINK}/%u", _OWN_ALIVE), (PLAN, THETA, ROUND, END, f"{ALIVE}/{SERVER}")),
 }
 """Rights by role. Only the air reads uplinks; the server reads what was received, and no symbol;
-a device writes its own uplink, and reads nothing of another."""
+a device writes its own uplink, and reads nothing of another device."""

@@ -18,6 +18,10 @@ CONFIGURATION, ACCESS = "mosquitto.conf", "acl"
 """Names of the files."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names by which a machine reaches itself; the broker's certificate has them all."""
+_HEADER = 2**16
+"""Bytes of a packet beside its payload, at most: its topic and a few more."""
+_MOST_MEMORY = 2**30
+"""Bytes of memory that the broker takes, at most."""
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
 
 _CONFIGURATION = """\
@@ -44,7 +48,11 @@ set_tcp_nodelay true
 # In a round the air gets a message of every device, and none may be lost.
 max_inflight_messages {inflight}
 max_queued_messages {queued}
-message_size_limit {most_bytes}
+max_packet_size {most_bytes}
+# Retained messages stay until the broker ends, and a device may retain any number of them, on runs
+# that it invents. Beyond this the broker throws out whoever sends more, and says who in its log:
+# revoke that one, and start the broker again.
+memory_limit {most_memory}
 
 # Nothing is kept on disk: whoever published a retained message publishes it again when the broker
 # comes back, which also works after a crash, and no uplink ever reaches a disk here.
@@ -132,7 +140,8 @@ def configuration(host: str, port: int, num_devices: int, *, by_root: bool) -> s
         listener=listener,
         inflight=max(100, 2 * num_devices),
         queued=max(10_000, 10 * num_devices),
-        most_bytes=MOST_BYTES,
+        most_bytes=MOST_BYTES + _HEADER,
+        most_memory=_MOST_MEMORY,
         user=_USER if by_root else "",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,8 +65,9 @@ def device_command(
 ) -> None:
     """Take part in a federation as a device, with data that stay here."""
     from flmc.deploy.configuration.role_configuration import read_device
-    from flmc.deploy.running.process import find_run
+    from flmc.deploy.running.finding import find_run
     from flmc.deploy.starting import make_device
+    from flmc.wire.topics import device_name
 
     _set_up_logs(log)
     given = read_device(
@@ -81,7 +83,7 @@ def device_command(
         journal=journal,
         epsilon=epsilon,
     )
-    name = given.run or find_run(f"device-{given.rules.device}", given.broker)
+    name = given.run or asyncio.run(find_run(device_name(given.rules.device), given.broker))
     role = make_device(given, name)
     _run(role, given.broker, metrics_port)
     if role.refusal is not None:

@@ -8,11 +8,18 @@ from collections.abc import Callable
 import pytest
 
 from flmc.base.errors import InvalidSetting
+from flmc.deploy.running import finding
 from flmc.deploy.running.finding import find_run
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic
 from flmc.wire.transport.memory import MemoryHub
 from flmc.wire.transport.transport import Message
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub delivers at once: nothing needs to settle."""
+    monkeypatch.setattr(finding, "_SETTLE", 0.05)
 
 
 def plan(run: str) -> Message:
@@ -31,7 +38,7 @@ def server(run: str, state: str) -> Message:
 
 
 def find(*retained: Message, then: Callable[[MemoryHub], None] | None = None) -> str:
-    """The run that is found, after a second at most if nothing happens then."""
+    """The run that is found: after something that happens then, if it is given."""
 
     async def story() -> str:
         hub = MemoryHub()
@@ -39,7 +46,7 @@ def find(*retained: Message, then: Callable[[MemoryHub], None] | None = None) ->
             hub.deliver(message)
         looking = asyncio.create_task(find_run("device-0", hub))
         if then is not None:
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(0.1)
             assert not looking.done()
             then(hub)
         return await asyncio.wait_for(looking, 30)

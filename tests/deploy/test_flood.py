@@ -10,6 +10,7 @@ import aiomqtt
 
 from deploy.brokers import Plain, connected, make_federation, needs_mosquitto, running
 from flmc.wire.transport.transport import Message
+from support import full_only
 
 _LIMIT = 4_000_000
 """Bytes, in place of a gigabyte."""
@@ -39,6 +40,7 @@ async def flood(device: Plain) -> int:
     return taken
 
 
+@full_only
 @needs_mosquitto
 def test_the_broker_has_a_limit(tmp_path: Path) -> None:
     directory = make_federation(tmp_path / "federation", 2)

@@ -17,7 +17,7 @@ import flmc
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.sampling.roles import air_on_grid, device_on_grid, server
-from support import full
+from support import full, full_only
 
 FOLDER = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -160,6 +160,7 @@ def test_what_is_no_answer_is_refused(task: Any, settings: Any) -> None:
         task.answer(np.zeros(5), 10, settings, rng)
 
 
+@full_only
 def test_the_chain_finds_the_posterior(task: Any, report: Any, settings: Any) -> None:
     """A few hundred rounds through the example's functions, several times.
 

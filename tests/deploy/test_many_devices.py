@@ -17,7 +17,7 @@ from flmc.deploy.demo.processes import Processes
 from flmc.deploy.demo.simulated_devices import NAME, allow_files, start_devices
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import full, in_own_loop
+from support import full, full_only, in_own_loop
 
 DEVICES, ROUNDS = full(500, 40), full(20, 4)
 RUN = "demo"
@@ -39,6 +39,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
         yield Path(found)
 
 
+@full_only
 @needs_mosquitto
 def test_every_device_answers_every_round(place: Path) -> None:
     data = flmc.data.draw_linear(seed=3, num_samples=2 * DEVICES, num_devices=DEVICES)

@@ -15,7 +15,7 @@ from flmc.deploy.demo.processes import Processes
 from flmc.deploy.device.consent import Budget
 from flmc.wire.federation import Federation
 from flmc.wire.topics import AIR, SERVER, device_name
-from support import in_own_loop
+from support import full_only, in_own_loop
 
 DEVICES, ROUNDS = 2, 6
 
@@ -57,6 +57,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     return said
 
 
+@full_only
 def test_a_small_budget_refuses_a_costly_plan(refused: dict[str, tuple[int, str]]) -> None:
     code, words = refused["small budget"]
     assert code == 2
@@ -65,6 +66,7 @@ def test_a_small_budget_refuses_a_costly_plan(refused: dict[str, tuple[int, str]
     assert "Traceback" not in words
 
 
+@full_only
 def test_a_second_run_beyond_the_budget_is_refused(refused: dict[str, tuple[int, str]]) -> None:
     code, words = refused["second run"]
     assert code == 2

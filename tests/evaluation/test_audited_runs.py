@@ -32,7 +32,7 @@ from flmc.evaluation.auditing.loss_law import loss_law
 from flmc.sampling import schedule
 from flmc.sampling.roles import Transmission, device
 from flmc.uplink.power import realised_gain
-from support import full
+from support import full, full_only
 
 MODEL = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=200, num_devices=4))
 SIZES = ("--samples", "200", "--devices", "4", "--rounds", "20", "--burn-in", "10")
@@ -209,6 +209,7 @@ def test_a_device_that_forgets_to_clip_is_seen() -> None:
     assert not audit(scene, 0.01, 20_000, 1).broken
 
 
+@full_only
 @pytest.mark.parametrize(
     "scene",
     [

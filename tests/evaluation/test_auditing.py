@@ -16,7 +16,7 @@ from flmc.evaluation import auditing
 from flmc.evaluation.auditing import Scene, audit, bounds, lower_bound
 from flmc.privacy import gaussian
 from flmc.sampling.roles import Transmission, air, device
-from support import full
+from support import full, full_only
 
 SCENE = Scene(flmc.Digital(), 0.3, 5, 2, 1)
 
@@ -59,6 +59,7 @@ def test_broken_mechanisms_are_caught(broken: Any, rounds: int, trials: int) -> 
     assert caught >= 0.95 * seeds
 
 
+@full_only
 @pytest.mark.parametrize(
     "uplink", [flmc.Digital(), flmc.Analog(clip=1.0), flmc.Digital(link=flmc.Sign())], ids=str
 )

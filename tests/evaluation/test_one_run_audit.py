@@ -21,7 +21,7 @@ from flmc.evaluation.auditing.one_run import (
     chance_of_guesses,
     transmit_all,
 )
-from support import full
+from support import full, full_only
 
 DEVICES = full(500, 300)
 ROUNDS = full(200, 120)
@@ -47,6 +47,7 @@ def scene_of(scheme: str, neighbouring: str = "device") -> Scene:
     return Scene(flmc.Digital(example_clip=10.0), 0.006, 5, DEVICES, ROUNDS, neighbouring)
 
 
+@full_only
 @pytest.mark.parametrize("neighbouring", ["device", "example"])
 @pytest.mark.parametrize("scheme", ["digital", "analog"])
 def test_the_right_mechanism_is_not_refuted(scheme: str, neighbouring: str) -> None:

@@ -13,7 +13,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.stein import examine
-from support import full
+from support import full, full_only
 
 PRECISION = np.array([[2.0, 0.5], [0.5, 1.0]])
 WIDE = flmc.Normal(0.0, 1e6)  # no prior to speak of
@@ -73,6 +73,7 @@ def logistic() -> flmc.Model:
     )
 
 
+@full_only
 @pytest.mark.parametrize(
     ("uplink", "warned"),
     [

@@ -47,6 +47,7 @@ def sweep_with(tmp_path: Path, name: str, condition: str) -> dict[str, Any]:
     return {**SMALL, "sweep": {"fading": [0.03, f"{name}:Deadly", 0.05, 0.06]}}
 
 
+@full_only
 @pytest.mark.parametrize("always", [False, True])
 def test_a_killed_process_is_tried_again(
     always: bool,
@@ -125,6 +126,7 @@ def test_a_cluster_without_workers_is_waited_for(
     assert done.num_failed == 0
 
 
+@full_only
 def test_a_dead_scheduler_is_one_line(
     scheduler: tuple[subprocess.Popen[bytes], str], tmp_path: Path
 ) -> None:

@@ -564,6 +564,7 @@ def test_files_can_be_read_by_others(tmp_path: Path, small: flmc.LinearGaussian)
     assert (tmp_path / "run" / "result.json").stat().st_mode == plain.stat().st_mode
 
 
+@full_only
 def test_two_signals_lose_nothing_that_was_saved(tmp_path: Path) -> None:
     """A second signal ends a run in the middle of anything; it goes on to the same result."""
     options = [*SMALL, *KINDS["numpy-digital"], *OFTEN, "--rounds", "900", "--json", "--out"]
@@ -616,6 +617,7 @@ def test_two_writers_without_locks_are_told_so(tmp_path: Path, small: flmc.Linea
         flmc.resume(tmp_path, plan, small)
 
 
+@full_only
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_a_signal_is_heard_between_checkpoints(engine: str, tmp_path: Path) -> None:
     """However far apart checkpoints are: the run is saved and stops, and would take minutes."""

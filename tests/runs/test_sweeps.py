@@ -124,6 +124,7 @@ def test_wrong_grids(document: dict[str, Any], options: dict[str, Any], message:
         _ = read_grid(document, options).points
 
 
+@full_only
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "grid.toml"
     lines = [f"{name} = {value}" for name, value in SMALL.items()]
@@ -171,6 +172,7 @@ def test_another_grid_in_the_same_place_is_told(
     assert len(list((out / "points").iterdir())) == 3
 
 
+@full_only
 def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     """A sweep that loses a worker ends with a table that is complete and identical."""
     document = {

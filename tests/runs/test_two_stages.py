@@ -18,7 +18,7 @@ from flmc.base.randomness import second_seed
 from flmc.models.coordinates.affine import Coordinates
 from flmc.models.coordinates.whitening import in_coordinates
 from flmc.runs.two_stages import effective_draws, read_pilot
-from support import full
+from support import full, full_only
 
 LIMITS = flmc.Limits(epsilon=8.0, scope="run")
 
@@ -220,6 +220,7 @@ def test_what_the_second_stage_cannot_do_is_told_before_the_first(
         flmc.plan_two_stages(flmc.whiten(model, "prior"), flmc.Digital(), num_rounds=300)
 
 
+@full_only
 @pytest.mark.parametrize(
     "uplink",
     [

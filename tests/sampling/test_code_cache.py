@@ -18,6 +18,7 @@ import pytest
 from flmc.sampling.compiled import code_cache
 from flmc.sampling.compiled.machine.emission import Code, emitted
 from flmc.sampling.compiled.machine.value import FLOAT, NUMBER, Value
+from support import full_only
 
 
 def empty(data: bytes) -> bytes:
@@ -111,6 +112,7 @@ def test_other_text_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code_cache.name_of("what", "machine") != before
 
 
+@full_only
 def test_code_that_was_kept_needs_no_compiler(tmp_path: Path) -> None:
     """The first process compiles, with Numba; the second reads, without it, and gives the same."""
     program = """
@@ -131,6 +133,7 @@ print(flmc.run(plan, model, seed=1, engine="numba").draws.tobytes().hex(), "numb
     assert again == drawn
 
 
+@full_only
 def test_a_run_whose_cache_is_damaged(tmp_path: Path) -> None:
     """The command says so, naming the file, and computes the same."""
     words = ["run", "--rounds", "40", "--burn-in", "10", "--engine", "numba", "--json"]

@@ -17,7 +17,7 @@ from flmc.evaluation.quality.metrics import squared_errors
 from flmc.sampling.engines import choose_engine
 from flmc.sampling.simulation import simulate
 from sampling.problems import Cauchy, quiet_plan
-from support import QUICK, full
+from support import QUICK, full, full_only
 
 AGREEING = [
     (flmc.Digital(), {}),
@@ -249,6 +249,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
     assert int(out.split()[-1]) / 1024 < 600
 
 
+@full_only
 def test_the_first_use_keeps_what_it_compiled(tmp_path: Path) -> None:
     words = "run --rounds 5 --burn-in 2 --chains 2 --json"
     command = [sys.executable, "-m", "flmc", *words.split()]

@@ -90,6 +90,7 @@ def test_a_run_is_watched(page: Tab, broker: SmallBroker) -> None:
     expect(verdict).to_have_class(re.compile("bad"))
 
 
+@full_only
 def test_runs_are_chosen(page: Tab, broker: SmallBroker) -> None:
     early = status_of("early", phase="waiting", round=0, unix_time=1.0, why="0 of 10 joined")
     broker.publish([*demo_messages(), early])
@@ -105,6 +106,7 @@ def test_runs_are_chosen(page: Tab, broker: SmallBroker) -> None:
     broker.publish([Message("flmc/1/early/status", b"", retain=True)])
 
 
+@full_only
 def test_the_connection_comes_back(window: BrowserContext, tmp_path: Path) -> None:
     """The studio is started before its broker, loses it, and finds it again."""
     with small_broker(tmp_path) as first:

@@ -116,6 +116,7 @@ def test_a_shared_address(tab: Tab) -> None:
     expect(tab.page.locator('[data-control="devices"] input')).to_have_value("50")
 
 
+@full_only
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -136,6 +137,7 @@ def test_bad_values_are_told_at_their_field(tab: Tab, name: str, text: str, mess
     compare(tab)
 
 
+@full_only
 def test_unknown_keys_are_told(tab: Tab) -> None:
     tab.open("/?data_file=/etc/passwd&snr_db=12")
     expect(tab.page.locator("[data-unknown]")).to_contain_text("data_file")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import full
+from support import full, full_only
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -62,6 +62,7 @@ def test_the_page_is_what_the_json_gives() -> None:
     call("tables.py", "--check")
 
 
+@full_only
 def test_a_page_that_differs_is_noticed(tmp_path: Path) -> None:
     """And made anew, with a picture beside it."""
     page = tmp_path / "scale.md"
@@ -74,6 +75,7 @@ def test_a_page_that_differs_is_noticed(tmp_path: Path) -> None:
     assert (tmp_path / "scale" / "cost.png").stat().st_size > 10_000
 
 
+@full_only
 @pytest.mark.parametrize("scheme", ["digital", "analog"])
 def test_the_c_reference_agrees_with_the_engine(scheme: str) -> None:
     """Means, second moments and the share of clipped entries, within 5 standard errors."""
@@ -98,6 +100,7 @@ def _variance(values: list[float]) -> float:
     return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
+@full_only
 def test_a_part_of_the_suite(tmp_path: Path) -> None:
     """Its JSON names the machine and neither a host nor a path, and has a row for every case, or
     why it was left out."""

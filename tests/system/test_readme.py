@@ -22,20 +22,23 @@ def blocks(page: Path, language: str) -> list[str]:
     )
 
 
-COMMANDS = [
-    line
-    for page in PAGES
-    for block in blocks(page, "sh")
-    for line in block.splitlines()
-    if line.strip()
-]
+COMMANDS = list(
+    dict.fromkeys(  # each once
+        line
+        for page in PAGES
+        for block in blocks(page, "sh")
+        for line in block.splitlines()
+        if line.strip()
+    )
+)
+_LONG = ("flmc reproduce", "--plots", "flmc audit", "flmc deploy demo")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(command: str, tmp_path: Path) -> None:
     """Run as written, with this environment in place of .venv, and with few experiments. `make
     test` would call itself: its recipe is shown to be the one that runs these tests."""
-    if QUICK and any(word in command for word in ("flmc reproduce", "--plots", "flmc audit")):
+    if QUICK and any(word in command for word in _LONG):
         pytest.skip("long even with small counts: the command has quick tests of its own")
     binaries = Path(sys.executable).parent
     if command.startswith("make"):

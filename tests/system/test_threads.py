@@ -24,6 +24,7 @@ def with_threads(threads: int) -> dict[str, str]:
     return {**os.environ, **{name: str(threads) for name in names}}
 
 
+@full_only
 @pytest.mark.parametrize("part", range(full(4, 1)))
 def test_plans(part: int) -> None:
     """A quarter of the settings each, so that two processors share the work."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,7 @@ import pytest
 from flmc.cli import main
 from flmc.cli.schemas import ANSWERS, PARTS
 from flmc.cli.schemas.fields import children, fields_of
+from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.planning.plans.schema_parts import Kind, part_named_by
 from studio.small_broker import demo_messages, small_broker
 from support import QUICK
@@ -130,6 +132,19 @@ def observations(call: Call) -> Iterator[Any]:
         yield call("status", "--broker", broker.url)
 
 
+def setups(call: Call) -> Iterator[Any]:
+    yield call("deploy", "init", "federation", "--devices", "1")
+    yield call("deploy", "renew", "federation", "device-0")
+    yield call("deploy", "revoke", "federation", "device-0")
+
+
+def device_ledgers(call: Call) -> Iterator[Any]:
+    with closing(DeviceJournal(Path("journal"))) as journal:
+        journal.join("first", "ab" * 32, 2.5, 1e-5, bytes(8))
+        journal.answer("first", 1, bytes(32), [0.3], b"sealed")
+    yield call("deploy", "ledger", "journal")
+
+
 def studies(call: Call) -> Iterator[Any]:
     yield call("reproduce", "--figure", "2", "--experiments", "2", "--engine", "numpy")
 
@@ -159,6 +174,8 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "ledger": ledgers,
     "sweep": sweeps,
     "status": observations,
+    "deploy": setups,
+    "deploy-ledger": device_ledgers,
     "audit": audits,
     "reproduce": studies,
     "reproduce-wflmc": predecessors,

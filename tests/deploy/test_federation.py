@@ -8,16 +8,19 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 
 import flmc
 from deploy.echo import echo_floor
+from flmc.cli.schemas import ANSWERS
 from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.demo.demonstration import public_curvature, watch
 from flmc.deploy.demo.local_federation import LocalFederation, find_mosquitto
 from flmc.deploy.demo.processes import Processes
 from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.server.federation_result import result_of_record
 from flmc.wire.federation import Federation
 from flmc.wire.status import Status
 from flmc.wire.topics import AIR, SERVER, device_name
@@ -142,6 +145,8 @@ def test_the_record_is_like_that_of_a_simulation(finished: Finished) -> None:
     record = flmc.load(finished.federation.record)
     assert record.draws.shape == (1, ROUNDS - BURN_IN, 5)
     assert len(record.ledger) == ROUNDS
+    printed = json.loads(json.dumps(result_of_record(finished.federation.record).to_document()))
+    jsonschema.Draft202012Validator(ANSWERS["run"].schema()).validate(printed)
     curve = flmc.spent(record, finished.plan)
     assert finished.plan.run_cost is not None
     assert curve.epsilon == pytest.approx(finished.plan.run_cost.epsilon, rel=1e-6)

@@ -36,7 +36,10 @@ class Answer(NamedTuple):
 ANSWERS: Mapping[str, Answer] = {
     "plan": Answer("what `flmc plan --json` prints, and `flmc plan --out` writes", plans.CONTENT),
     "plan-solve": Answer("what `flmc plan --solve NAME --json` prints", verdicts.SOLVED),
-    "run": Answer("what `flmc run --json` and `flmc resume --json` print", runs.RUN),
+    "run": Answer(
+        "what `flmc run`, `flmc resume`, `flmc serve` and `flmc deploy demo` print with `--json`",
+        runs.RUN,
+    ),
     "plan-two-stages": Answer(
         "what `flmc plan --precondition pilot --json` prints", two_stages.PLANNED
     ),
@@ -47,6 +50,10 @@ ANSWERS: Mapping[str, Answer] = {
     "ledger": Answer("what `flmc ledger --json` prints, with and without --at", runs.LEDGER),
     "sweep": Answer("what `flmc sweep --json` prints, with and without --plan-only", sweeps.SWEEP),
     "status": Answer("what `flmc status --json` prints", federations.OBSERVED),
+    "deploy": Answer(
+        "what `flmc deploy init`, `renew` and `revoke` print with `--json`", federations.DONE
+    ),
+    "deploy-ledger": Answer("what `flmc deploy ledger --json` prints", federations.DEVICE_LEDGER),
     "audit": Answer("what `flmc audit --json` prints", verdicts.AUDITED),
     "reproduce": Answer("what `flmc reproduce --json` prints", verdicts.REPRODUCED),
     "reproduce-wflmc": Answer(

@@ -1,4 +1,4 @@
-"""What `flmc status` prints with ``--json``."""
+"""What `flmc status` and `flmc deploy` print with ``--json``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from flmc.planning.plans.schema_parts import (
     WORD,
     by_name,
     described,
+    list_of,
     or_null,
 )
 from flmc.wire.presence import STATES
@@ -69,3 +70,34 @@ OBSERVED = described(
     }
 )
 """What an observer has heard, as ``flmc status`` prints it."""
+
+DONE = described(
+    {
+        "schema_version": ({"const": ANSWER_VERSION}, "version of this schema"),
+        "action": ({"enum": ["init", "renew", "revoke"]}, "what was asked for"),
+        "directory": (WORD, "directory of the federation"),
+        "identities": (list_of(WORD), "whose certificates were issued or revoked"),
+        "changed": (list_of(WORD), "files and folders that are new, relative to the directory"),
+        "steps": (list_of(WORD), "what the operator must do now, in words"),
+    }
+)
+"""What was done in the directory of a federation, and what is left to do."""
+_JOINED = described(
+    {
+        "run": (WORD, "name of the run"),
+        "digest": (WORD, "digest of the federation that was agreed to"),
+        "epsilon": (NUMBER, "what the whole run may cost, which is spent since its first answer"),
+        "delta": (NUMBER, "delta that epsilon is stated at"),
+        "answers": (COUNT, "rounds that were answered"),
+        "last_round": (COUNT, "the last of them; 0: none"),
+    }
+)
+DEVICE_LEDGER = described(
+    {
+        "schema_version": ({"const": ANSWER_VERSION}, "version of this schema"),
+        "runs": (list_of(_JOINED), "runs in the order in which they were joined"),
+        "epsilon": (NUMBER, "sum over the runs that were answered"),
+        "delta": (NUMBER, "sum over the runs that were answered"),
+    }
+)
+"""What a device's data may have cost, by run."""

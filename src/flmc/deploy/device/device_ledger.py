@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Grid, Row, format_up
 from flmc.deploy.device.device_journal import FILE
@@ -51,7 +52,12 @@ class DeviceLedger:
     def to_document(self) -> dict[str, Any]:
         """The ledger in plain values, for JSON."""
         epsilon, delta = self.spent
-        return {"runs": [asdict(row) for row in self.rows], "epsilon": epsilon, "delta": delta}
+        return {
+            "schema_version": ANSWER_VERSION,
+            "runs": [asdict(row) for row in self.rows],
+            "epsilon": epsilon,
+            "delta": delta,
+        }
 
     def grid(self) -> Grid:
         """A table of the runs, with their sum."""

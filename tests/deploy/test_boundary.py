@@ -27,7 +27,8 @@ from deploy.brokers import (
 )
 from flmc.deploy.setup import directory as setup
 from flmc.wire.topics import RIGHTS
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport.mqtt import Credentials, Mqtt
+from flmc.wire.transport.transport import Disconnected, Message
 
 pytestmark = needs_mosquitto
 
@@ -276,6 +277,28 @@ def test_a_revoked_certificate_is_refused(broker: Broker) -> None:
     broker.start()
     assert not lets_in(broker, "device-0")
     assert lets_in(broker, "device-1")
+
+
+def test_whoever_is_refused_is_told_why(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The library alone would say that an operation timed out."""
+    monkeypatch.setattr("flmc.wire.transport.mqtt._TIMEOUT", 1.0)
+    monkeypatch.setattr("flmc.wire.transport.mqtt._LISTEN", 20.0)  # nothing is judged by it
+
+    async def enter(client: Mqtt) -> None:
+        async with client.connect("device-0", (), None):
+            raise AssertionError("it was let in")
+
+    setup.revoke(broker.directory, "device-0")
+    broker.reload()
+    with pytest.raises(Disconnected, match=r"refuses this certificate: .*certificate revoked"):
+        asyncio.run(enter(broker.client("device-0")))
+    foreign = make_federation(tmp_path / "other", 1) / "device-0"
+    own = broker.directory / "device-0" / "ca.pem"
+    files = Credentials(own, foreign / "cert.pem", foreign / "key.pem")
+    with pytest.raises(Disconnected, match=r"refuses this certificate: .*unknown ca"):
+        asyncio.run(enter(Mqtt(broker.url, files)))
 
 
 def test_revoking_several_times_at_once(broker: Broker) -> None:

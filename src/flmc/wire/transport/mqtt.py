@@ -26,6 +26,8 @@ _MOST_WAITING = 20_000
 """Messages that wait to be read, at most; what a hostile broker sends beyond them is lost."""
 _TIMEOUT = 10.0
 """Seconds for which an answer of the broker is waited for."""
+_LISTEN = 2.0
+"""Seconds in which a broker says that it refuses a certificate."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,30 @@ class Mqtt:
                     await _heeding(client.subscribe([(each, 1) for each in subscriptions]))
                 yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
-            # The library does not tell a handshake that failed from silence.
-            silent = self._context is not None and "timed out" in str(error)
-            hint = "; perhaps the broker refuses this certificate" if silent else ""
-            raise Disconnected(f"{error}{hint}") from error
+            refusal = None
+            if "timed out" in str(error):
+                refusal = await asyncio.to_thread(self._refusal)
+            raise Disconnected(refusal or str(error)) from error
+
+    def _refusal(self) -> str | None:
+        """Why the broker refuses the certificate, if it does: the library tells that as silence,
+        because in TLS 1.3 a client learns it after its own handshake."""
+        if self._context is None:
+            return None
+        host, port = self._address
+        try:
+            with (
+                socket.create_connection((host, port), _LISTEN) as plain,
+                self._context.wrap_socket(plain, server_hostname=host) as secure,
+            ):
+                secure.settimeout(_LISTEN)
+                secure.recv(1)  # a broker that accepts it waits for us to speak
+        except ssl.SSLError as error:
+            words = (error.reason or str(error)).replace("_", " ").lower()
+            return f"the broker refuses this certificate: {words}"
+        except OSError:
+            return None
+        return None
 
 
 @asynccontextmanager

@@ -34,7 +34,8 @@ class Record:
     ledger_damaged: bool = False
     """Whether the ledger has entries that cannot be read, behind the last one that can."""
     round: int = 0
-    """Rounds that an unfinished run has saved, which its ledger must tell of."""
+    """Rounds that are done and saved, which the ledger must tell of; of a finished run all, or 0 if
+    its record is of version 1."""
     files: dict[str, str] = field(default_factory=dict, repr=False)
     """Digests of the files of a finished run, by name."""
 
@@ -107,6 +108,7 @@ def load(directory: str | Path) -> Record:
     files = (result or {}).pop("files", {})
     going_on = directory / "progress.json"
     progress = read_json(going_on, signed=signed) if going_on.exists() else {}
+    planned = asked.get("plan", {}).get("num_rounds", 0)
     try:
         entries, damaged = Log.read(directory / "ledger.txt")
     except OSError as error:
@@ -119,6 +121,6 @@ def load(directory: str | Path) -> Record:
         result,
         entries,
         damaged,
-        int(progress.get("round", 0)),
+        int(progress.get("round", 0) if result is None else planned),
         files,
     )

@@ -138,6 +138,13 @@ def setups(call: Call) -> Iterator[Any]:
     yield call("deploy", "revoke", "federation", "device-0")
 
 
+def prices(call: Call) -> Iterator[Any]:
+    plan = ["plan", *SIZES, "--public-smoothness", "100", "--public-convexity", "10"]
+    assert call(*plan, "--out", "plan.json")
+    Path("federation.toml").write_text('run = "first"\nplan = "plan.json"\n')
+    yield call("deploy", "cost", "federation.toml")
+
+
 def device_ledgers(call: Call) -> Iterator[Any]:
     with closing(DeviceJournal(Path("journal"))) as journal:
         journal.join("first", "ab" * 32, 2.5, 1e-5, bytes(8))
@@ -175,6 +182,7 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
     "sweep": sweeps,
     "status": observations,
     "deploy": setups,
+    "deploy-cost": prices,
     "deploy-ledger": device_ledgers,
     "audit": audits,
     "reproduce": studies,

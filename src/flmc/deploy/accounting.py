@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import UnknownPrivacy
+from flmc.base.tables import Listing, Row, format_up
 from flmc.planning.costs.privacy_cost import exposure_of
 from flmc.wire.federation import Federation
 
@@ -67,3 +73,58 @@ def cost_of_run(federation: Federation, delta: float, neighbouring: str | None =
         neighbouring or plan.limits.neighbouring,
     )
     return float(exposure.run.epsilon(delta))
+
+
+@dataclass(frozen=True)
+class RunPrice:
+    """What a whole run may cost a device, for its owner to decide.
+
+    Attributes
+    ----------
+    run, digest
+        Name of the run, and the digest of the federation, as hexadecimal text.
+    epsilon, delta
+        Upper bound of what the device that transmits most spends in all rounds.
+    neighbouring
+        What epsilon protects: all data of a ``device``, or one ``example``.
+    """
+
+    run: str
+    digest: str
+    epsilon: float
+    delta: float
+    neighbouring: str
+
+    @classmethod
+    def of(cls, federation: Federation, delta: float, neighbouring: str) -> RunPrice:
+        """The price of a run.
+
+        Parameters
+        ----------
+        federation, delta, neighbouring
+            As for :func:`cost_of_run`.
+        """
+        epsilon = cost_of_run(federation, delta, neighbouring)
+        return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring)
+
+    def to_document(self) -> dict[str, Any]:
+        """The price in plain values, for JSON."""
+        return {
+            "schema_version": ANSWER_VERSION,
+            "run": self.run,
+            "digest": self.digest,
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
+            "delta": self.delta,
+            "neighbouring": self.neighbouring,
+        }
+
+    def listing(self) -> Listing:
+        """The price in words."""
+        what = f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}"
+        return Listing(
+            f"run {self.run}",
+            (
+                Row("digest", self.digest),
+                Row("cost", f"{what} for the data of one {self.neighbouring}, all rounds together"),
+            ),
+        )

@@ -53,6 +53,7 @@ ANSWERS: Mapping[str, Answer] = {
     "deploy": Answer(
         "what `flmc deploy init`, `renew` and `revoke` print with `--json`", federations.DONE
     ),
+    "deploy-cost": Answer("what `flmc deploy cost --json` prints", federations.PRICE),
     "deploy-ledger": Answer("what `flmc deploy ledger --json` prints", federations.DEVICE_LEDGER),
     "audit": Answer("what `flmc audit --json` prints", verdicts.AUDITED),
     "reproduce": Answer("what `flmc reproduce --json` prints", verdicts.REPRODUCED),

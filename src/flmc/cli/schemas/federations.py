@@ -82,6 +82,20 @@ DONE = described(
     }
 )
 """What was done in the directory of a federation, and what is left to do."""
+PRICE = described(
+    {
+        "schema_version": ({"const": ANSWER_VERSION}, "version of this schema"),
+        "run": (WORD, "name of the run"),
+        "digest": (WORD, "digest of the federation"),
+        "epsilon": (
+            or_null(NUMBER),
+            "what the device that transmits most may spend in all rounds; null: not bounded",
+        ),
+        "delta": (NUMBER, "delta that epsilon is stated at"),
+        "neighbouring": ({"enum": ["device", "example"]}, "what epsilon protects"),
+    }
+)
+"""What a whole run may cost a device."""
 _JOINED = described(
     {
         "run": (WORD, "name of the run"),

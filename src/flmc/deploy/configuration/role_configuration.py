@@ -215,6 +215,25 @@ def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> Se
     return found
 
 
+def read_federation(path: Path) -> Federation:
+    """The run that a ``federation.toml`` describes.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    InvalidSetting
+        If something is missing, out of its bounds, or unknown.
+    """
+    table = ConfigTable.read(path)
+    found = _federation(table)
+    table.end()
+    return found
+
+
 def _federation(table: ConfigTable) -> Federation:
     """The run that a configuration names, in a file of its own or in the same."""
     inner = table.optional_file("federation")

@@ -133,6 +133,35 @@ def ledger_command(
     typer.echo(str(ledger.grid()))
 
 
+@deploy_app.command("cost")
+def cost_command(
+    federation: Annotated[
+        Path, typer.Argument(metavar="FILE", help="federation.toml of the run, with its plan")
+    ],
+    delta: Annotated[
+        float, typer.Option("--delta", help="delta of the run: that of the budget over its runs")
+    ] = 1e-5,
+    neighbouring: Annotated[
+        str, typer.Option("--neighbouring", help="what is protected: device or example")
+    ] = "device",
+    json_: Json = False,
+) -> None:
+    """Show what a run may cost a device in whole, and the digest by which the device knows it."""
+    from flmc.base import checks
+    from flmc.deploy.accounting import RunPrice
+    from flmc.deploy.configuration.role_configuration import read_federation
+
+    checks.between("--delta", delta, 0.0, 1.0)
+    checks.one_of("--neighbouring", neighbouring, ("device", "example"))
+    price = RunPrice.of(read_federation(federation), delta, neighbouring)
+    if json_:
+        print_json(price.to_document())
+        return
+    from flmc.views.terminal import show
+
+    show(price.listing())
+
+
 _DONE = {"init": "wrote", "renew": "renewed", "revoke": "revoked"}
 
 

@@ -20,10 +20,10 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.deploy.air.air_journal import FILE
 from flmc.deploy.air.air_role import AirRole
-from flmc.deploy.air.channel import SoftwareChannel
+from flmc.deploy.air.channel import RoundOnAir, SoftwareChannel
 from flmc.deploy.running.role import Outgoing
 from flmc.deploy.sealing import Seal, new_keys
-from flmc.sampling.roles import air_on_grid
+from flmc.sampling.roles import Transmission, air_on_grid
 from flmc.wire.answers import Answer
 from flmc.wire.messages import Announcement, Received
 from flmc.wire.presence import Presence
@@ -370,3 +370,18 @@ def test_a_channel_of_another_grid_is_refused(kit: Kit) -> None:
     other = make_federation(grid_bits=10)
     with pytest.raises(InvalidSetting, match="another grid"):
         kit.air(channel=SoftwareChannel(other))
+
+
+def test_a_symbol_that_arrives_too_loud_is_not_the_end_of_the_air(tmp_path: Path) -> None:
+    """An estimate that was far too small: the grid ends at 2^40 steps, and so does the symbol."""
+    uplink = flmc.Digital(csi_error=0.3, snr_db=120.0)
+    kit = Kit(tmp_path, make_federation(make_plan(uplink, gain=900.0), grid_bits=30))
+    channel = SoftwareChannel(kit.federation)
+    dim, gain = kit.federation.plan.dim, 900.0
+    fading = np.full((4, dim), 0.04)
+    this = RoundOnAir(1, np.full(dim, gain), fading, 2 * fading)
+    sent = {0: Transmission(np.ones(dim), np.full(dim, gain / 0.04))}
+    steps = channel.receive(this, sent).steps
+    assert steps is not None
+    noise = 10 * 2**30  # ten standard deviations
+    assert (np.abs(steps - 2**40) < noise).all()

@@ -6,12 +6,13 @@ import json
 import shutil
 import stat
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deploy.federations import Counting, Kit, close
+from deploy.federations import Counting, Kit, close, make_federation, make_plan
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.deploy.configuration.role_configuration import credentials_in
@@ -63,6 +64,20 @@ class TestConsent:
         assert not joins(kit, device)
         assert gradient.calls == []
 
+    def test_the_whole_answer_must_fit_into_half_of_the_slot(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Gradients of less than half a slot overran it, because the disk was not counted."""
+        kit = Kit(tmp_path)
+        device = kit.device()
+
+        def slow_disk(sealed: bytes) -> None:
+            kit.clock.now += 0.6 * kit.federation.slot_ms / 1000
+
+        monkeypatch.setattr(device.journal, "rehearse", slow_disk)
+        assert not joins(kit, device)
+        assert "journal take more than half of the slot" in str(device.refusal)
+
     def test_a_refusal_does_not_tell_how_long_a_gradient_takes(self, tmp_path: Path) -> None:
         kit = Kit(tmp_path)
         refusals = set()
@@ -99,6 +114,37 @@ class TestPlans:
         assert device.federation is None
         assert device.drops.to_document() == {"malformed": 1}
         assert peak < 50_000_000
+
+    def test_gains_by_round_take_no_memory(self, tmp_path: Path) -> None:
+        """A plan of 38 kB took 4.6 GB: a number for each round and entry."""
+        kit = Kit(tmp_path)
+        document = kit.federation.to_document()
+        gain = [[0.1 + 1e-6 * number] for number in range(3000)]
+        document["plan"] |= {"num_rounds": 3000, "dim": 100_000, "gain": gain}
+        device = kit.device()
+        tracemalloc.start()
+        device.receive(kit.message(PLAN, json.dumps(document).encode()), 0.0)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert device.drops.to_document() == {"malformed": 1}
+        assert peak < 50_000_000
+        dear = make_plan(num_rounds=3000, num_burn_in=1000)
+        with pytest.raises(InvalidSetting, match="num_rounds times dim must be at most 16777216"):
+            make_federation(replace(dear, dim=100_000, gain=np.array(gain)))
+
+    @pytest.mark.parametrize("taken", [False, True])
+    def test_no_depth_of_a_name_ends_a_device(self, tmp_path: Path, taken: bool) -> None:
+        """A little below the depth at which JSON is refused, its digest failed."""
+        kit = Kit(tmp_path)
+        device = kit.device()
+        if taken:
+            device.receive(kit.plan_message(), 0.0)
+        text = json.dumps({**kit.federation.to_document(), "model": "@", "digest": "0" * 64})
+        for depth in range(1000, 900, -1):
+            payload = text.replace('"@"', "[" * depth + "]" * depth).encode()
+            assert device.receive(kit.message(PLAN, payload), 0.0) == []
+        assert device.drops.counts == {"malformed": 100}
+        assert device.refusal is None
 
 
 class TestJournals:
@@ -164,13 +210,13 @@ class TestSecondLook:
         device.receive(kit.plan_message(), kit.clock.now)
         device.receive(kit.announce(), kit.clock.now)
         (answer,) = device.receive(kit.theta(1), kit.clock.now)
-        again = device.receive(kit.announce(attempt=1), kit.clock.now)
+        again = device.receive(kit.announce(attempt=1), 1.0)
         assert [each.message for each in again] == [answer.message]
-        assert device.receive(kit.announce(journal=b"another!"), kit.clock.now) == []
+        assert device.receive(kit.announce(journal=b"another!"), 2.0) == []
         assert device.drops.counts == {"stale-journal": 1}
         assert device.journal.runs[kit.federation.run].answers == 1
         # The air that it knows is still answered.
-        back = device.receive(kit.announce(attempt=2), kit.clock.now)
+        back = device.receive(kit.announce(attempt=2), 3.0)
         assert [each.message for each in back] == [answer.message]
 
     def test_the_air_s_journal_has_one_name(self, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.running import finding
-from flmc.deploy.running.finding import find_run
+from flmc.deploy.running.finding import Offered, find_run
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic
 from flmc.wire.transport.memory import MemoryHub
@@ -61,6 +61,17 @@ def test_the_run_that_is_going_on() -> None:
     assert find(*dead, plan("live"), server("live", "here"), other) == "live"
     assert find(*dead, plan("live"), junk) == "live"
     assert find(*dead, plan("live")) == "live"
+
+
+def test_names_that_no_run_can_have_are_not_kept() -> None:
+    offered = Offered()
+    for number in range(5000):
+        offered.take(plan(f"run{number}"))
+        offered.take(plan(f"\x1b[31m{number}"))
+    assert len(offered.going) == 1000
+    assert all(name.startswith("run") for name in offered.going)
+    offered.take(over("run7"))  # what is known is still heard of
+    assert len(offered.going) == 999
 
 
 def test_a_run_whose_server_has_left_is_waited_for() -> None:

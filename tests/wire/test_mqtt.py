@@ -6,12 +6,34 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import aiomqtt
+import pytest
+
+from flmc.wire.transport import mqtt
 from flmc.wire.transport.mqtt import Mqtt
 from studio.small_broker import small_broker
 from support import full, in_own_loop
 
 _PAUSE = 0.0005
 """Seconds; connecting takes about ten of them."""
+
+
+def test_messages_that_wait_are_bounded_in_bytes() -> None:
+    async def story() -> int:
+        queue = mqtt._BoundedQueue(100)
+        message = aiomqtt.Message("t", bytes(mqtt._MOST_WAITING_BYTES // 4), 1, False, 1, None)
+        taken = 0
+        while not queue.full():
+            queue.put_nowait(message)
+            taken += 1
+        with pytest.raises(asyncio.QueueFull):
+            queue.put_nowait(message)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(message)  # there is room again
+        return taken
+
+    assert in_own_loop(story()) == 5
 
 
 def test_whoever_is_cancelled_while_connecting_leaves_nothing(tmp_path: Path) -> None:

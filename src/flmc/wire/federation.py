@@ -26,7 +26,7 @@ from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
 from flmc.uplink.fadings.trace import TraceFading, TraceFile
 from flmc.uplink.power import finite_cap
-from flmc.wire.frames import MOST_BYTES
+from flmc.wire.plan_sizes import refuse_files, refuse_large, refuse_large_document
 from flmc.wire.topics import WIRE_VERSION, check_run
 
 _MOST_VALUE_STEPS = 1 << 18
@@ -36,8 +36,8 @@ symbols of a pair stay within the half step that ``NoiseGrid.accounted_gain`` co
 rounding."""
 _SOFTEST_BITS = 8
 """The softest planned symbol should arrive at 2^8 steps: rounding takes less than 1/256 of it."""
-_MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
-"""Largest sizes of a plan: devices have numbers of six digits, and theta is one payload."""
+_LONGEST_MODEL = 200
+"""Characters of a model's name."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
 
 
@@ -83,6 +83,8 @@ class Federation:
 
     def __post_init__(self) -> None:
         check_run(self.run)
+        refuse_large(self.plan)
+        self.plan.scheduler.check(self.plan.num_rounds, self.plan.num_devices)
         checks.at_least("quorum", self.quorum, 1, highest=self.plan.num_devices)
         checks.at_least("slot_ms", self.slot_ms, 1, highest=600_000)
         if checks.at_least("deadline_ms", self.deadline_ms, 2, highest=3_600_000) <= self.slot_ms:
@@ -126,6 +128,17 @@ class Federation:
         if "grid_bits" not in chosen and not plan.uplink.noise_is_exact:
             chosen["grid_bits"] = _finest_grid(plan)
         return cls(run, plan, **chosen)
+
+    def may_transmit(self, round_number: int, device: int) -> bool:
+        """Whether the plan lets a device transmit in a round, whoever announces what.
+
+        Parameters
+        ----------
+        round_number, device
+            The round, counted from 1, and the device's number.
+        """
+        active = self.plan.active
+        return active is None or bool(active[round_number - 1, device] > 0)
 
     @cached_property
     def grid(self) -> NoiseGrid:
@@ -210,22 +223,25 @@ class Federation:
                 f" {WIRE_VERSION}: use the flmc that the server uses"
                 f" ({str(document.get('flmc'))[:40]!r})"
             )
-        _refuse_sizes(document.get("plan"))
-        _refuse_files(document.get("plan"))
+        model = document.get("model")
+        if not isinstance(model, str) or len(model) > _LONGEST_MODEL:
+            raise InvalidSetting(f"model must be a name of at most {_LONGEST_MODEL} characters")
+        refuse_large_document(document.get("plan"))
+        refuse_files(document.get("plan"))
         try:
             plan = Plan.from_document(document["plan"])
             found = cls(document["run"], plan, **{name: document[name] for name in _AGREED})
-            stated = document["digest"]
+            stated, digest = document["digest"], found.digest.hex()
         except InvalidSetting:
             raise
         except Exception as error:  # whatever was put into the document
             raise InvalidSetting(
                 f"this is not a whole federation: {type(error).__name__}: {error}"
             ) from error
-        if stated != found.digest.hex():
+        if stated != digest:
             raise InvalidSetting(
-                f"the federation was changed since it was made: its digest is"
-                f" {found.digest.hex()[:12]}, and it says {str(stated)[:12]}"
+                f"the federation was changed since it was made: its digest is {digest[:12]}, and it"
+                f" says {str(stated)[:12]}"
             )
         return found
 
@@ -250,31 +266,6 @@ class Federation:
         if not isinstance(document, dict):
             raise InvalidSetting("the plan must be a JSON object")
         return cls.from_document(document)
-
-
-def _refuse_sizes(document: object) -> None:
-    """Refuse a plan of sizes that no federation has, before anything is computed of it: a short
-    message must not take gigabytes of a device's memory."""
-    for name, most in _MOST.items():
-        size = document.get(name) if isinstance(document, dict) else None
-        if type(size) is not int or not 1 <= size <= most:
-            raise InvalidSetting(f"{name} of a plan must be a whole number from 1 to {most}")
-
-
-def _refuse_files(document: object) -> None:
-    """Refuse a plan that names a file: nobody opens a file because a message says so."""
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            if value.get("type") == TraceFile.__name__:
-                raise InvalidSetting(
-                    "the plan names a file of path gains, which only its maker has: Federation.of"
-                    " puts them into the plan"
-                )
-            waiting += value.values()
-        elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
-            waiting += value
 
 
 def _finest_grid(plan: Plan) -> int:

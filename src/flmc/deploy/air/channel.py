@@ -11,6 +11,7 @@ import numpy as np
 from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
+from flmc.privacy.safe_noise.noise_grid import MOST_STEPS
 from flmc.sampling.roles import Transmission, air_on_grid
 from flmc.wire.federation import Federation
 
@@ -118,6 +119,7 @@ class SoftwareChannel(Channel):
         """
         grid, peak = self._federation.grid, self._federation.plan.uplink.peak
         numbers, dim = sorted(sent), len(this.gain)
+        loudest = MOST_STEPS * grid.step / peak * (1 - 1e-9)
         steps = np.zeros((len(sent), dim), dtype=np.int64)
         # Many devices at once, because they share gains and a gain takes exact arithmetic; not
         # all, because of the memory that many entries take.
@@ -132,5 +134,8 @@ class SoftwareChannel(Channel):
             # Amplitudes are rounded down to the grid: what is below its first step is silence.
             silent = np.abs(arrives) * peak < grid.step * (1 + 1e-9)
             arrives = np.where(silent, 0.0, arrives)
+            # An estimate that was too small makes a symbol arrive louder than planned, and the
+            # grid ends somewhere.
+            arrives = np.clip(arrives, -loudest, loudest)
             steps[first : first + at_once] = grid.arriving_steps(symbols, arrives, peak)
         return Signal(air_on_grid(steps, grid, self._entropy), None)

@@ -7,6 +7,9 @@ import math
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.local_model import LocalGradient
+from flmc.deploy.sealing import Seal
 from flmc.privacy.safe_noise.entropy import Entropy
 from flmc.privacy.safe_noise.uniform import draw_uniform
 from flmc.sampling.roles import Transmission, device
@@ -89,3 +92,17 @@ def slot_end(slot: float, asked: float, now: float) -> tuple[float, bool]:
     """
     slots = max(1, math.ceil((now - asked) / slot))
     return asked + slots * slot, slots > 1
+
+
+def rehearse(gradient: LocalGradient, dim: int, seal: Seal, journal: DeviceJournal) -> None:
+    """Do the work of an answer, of which nothing is kept or sent.
+
+    Parameters
+    ----------
+    gradient, dim
+        The gradient of the local cost, and its number of entries.
+    seal, journal
+        What seals answers, and what writes them to the disk.
+    """
+    gradient(np.zeros(dim))
+    journal.rehearse(seal.close(bytes(12 * dim)))  # as long as an answer, about

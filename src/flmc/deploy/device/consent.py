@@ -13,14 +13,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from flmc.base import checks
 from flmc.base.errors import FlmcError
 from flmc.base.tables import format_up
 from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.device.device_journal import DeviceJournal
-from flmc.deploy.device.local_model import LocalGradient
 from flmc.wire.federation import Federation
 
 _log = logging.getLogger("flmc.deploy.device")
@@ -129,12 +126,20 @@ def check_federation(federation: Federation, rules: Rules) -> None:
             f"the run samples the model {federation.model!r}, and this device was set up for"
             f" {rules.model!r}"
         )
+    _refuse_silence(federation, rules.device)
     if plan.data_dependent and not rules.accept_data_dependent:
         raise Refused(
             "the plan was computed from the devices' data, so that its privacy statement does not"
             " hold for a deployment; plan with public_smoothness and public_convexity, or set"
             " accept_data_dependent"
         )
+
+
+def _refuse_silence(federation: Federation, device: int) -> None:
+    """Refuse a plan in which the device is never to transmit: there is nothing to join."""
+    active = federation.plan.active
+    if active is not None and not (active[:, device] > 0).any():
+        raise Refused(f"the plan has device {device} silent in every round")
 
 
 def check_budget(
@@ -188,33 +193,35 @@ def check_budget(
     return epsilon, delta
 
 
-def check_pace(federation: Federation, gradient: LocalGradient, clock: Callable[[], float]) -> None:
-    """Refuse a slot in which a gradient is not ready with certainty.
+def check_pace(
+    federation: Federation, rehearse: Callable[[], None], clock: Callable[[], float]
+) -> None:
+    """Refuse a slot in which an answer may not be ready.
 
     Parameters
     ----------
-    federation, gradient
-        The run, and the gradient of the local cost.
+    federation, rehearse
+        The run, and what does the work of an answer: gradient, sealing, a line on the disk.
     clock
         The monotonic clock, in seconds.
 
     Raises
     ------
     Refused
-        If a gradient takes more than half of the slot.
+        If an answer takes more than half of the slot.
     """
     took = []
     for _ in range(4):  # the first may compile, and others may be interrupted
         began = clock()
-        gradient(np.zeros(federation.plan.dim))
+        rehearse()
         took.append(clock() - began)
     if min(took) > _ROOM * federation.slot_ms / 1000:
         # How long exactly may tell of the data: it stays on the device.
         detail = f"{1000 * min(took):.0f} ms"
-        _log.error("a gradient takes too long", extra={"event": "pace", "detail": detail})
+        _log.error("an answer takes too long", extra={"event": "pace", "detail": detail})
         raise Refused(
-            "a gradient takes more than half of the slot on this device, and it must answer within"
-            f" the slot of {federation.slot_ms} ms; use a longer slot_ms"
+            "gradient, sealing and journal take more than half of the slot on this device, and it"
+            f" must answer within the slot of {federation.slot_ms} ms; use a longer slot_ms"
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,6 +136,19 @@ class DeviceJournal:
         self._append({**entry, "gain": gain, "sealed": text})
         joined.answers += 1
         joined.round, joined.binding, joined.sealed = round_number, binding, sealed
+
+    def rehearse(self, sealed: bytes) -> None:
+        """Write bytes to the disk as an answer would be, into a file of their own that is removed.
+
+        Parameters
+        ----------
+        sealed
+            The bytes.
+        """
+        with tempfile.NamedTemporaryFile(dir=self._file.path.parent, prefix=".rehearsal") as file:
+            file.write(base64.b64encode(sealed))
+            file.flush()
+            os.fsync(file.fileno())
 
     @property
     def spent(self) -> tuple[float, float]:

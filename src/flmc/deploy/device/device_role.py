@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.deploy.accounting import accounted
 from flmc.deploy.device import consent
-from flmc.deploy.device.answering import can_invert, slot_end, transmit
+from flmc.deploy.device.answering import can_invert, rehearse, slot_end, transmit
 from flmc.deploy.device.consent import Refused, Rules
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.local_model import LocalGradient
@@ -20,6 +21,7 @@ from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
 from flmc.wire.answers import Answer
 from flmc.wire.federation import Federation, OtherVersion
 from flmc.wire.messages import Announcement, Theta, in_short
+from flmc.wire.plan_sizes import stated_digest
 from flmc.wire.presence import Presence
 from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
 from flmc.wire.transport.transport import Message
@@ -73,6 +75,7 @@ class DeviceRole(Role):
         self._theta: Theta | None = None
         self._waiting: dict[str, bytes] = {}
         self._sent: int | None = None
+        self._leaves = 0.0
         self._overran = 0
 
     @property
@@ -139,13 +142,13 @@ class DeviceRole(Role):
         """Look at a plan, and refuse what does not suit the device."""
         if len(payload) > MOST_PLAN_BYTES:
             raise Dropped("oversized")
+        if self.federation is not None and stated_digest(payload) == self.federation.digest.hex():
+            return []  # it is known: reading a plan takes time
         try:
             found = Federation.from_bytes(payload)
             if found.run != self.run:
                 raise Dropped("wrong-run")
             if self.federation is not None:
-                if found.digest == self.federation.digest:
-                    return []
                 raise Refused(
                     f"the plan changed in the run, from {self.federation.digest.hex()[:12]} to"
                     f" {found.digest.hex()[:12]}"
@@ -186,14 +189,14 @@ class DeviceRole(Role):
             raise Dropped("over-cap", "the announced gain is above the plan's")
         if not can_invert(found, self.rules.device):
             raise Dropped("out-of-range", "a path gain")
-        # The current round and the next one; whoever asks again is answered again.
+        # The current round and the next one.
         self._announcements[found.round] = found
         if len(self._announcements) > 2:
             del self._announcements[min(self._announcements)]
-        self._sent = None if self._sent == found.round else self._sent
-        said: list[Outgoing] = []
-        if self._gradient is None:
-            said = self._join(federation, found)
+        # Whoever asks again is answered again, but one answer waits at a time.
+        if self._sent == found.round and now >= self._leaves:
+            self._sent = None
+        said = self._join(federation, found) if self._gradient is None else []
         return said + self._answer(now)
 
     def _join(self, federation: Federation, found: Announcement) -> list[Outgoing]:
@@ -206,7 +209,8 @@ class DeviceRole(Role):
         try:
             price = consent.check_budget(federation, self.rules, self.journal)
             gradient = self._make_gradient(federation)
-            consent.check_pace(federation, gradient, self._clock)
+            work = partial(rehearse, gradient, federation.plan.dim, self._seal, self.journal)
+            consent.check_pace(federation, work, self._clock)
         except (Refused, InvalidSetting) as error:
             return self._refuse(str(error))
         if price is not None:
@@ -235,10 +239,10 @@ class DeviceRole(Role):
         if federation is None or theta is None or self._gradient is None:
             return []
         asked = self._announcements.get(theta.round)
-        if asked is None or not asked.scheduled[number]:
+        if asked is None or not asked.scheduled[number] or self._sent == asked.round:
             return []
-        if self._sent == asked.round:
-            return []
+        if not federation.may_transmit(asked.round, number):
+            raise Dropped("not-scheduled", "the plan has this device silent in the round")
         joined = self.journal.runs[self.run]
         if asked.journal != joined.air:
             if joined.answers:
@@ -260,7 +264,8 @@ class DeviceRole(Role):
             self._make_answer(federation, asked, theta, binding)
         self._sent = asked.round
         topic = self.topic(UPLINK, self.identity)
-        return [Outgoing(Message(topic, joined.sealed), self._slot_end(federation, now))]
+        self._leaves = self._slot_end(federation, now)
+        return [Outgoing(Message(topic, joined.sealed), self._leaves)]
 
     def _make_answer(
         self, federation: Federation, asked: Announcement, theta: Theta, binding: bytes
@@ -270,9 +275,8 @@ class DeviceRole(Role):
         if joined.answers >= plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices):
             raise Dropped("over-cap", "as many rounds as the plan allows were answered")
         assert self._gradient is not None
-        gradient, rules = self._gradient(theta.theta), self.rules
-        loudest = rules.largest_amplitude
-        sent = transmit(gradient, federation, asked, rules.device, self._entropy, loudest)
+        gradient, loudest = self._gradient(theta.theta), self.rules.largest_amplitude
+        sent = transmit(gradient, federation, asked, self.rules.device, self._entropy, loudest)
         answer = Answer(
             theta.round,
             self.rules.device,

@@ -9,13 +9,15 @@ import random
 from flmc.base.errors import InvalidSetting
 from flmc.wire.frames import Malformed
 from flmc.wire.presence import Presence
-from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic
+from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic, check_run
 from flmc.wire.transport.transport import Disconnected, Message, Transport
 
 _SETTLE = 0.5
 """Seconds for which further runs are looked for, once there is one."""
 _PAUSE = 1.0
 """Seconds between attempts to connect, about."""
+_MOST_RUNS = 1000
+"""Runs that are looked at; whoever may write at the broker could name any number."""
 _log = logging.getLogger("flmc.deploy.device")
 
 
@@ -41,9 +43,12 @@ class Offered:
             The message, whatever it holds.
         """
         topic = Topic.parse(message.topic)
-        if topic is None:
+        if topic is None or not _is_name(topic.run):
             return
         run, said = topic.run, bool(message.payload)
+        known = self._plans | self._over | self._left
+        if run not in known and len(known) >= _MOST_RUNS:
+            return
         if topic[1:] == (PLAN, None):
             _put(self._plans, run, said)
         elif topic[1:] == (END, None):
@@ -63,6 +68,15 @@ class Offered:
     def left(self) -> list[str]:
         """Runs that are not over, but whose server has left; it may come back."""
         return sorted((self._plans & self._left) - self._over)
+
+
+def _is_name(run: str) -> bool:
+    """Whether a run may have this name."""
+    try:
+        check_run(run)
+    except InvalidSetting:
+        return False
+    return True
 
 
 def _put(names: set[str], name: str, here: bool) -> None:

@@ -24,6 +24,8 @@ _KEEP_ALIVE = 15
 """Seconds after which a silent connection is asked whether it lives."""
 _MOST_WAITING = 20_000
 """Messages that wait to be read, at most; what a hostile broker sends beyond them is lost."""
+_MOST_WAITING_BYTES = 4 * MOST_BYTES
+"""Bytes of the messages that wait to be read, at most, but for one message."""
 _TIMEOUT = 10.0
 """Seconds for which an answer of the broker is waited for."""
 _LISTEN = 2.0
@@ -153,6 +155,7 @@ class Mqtt:
                 # Without it a round waits for the delayed acknowledgements of TCP.
                 socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
                 max_queued_incoming_messages=_MOST_WAITING,
+                queue_type=_BoundedQueue,
                 logger=_QUIET,
             )
             async with _entered(client):
@@ -184,6 +187,27 @@ class Mqtt:
         except OSError:
             return None
         return None
+
+
+class _BoundedQueue(asyncio.Queue[Any]):
+    """A queue of messages that is full also when they have too many bytes."""
+
+    def __init__(self, maxsize: int = 0) -> None:
+        super().__init__(maxsize)
+        self._bytes = 0
+
+    def full(self) -> bool:
+        """Whether a further message is lost."""
+        return super().full() or self._bytes > _MOST_WAITING_BYTES
+
+    def _put(self, item: Any) -> None:
+        self._bytes += len(item.payload)
+        super()._put(item)
+
+    def _get(self) -> Any:
+        item = super()._get()
+        self._bytes -= len(item.payload)
+        return item
 
 
 @asynccontextmanager

@@ -129,7 +129,7 @@ class TestPlans:
         assert device.drops.to_document() == {"malformed": 1}
         assert peak < 50_000_000
         dear = make_plan(num_rounds=3000, num_burn_in=1000)
-        with pytest.raises(InvalidSetting, match="num_rounds times dim must be at most 16777216"):
+        with pytest.raises(InvalidSetting, match="num_rounds times dim must be at most 33554432"):
             make_federation(replace(dear, dim=100_000, gain=np.array(gain)))
 
     @pytest.mark.parametrize("taken", [False, True])

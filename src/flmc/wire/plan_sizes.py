@@ -15,7 +15,7 @@ from flmc.wire.frames import MOST_BYTES
 
 _MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
 """Largest sizes of a plan: devices have numbers of six digits, and theta is one payload."""
-_MOST_VARYING = 2**24
+_MOST_VARYING = 2**25
 """Rounds times entries, and rounds times devices, of a plan in which gains, path gains or devices
 change from round to round: whoever reads it computes arrays of that size, before it can tell
 whether the digest is right."""

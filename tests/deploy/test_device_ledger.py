@@ -1,4 +1,4 @@
-"""What a device's owner sees of its journal."""
+"""What a device's owner sees of its journal, and of a run beforehand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from deploy.federations import make_federation
+from flmc.base.tables import format_up
 from flmc.cli import main
+from flmc.deploy.accounting import cost_of_run
+from flmc.deploy.configuration.role_configuration import read_federation
 from flmc.deploy.device.device_journal import DeviceJournal
 
 
@@ -42,3 +46,43 @@ def test_no_journal_and_a_damaged_one_are_refused(
     (tmp_path / "journal.txt").write_text("")
     assert main(["deploy", "ledger", str(tmp_path)]) == 0
     assert "no run was joined yet" in capsys.readouterr().out
+
+
+def test_what_a_run_may_cost_is_told_beforehand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the digest and the epsilon with which a device would join."""
+    federation = make_federation()
+    plan = federation.plan.to_document(with_run=False)
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    path = tmp_path / "federation.toml"
+    path.write_text(f'run = "{federation.run}"\nplan = "plan.json"\nquorum = {federation.quorum}\n')
+    assert main(["deploy", "cost", str(path), "--delta", "1e-6", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = read_federation(path)
+    assert told["digest"] == found.digest.hex()
+    assert told["epsilon"] == cost_of_run(found, 1e-6, "device")
+    assert main(["deploy", "cost", str(path)]) == 0
+    assert format_up(cost_of_run(found, 1e-5, "device")) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere.toml"], "cannot read 'nowhere.toml'"),
+        (["federation.toml", "--delta", "1"], "--delta must lie strictly between 0 and 1"),
+        (["federation.toml", "--neighbouring", "row"], "one of device, example"),
+        (["federation.toml"], "plan.json"),
+    ],
+)
+def test_bad_questions_about_costs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "federation.toml").write_text('run = "first"\nplan = "plan.json"\n')
+    assert main(["deploy", "cost", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -253,6 +253,29 @@ def test_the_dead_are_not_waited_for_and_may_come_back(kit: Kit, state: str) -> 
     assert said == []
 
 
+def test_whoever_is_silent_for_long_is_not_waited_for(kit: Kit) -> None:
+    """A device whose certificate was revoked cannot even say that it is gone."""
+    air, late = started(kit), kit.federation.deadline_ms / 1000
+    now = 0.0
+    for number in range(1, 6):
+        if number > 1:
+            air.receive(kit.theta(number), now)
+        said = [
+            each
+            for device in (0, 2, 3)
+            for each in air.receive(sealed(kit, answer(kit, device, number)), now + 0.1)
+        ]
+        if number in (1, 2, 3, 5):  # it is waited for until the deadline
+            assert said == []
+            said = air.wake(now + late)
+            now += late
+        assert received(said).round == number
+        if number == 4:  # its answer comes too late, and yet it is there
+            assert air.receive(sealed(kit, answer(kit, 1, 4)), now + 0.2) == []
+            assert air.drops.counts == {"late": 1}
+        now += 1.0
+
+
 def test_y_is_on_the_disk_before_it_is_published(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     air = started(kit)
     for device in (0, 1, 2):

@@ -11,6 +11,7 @@ import numpy as np
 
 from flmc.deploy.air.air_journal import AirJournal, JournalState
 from flmc.deploy.air.air_schedule import AirSchedule
+from flmc.deploy.air.attendance import Attendance
 from flmc.deploy.air.channel import Channel
 from flmc.deploy.air.opened_answer import check_loudness, open_answer
 from flmc.deploy.running.role import Dropped, Outgoing, Role
@@ -70,11 +71,10 @@ class AirRole(Role):
         super().__init__(topics.AIR, federation.run)
         channel.check(federation)
         self.federation, self.journal = federation, journal
-        self._opener, self._channel = opener, channel
+        self._opener, self._channel, self._clock = opener, channel, clock
         self._schedule = AirSchedule(federation.plan, journal.seed, federation.least_gain)
-        self._absent: set[int] = set()
+        self._attendance = Attendance()
         self._repeats, self._told = 0, float("-inf")
-        self._clock = clock
         self._answering, self._receiving = Timing(), Timing()
         self._begin(journal.round + 1)
 
@@ -187,7 +187,7 @@ class AirRole(Role):
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
             return []
-        (self._absent.add if state in ("gone", "refused") else self._absent.discard)(number)
+        self._attendance.said(number, state)
         if self._theta is not None and number in self._missing and state in ("here", "joined"):
             # It has come back, and knows the announcement of the next round only.
             self._announce_at = min(self._announce_at, now + self._gather)
@@ -223,6 +223,7 @@ class AirRole(Role):
         plan = self.federation.plan
         answer = open_answer(who, payload, plan, self._opener)
         number = answer.device
+        self._attendance.heard(number)
         if answer.round != self._round or self._theta is None:
             raise Dropped("late" if answer.round <= self.journal.round else "wrong-round")
         if answer.binding != self._theta:
@@ -250,7 +251,7 @@ class AirRole(Role):
         if self._theta is None or len(self._taken) < self._needed:
             return []
         # No loop over all devices here: it would take the square of their number in a round.
-        return self._close(now) if self._missing <= self._absent else []
+        return [] if self._attendance.waits_for(self._missing) else self._close(now)
 
     def wake(self, now: float) -> list[Outgoing]:
         """At the deadline: close the round, or announce it again if answers are too few.
@@ -266,9 +267,11 @@ class AirRole(Role):
             self._announce_at, self._gather = float("inf"), 2 * self._gather
             return self._announcement(self._round, retain=False)
         if len(self._taken) >= self._needed:
+            for number in self._attendance.missed(self._missing):
+                told = {"event": "silent", "round": self._round, "device": number}
+                self.log.warning("not waited for until it is heard again", extra=told)
             return self._close(now)
-        self._attempt += 1
-        self._repeats += 1
+        self._attempt, self._repeats = self._attempt + 1, self._repeats + 1
         self._deadline = now + self.federation.deadline_ms / 1000
         told = {"event": "repeat", "round": self._round, "attempt": self._attempt}
         self.log.warning("too few answers, the round repeats", extra=told)

@@ -23,6 +23,7 @@ from deploy.federations import (
     make_plan,
 )
 from flmc.base.errors import InvalidSetting
+from flmc.cli import main
 from flmc.deploy.configuration.role_configuration import read_air, read_device, read_server
 from flmc.deploy.device.consent import Budget
 from flmc.deploy.sealing import NotSealed, Opener, Seal, new_keys, read_key
@@ -157,3 +158,11 @@ def test_keys_are_read_and_sealed_bytes_cannot_be_changed(tmp_path: Path) -> Non
     for short in (b"", sealed[:47], sealed[:-1], sealed + b"\x00"):
         with pytest.raises(NotSealed):
             Opener(secret).open(short)
+
+
+def test_missing_data_are_told_before_a_run_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["device", "--id", "0", "--data", str(tmp_path / "lost.csv")]
+    assert main([*words, "--broker", "mqtt://127.0.0.1:9"]) == 2
+    assert "lost.csv' with the device's data" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from flmc.wire.transport import mqtt
 from flmc.wire.transport.mqtt import Mqtt
+from flmc.wire.transport.transport import Disconnected
 from studio.small_broker import small_broker
 from support import full, in_own_loop
 
@@ -63,3 +65,17 @@ def test_whoever_is_cancelled_while_connecting_leaves_nothing(tmp_path: Path) ->
         connected = in_own_loop(story(broker.url))
     assert complaints == []
     assert connected < full(100, 20)  # some were cancelled before
+
+
+def test_a_broker_that_is_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with TLS, spoken to without it, waits for a handshake."""
+    monkeypatch.setattr(mqtt, "_TIMEOUT", 0.3)
+
+    async def enter(url: str) -> None:
+        async with Mqtt(url).connect("observer-0", (), None):
+            raise AssertionError("nobody answered")
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Disconnected, match=f"{url}: .* a broker with TLS is reached by mqtts"):
+            in_own_loop(enter(url))

@@ -124,7 +124,7 @@ async def find_run(identity: str, transport: Transport) -> str:
             task.result()
         except Disconnected as error:
             lost = {"event": "disconnected", "why": str(error)[:200], "retry_seconds": _PAUSE}
-            _log.warning("the broker is not reachable", extra=lost)
+            _log.warning("no connection to the broker", extra=lost)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

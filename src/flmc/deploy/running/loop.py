@@ -56,7 +56,7 @@ async def run_role(
                 await _Session(role, connection, watcher, stop).run()
         except Disconnected as error:
             lost = {"event": "disconnected", "why": str(error)[:200], "retry_seconds": pause}
-            role.log.warning("the broker is not reachable", extra=lost)
+            role.log.warning("no connection to the broker", extra=lost)
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
             # Not all at the same moment after a broker has come back.

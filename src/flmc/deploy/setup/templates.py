@@ -7,7 +7,8 @@ FEDERATION = """\
 
 # Name of the run, a part of every topic; a name is used once.
 run = "first"
-# The plan: flmc plan --out plan.json; copy it into both folders.
+# The plan, in both folders: flmc plan --devices K --public-smoothness L --public-convexity M
+# --out plan.json; without public bounds it looks at data, and devices refuse it.
 plan = "plan.json"
 # Devices whose answers a round needs, at least; with fewer the round repeats.
 quorum = {quorum}
@@ -105,7 +106,8 @@ monitor    for whatever watches all the time, as flmc studio does; can write not
 device-N   a device: put its data.csv there, and set its budget in config.toml
 authority  signs certificates. Whoever has ca.key can be anyone: keep it off the other machines
 
-Before the first run: flmc plan --out plan.json, copied into air and server; the same
+Before the first run: flmc plan --devices K --public-smoothness L --public-convexity M --out
+plan.json, copied into air and server (without public bounds devices refuse it); the same
 federation.toml in both.
 
 Later, here:

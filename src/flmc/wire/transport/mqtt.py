@@ -163,16 +163,16 @@ class Mqtt:
                     await _heeding(client.subscribe([(each, 1) for each in subscriptions]))
                 yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
-            refusal = None
+            why: str | None = None
             if "timed out" in str(error):
-                refusal = await asyncio.to_thread(self._refusal)
-            raise Disconnected(refusal or str(error)) from error
+                why = await asyncio.to_thread(self._why_silent)
+            raise Disconnected(f"{self.url}: {why or error}") from error
 
-    def _refusal(self) -> str | None:
-        """Why the broker refuses the certificate, if it does: the library tells that as silence,
-        because in TLS 1.3 a client learns it after its own handshake."""
+    def _why_silent(self) -> str | None:
+        """What may be behind silence: a broker that refuses the certificate, which a client of TLS
+        1.3 learns after its own handshake, or one that speaks TLS where we do not."""
         if self._context is None:
-            return None
+            return "it did not answer in time; a broker with TLS is reached by mqtts://"
         host, port = self._address
         try:
             with (

@@ -83,6 +83,8 @@ def device_command(
         journal=journal,
         epsilon=epsilon,
     )
+    if not given.data.is_file():  # it is told before a run is waited for
+        raise InvalidSetting(f"there is no file {str(given.data)!r} with the device's data")
     name = given.run or asyncio.run(find_run(device_name(given.rules.device), given.broker))
     role = make_device(given, name)
     _run(role, given.broker, metrics_port)

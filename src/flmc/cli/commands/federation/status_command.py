@@ -57,7 +57,7 @@ def status_command(
     try:
         asyncio.run(observe_for(transport, observed.take, wait, run))
     except Disconnected as error:
-        raise RunFailed(f"the broker {broker} cannot be reached: {error}") from error
+        raise RunFailed(f"the broker cannot be reached: {error}") from error
     if not observed.runs:
         what = "any run" if run is None else f"run {run!r}"
         raise RunFailed(

@@ -17,7 +17,7 @@ from flmc.cli import main
 from flmc.cli.app import _COMMANDS, make_app
 from flmc.settings.registered import FADINGS, LINKS
 from flmc.settings.schema import Settings
-from support import full
+from support import full, full_only
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -424,6 +424,7 @@ def test_imports(arguments: list[str], forbidden: set[str]) -> None:
         assert f"'{name}'" not in loaded
 
 
+@full_only
 def test_progress_bar_on_a_terminal() -> None:
     """A run of more than a second shows a bar on standard error, if that is a terminal."""
     main_end, other_end = pty.openpty()

@@ -29,6 +29,7 @@ from flmc.deploy.setup import directory as setup
 from flmc.wire.topics import RIGHTS
 from flmc.wire.transport.mqtt import Credentials, Mqtt
 from flmc.wire.transport.transport import Disconnected, Message
+from support import full_only
 
 pytestmark = needs_mosquitto
 
@@ -279,6 +280,7 @@ def test_a_revoked_certificate_is_refused(broker: Broker) -> None:
     assert lets_in(broker, "device-1")
 
 
+@full_only
 def test_whoever_is_refused_is_told_why(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from support import full_only
 
+
+@full_only
 @pytest.mark.parametrize("last", ["broker", "air", "device-1"])
 def test_a_demonstration_that_is_stopped_leaves_no_process(tmp_path: Path, last: str) -> None:
     """Stopped as soon as its last process is being started, the first ones too."""

@@ -28,7 +28,7 @@ from privacy.oracle.inversion import Sum
 from privacy.oracle.tail_gains import ReceivedSum
 from privacy.oracle.truth import true_epsilon
 from privacy.oracle.verdicts import Verdict
-from support import QUICK, full
+from support import QUICK, full, full_only
 
 KNOWN = stored()
 
@@ -130,6 +130,7 @@ def faults(verdicts: list[Verdict]) -> list[str]:
     return wrong + [f"loose: {v}" for v in verdicts if v.loose and not v.structural]
 
 
+@full_only
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_never_below_the_truth_and_close_to_it(accountant: str) -> None:
     known = [each for each in KNOWN if each.case.accountant == accountant]

@@ -117,6 +117,7 @@ def test_killed_at_any_instant(tmp_path: Path) -> None:
         shutil.rmtree(out)
 
 
+@full_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_signals_finish_the_round_and_save(

@@ -56,6 +56,7 @@ def test_without_a_broker_the_page_says_how_to_give_one(tab: Tab) -> None:
     expect(tab.page.locator("[data-unknown]")).to_contain_text("broker")
 
 
+@full_only
 def test_a_run_is_watched(page: Tab, broker: SmallBroker) -> None:
     page.open("/federation")
     status = page.page.locator("[data-status]")

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flmc.deploy.demo.demonstration import public_curvature, watch
-from flmc.deploy.demo.local_federation import LocalFederation, find_mosquitto
-from flmc.deploy.demo.processes import Processes
+from flmc.deploy.demo.local_federation import LocalFederation, Processes, find_mosquitto
 from flmc.deploy.demo.simulated_devices import NAME, start_devices
 from flmc.settings.assembly import assemble
-from flmc.settings.making.models import draw_examples
+from flmc.settings.construction import draw_examples
 from flmc.settings.schema import merge
 from flmc.wire.status import Status
 from flmc.wire.topics import AIR, SERVER

@@ -11,8 +11,8 @@ import numpy as np
 import flmc
 from flmc.models.networks import mlp
 from flmc.models.regressions import logistic
+from flmc.sampling.jax_engine import JaxEngine
 from flmc.sampling.simulation import simulate
-from flmc.sampling.traced.jax_engine import JaxEngine
 from measuring.timing import interleaved
 
 _HIDDEN = 282

@@ -6,7 +6,7 @@ import numpy as np
 
 import flmc
 from flmc.views.figures import new_figure
-from flmc.views.loss_figure import draw_loss_against_snr
+from flmc.views.run_figures import draw_loss_against_snr
 
 figure, [axes] = new_figure(columns=1, width=5.0, height=3.4)
 draw_loss_against_snr(

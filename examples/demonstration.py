@@ -8,7 +8,7 @@ from pathlib import Path
 import flmc
 from flmc.planning.plans.rows import CONSTRAINTS
 from flmc.views.figures import new_figure
-from flmc.views.posterior_figure import draw_posterior
+from flmc.views.run_figures import draw_posterior
 
 
 def say(text: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.numerics.special import ndtr
-from flmc.privacy.bits.bit_pair import REACH, BitPair
+from flmc.base.special import ndtr
+from flmc.privacy.bit_tails import REACH, BitPair
 
 
 class ReferencePair(BitPair):

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.deploy.air.channel import Channel, RoundOnAir, Signal
+from flmc.deploy.air.air_channel import Channel, RoundOnAir, Signal
 from flmc.sampling.roles import Transmission
 from flmc.wire.federation import Federation
 
@@ -41,8 +41,8 @@ def run_air(config: Path, url: str, channel: Channel) -> None:
     """Be the air, as ``flmc air`` is, with another channel."""
     from flmc.deploy.air.air_journal import AirJournal
     from flmc.deploy.air.air_role import AirRole
-    from flmc.deploy.configuration.role_configuration import read_air
-    from flmc.deploy.running.process import run_process
+    from flmc.deploy.configuration import read_air
+    from flmc.deploy.loop import run_process
     from flmc.deploy.sealing import Opener, read_key
 
     given = read_air(config, url, None)

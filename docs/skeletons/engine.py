@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.numerics.clipping import count_clipped
+from flmc.base.clipping import count_clipped
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.models.model import Model
 from flmc.planning.plans import Plan

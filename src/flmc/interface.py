@@ -6,27 +6,26 @@ from __future__ import annotations
 
 import flmc.data as data  # not "from flmc", which asks for this file
 from flmc.base import errors
-from flmc.data.linear import LinearData
+from flmc.data.linear_data import LinearData
 from flmc.evaluation.diagnostics import Diagnostics, diagnose
 from flmc.evaluation.model_check import check_model
-from flmc.models.coordinates.whitening import whiten
 from flmc.models.distributions import Gaussian, Normal
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.priors import CorrelatedNormal, FunctionPrior
-from flmc.planning.advice.link_choice import choose_link
-from flmc.planning.choices.two_stages import TwoStagePlan, plan_two_stages
+from flmc.models.whitening import whiten
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
+from flmc.planning.search.link_choice import choose_link
+from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
 from flmc.runs.comparison import Comparison, compare
 from flmc.runs.execution import resume, run
-from flmc.runs.ledgers.ledger_cost import spent
-from flmc.runs.loading import Record, load
+from flmc.runs.ledger_cost import spent
+from flmc.runs.records import Record, load
 from flmc.runs.results import Result
-from flmc.runs.sweeps.calling import sweep
-from flmc.runs.sweeps.table import Sweep
-from flmc.runs.two_stages import TwoStageResult, run_two_stages
+from flmc.runs.sweeps.table import Sweep, sweep
+from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import (
     ConstantFading,
@@ -44,7 +43,6 @@ from flmc.uplink.fadings import (
 )
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
-from flmc.uplink.replacing import replace
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import (
     AllDevices,
@@ -55,7 +53,7 @@ from flmc.uplink.schedulers import (
     ThresholdDevices,
 )
 from flmc.uplink.schemes import Analog, Digital, Ideal
-from flmc.uplink.uplink import Uplink
+from flmc.uplink.uplink import Uplink, replace
 
 __all__ = [
     "AllDevices",

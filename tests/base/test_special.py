@@ -8,7 +8,7 @@ import scipy.special
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flmc.base.numerics.special import expit, log_ndtr, median, ndtr, ndtr_once, ndtri
+from flmc.base.special import expit, log_ndtr, median, ndtr, ndtr_once, ndtri
 
 
 @given(st.floats(-35, 35))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from flmc.cli import main
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 from studio.small_broker import (
     SmallBroker,
     demo_messages,

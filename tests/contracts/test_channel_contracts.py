@@ -131,7 +131,7 @@ def test_random_devices_are_drawn_evenly() -> None:
 
 
 def test_experiments_have_active_devices_of_their_own_and_the_ledger_counts_them() -> None:
-    from flmc.runs.ledgers.ledger import Ledger
+    from flmc.runs.ledger import Ledger
     from flmc.sampling.schedule import draw_schedule, draw_transmitting
 
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_experiments=3))

@@ -13,7 +13,7 @@ import flmc
 from contracts.registered import BURN_IN, DEVICES, DIM, ROUNDS, model, plan, plans
 from flmc.base.arrays import Array
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
-from flmc.evaluation.auditing import transmission as auditing
+from flmc.evaluation.audit import attack as auditing
 from flmc.sampling import langevin, roles
 from flmc.sampling.schedule import draw_schedule
 

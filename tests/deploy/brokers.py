@@ -19,8 +19,8 @@ import pytest
 
 from flmc.deploy.setup import directory as setup
 from flmc.deploy.setup.broker_files import broker_url
-from flmc.wire.transport.mqtt import Credentials, Mqtt
-from flmc.wire.transport.transport import Message
+from flmc.wire.mqtt import Credentials, Mqtt
+from flmc.wire.transport import Message
 
 HOST = "127.0.0.1"
 _SEARCHED = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))

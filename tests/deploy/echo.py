@@ -12,12 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from flmc.deploy.configuration.role_configuration import credentials_in
-from flmc.deploy.demo.local_federation import LocalFederation
-from flmc.deploy.demo.processes import Processes
+from flmc.deploy.configuration import credentials_in
+from flmc.deploy.demo.local_federation import LocalFederation, Processes
+from flmc.wire.mqtt import Mqtt
 from flmc.wire.topics import AIR, SERVER, THETA, UPLINK, Topic, device_name
-from flmc.wire.transport.mqtt import Mqtt
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 
 RUN = "echo"
 _ANSWER = bytes(150)

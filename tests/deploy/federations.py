@@ -14,26 +14,25 @@ import numpy as np
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.data.linear import LinearData
+from flmc.data.linear_data import LinearData
+from flmc.deploy.air.air_channel import Channel, SoftwareChannel
 from flmc.deploy.air.air_journal import AirJournal
 from flmc.deploy.air.air_role import AirRole
-from flmc.deploy.air.channel import Channel, SoftwareChannel
 from flmc.deploy.device.consent import Budget, Rules
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.device.local_model import LocalGradient, local_gradient
-from flmc.deploy.running.role import Outgoing, Role
+from flmc.deploy.role import Outgoing, Role
 from flmc.deploy.sealing import Opener, Seal, new_keys
 from flmc.deploy.server.server_record import ServerRecord
 from flmc.deploy.server.server_role import ServerRole
 from flmc.planning.plans import Plan
 from flmc.privacy.safe_noise.entropy import Entropy
 from flmc.uplink.uplink import Uplink
-from flmc.wire.answers import Answer
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Theta
+from flmc.wire.messages import Announcement, Answer, Theta
 from flmc.wire.topics import PLAN, ROUND, THETA, Topic
-from flmc.wire.transport.transport import Message, matches
+from flmc.wire.transport import Message, matches
 
 RoleKind = TypeVar("RoleKind", bound=Role)
 DEVICES, DIM, ROUNDS = 4, 3, 6

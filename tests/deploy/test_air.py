@@ -18,16 +18,15 @@ import flmc
 from deploy.federations import DEVICES, DIM, KEYS, ROUNDS, Kit, close, make_federation, make_plan
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.deploy.air.air_channel import RoundOnAir, SoftwareChannel
 from flmc.deploy.air.air_journal import FILE
 from flmc.deploy.air.air_role import AirRole
-from flmc.deploy.air.channel import RoundOnAir, SoftwareChannel
-from flmc.deploy.running.role import Outgoing
+from flmc.deploy.role import Outgoing
 from flmc.deploy.sealing import Seal, new_keys
 from flmc.sampling.roles import Transmission, air_on_grid
-from flmc.wire.answers import Answer
-from flmc.wire.messages import Announcement, Received
+from flmc.wire.messages import Announcement, Answer, Received
 from flmc.wire.presence import Presence
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 
 BITS = np.array([[1, 1, -1], [-1, 1, 1], [1, -1, -1], [-1, -1, 1]], dtype=float)
 NAMES = [bytes([k]) * 8 for k in range(DEVICES)]

@@ -15,14 +15,14 @@ import pytest
 from deploy.federations import Counting, Kit, close, make_federation, make_plan
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.deploy.configuration.role_configuration import credentials_in
+from flmc.deploy.configuration import credentials_in
 from flmc.deploy.device.consent import Budget
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.server.server_record import ServerRecord, check_same_run
+from flmc.wire.mqtt import Mqtt
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, PLAN, ROUND
-from flmc.wire.transport.mqtt import Mqtt
 
 
 def joins(kit: Kit, device: DeviceRole) -> bool:

@@ -26,9 +26,9 @@ from deploy.brokers import (
     running,
 )
 from flmc.deploy.setup import directory as setup
+from flmc.wire.mqtt import Credentials, Mqtt
 from flmc.wire.topics import RIGHTS
-from flmc.wire.transport.mqtt import Credentials, Mqtt
-from flmc.wire.transport.transport import Disconnected, Message
+from flmc.wire.transport import Disconnected, Message
 from support import full_only
 
 pytestmark = needs_mosquitto
@@ -285,8 +285,8 @@ def test_whoever_is_refused_is_told_why(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The library alone would say that an operation timed out."""
-    monkeypatch.setattr("flmc.wire.transport.mqtt._TIMEOUT", 1.0)
-    monkeypatch.setattr("flmc.wire.transport.mqtt._LISTEN", 20.0)  # nothing is judged by it
+    monkeypatch.setattr("flmc.wire.mqtt._TIMEOUT", 1.0)
+    monkeypatch.setattr("flmc.wire.mqtt._LISTEN", 20.0)  # nothing is judged by it
 
     async def enter(client: Mqtt) -> None:
         async with client.connect("device-0", (), None):

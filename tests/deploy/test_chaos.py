@@ -20,15 +20,13 @@ import pytest
 import flmc
 from deploy.test_federation import BROKER, problem
 from flmc.deploy.air import air_journal
-from flmc.deploy.demo.local_federation import LocalFederation
-from flmc.deploy.demo.processes import Processes
+from flmc.deploy.demo.local_federation import LocalFederation, Processes
 from flmc.deploy.device import device_journal
 from flmc.deploy.sealing import Opener, read_key
 from flmc.runs.files.append_log import read_entries
 from flmc.sampling.roles import server
-from flmc.wire.answers import Answer
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Received
+from flmc.wire.messages import Answer, Received
 from flmc.wire.topics import AIR, SERVER, device_name
 from support import full
 

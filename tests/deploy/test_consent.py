@@ -28,12 +28,12 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.base.tables import format_up
 from flmc.deploy.accounting import accounted, cost_of_run
-from flmc.deploy.configuration.role_configuration import read_device
+from flmc.deploy.configuration import read_device
 from flmc.deploy.device import consent
 from flmc.deploy.device.consent import Budget, Rules
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.device.local_model import local_gradient, read_model
-from flmc.deploy.starting import make_device
+from flmc.deploy.role_assembly import make_device
 from flmc.settings.registered import MODELS
 from flmc.wire.federation import Federation
 from flmc.wire.presence import Presence

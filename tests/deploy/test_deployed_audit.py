@@ -20,8 +20,10 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
-from flmc.deploy.audit import Collected, DeployedUplink
-from flmc.evaluation.auditing import Scene, canary, log_ratio, lower_bound, neighbour
+from flmc.deploy.deployed_audit import Collected, DeployedUplink
+from flmc.evaluation.audit.attack import log_ratio
+from flmc.evaluation.audit.bounds import lower_bound
+from flmc.evaluation.audit.scene import Scene, canary, neighbour
 from support import full, full_only
 
 TRIALS, BROKEN_TRIALS, COARSE_TRIALS = full(8_000, 1_500), full(2_000, 1_000), full(4_000, 1_000)

@@ -31,11 +31,11 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.deploy.device.device_journal import FILE, DeviceJournal
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.device.local_model import local_gradient
-from flmc.deploy.running.role import Outgoing
-from flmc.privacy.safe_noise.uniform import draw_uniform
+from flmc.deploy.role import Outgoing
+from flmc.privacy.safe_noise.entropy import draw_uniform
 from flmc.sampling.roles import device as device_role
 from flmc.wire.presence import Presence
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 from support import full
 
 SLOT = 0.05

@@ -11,7 +11,7 @@ from deploy.federations import make_federation
 from flmc.base.tables import format_up
 from flmc.cli import main
 from flmc.deploy.accounting import cost_of_run
-from flmc.deploy.configuration.role_configuration import read_federation
+from flmc.deploy.configuration import read_federation
 from flmc.deploy.device.device_journal import DeviceJournal
 
 

@@ -17,8 +17,7 @@ from deploy.echo import echo_floor
 from flmc.cli.schemas import ANSWERS
 from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.demo.demonstration import public_curvature, watch
-from flmc.deploy.demo.local_federation import LocalFederation, find_mosquitto
-from flmc.deploy.demo.processes import Processes
+from flmc.deploy.demo.local_federation import LocalFederation, Processes, find_mosquitto
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.deploy.server.federation_result import result_of_record
 from flmc.wire.federation import Federation

@@ -8,18 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from flmc.base.errors import InvalidSetting
-from flmc.deploy.running import finding
-from flmc.deploy.running.finding import Offered, find_run
+from flmc.deploy import run_discovery
+from flmc.deploy.run_discovery import Offered, find_run
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic
-from flmc.wire.transport.memory import MemoryHub
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import MemoryHub, Message
 
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub delivers at once: nothing needs to settle."""
-    monkeypatch.setattr(finding, "_SETTLE", 0.05)
+    monkeypatch.setattr(run_discovery, "_SETTLE", 0.05)
 
 
 def plan(run: str) -> Message:

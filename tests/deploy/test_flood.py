@@ -9,7 +9,7 @@ from pathlib import Path
 import aiomqtt
 
 from deploy.brokers import Plain, connected, make_federation, needs_mosquitto, running
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 from support import full_only
 
 _LIMIT = 4_000_000

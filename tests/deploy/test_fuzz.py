@@ -17,15 +17,14 @@ import pytest
 from deploy.federations import DEVICES, DIM, KEYS, Kit, answers_of, make_federation, make_plan
 from flmc.deploy.air.air_role import AirRole
 from flmc.deploy.device.device_role import DeviceRole
-from flmc.deploy.running.role import Role
+from flmc.deploy.role import Role
 from flmc.deploy.sealing import Seal
 from flmc.deploy.server.server_role import ServerRole
-from flmc.wire.answers import Answer
 from flmc.wire.drops import REASONS
 from flmc.wire.frames import Malformed
-from flmc.wire.messages import Announcement, Received, Theta
+from flmc.wire.messages import Announcement, Answer, Received, Theta
 from flmc.wire.presence import Presence
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 from support import full
 
 COUNT = full(10_000, 500)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from flmc.base.errors import InvalidSetting
-from flmc.deploy.running.logs import FIELDS, setup_logs
+from flmc.deploy.logs import FIELDS, setup_logs
 from flmc.wire.drops import Drops
 
 LOG = logging.getLogger("flmc.deploy.air")

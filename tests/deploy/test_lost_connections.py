@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from flmc.deploy.running.loop import run_role
-from flmc.deploy.running.role import Outgoing, Role
+from flmc.deploy.loop import run_role
+from flmc.deploy.role import Outgoing, Role
 from flmc.wire.topics import Topic
-from flmc.wire.transport.transport import Connection, Disconnected, Message
+from flmc.wire.transport import Connection, Disconnected, Message
 
 
 class Listener(Role):

@@ -12,8 +12,7 @@ import pytest
 import flmc
 from deploy.brokers import needs_mosquitto
 from flmc.deploy.demo.demonstration import public_curvature, watch
-from flmc.deploy.demo.local_federation import LocalFederation
-from flmc.deploy.demo.processes import Processes
+from flmc.deploy.demo.local_federation import LocalFederation, Processes
 from flmc.deploy.demo.simulated_devices import NAME, allow_files, start_devices
 from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.wire.topics import AIR, SERVER, device_name

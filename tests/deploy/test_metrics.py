@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
-from flmc.deploy.running.metrics import open_metrics, serve_metrics
-from flmc.deploy.running.role import Outgoing, Role
+from flmc.deploy.prometheus import open_metrics, serve_metrics
+from flmc.deploy.role import Outgoing, Role
 from flmc.wire.drops import REASONS
 from flmc.wire.topics import Topic
 

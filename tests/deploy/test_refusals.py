@@ -10,8 +10,7 @@ import pytest
 from deploy.test_federation import BROKER, problem
 from flmc.deploy.accounting import cost_of_run
 from flmc.deploy.demo.demonstration import watch
-from flmc.deploy.demo.local_federation import LocalFederation
-from flmc.deploy.demo.processes import Processes
+from flmc.deploy.demo.local_federation import LocalFederation, Processes
 from flmc.deploy.device.consent import Budget
 from flmc.wire.federation import Federation
 from flmc.wire.topics import AIR, SERVER, device_name

@@ -29,17 +29,17 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
 from flmc.cli.schemas import ANSWERS
 from flmc.deploy.journal_file import JournalFile
-from flmc.deploy.running.role import Outgoing
+from flmc.deploy.role import Outgoing
+from flmc.deploy.role_assembly import EndedServer
 from flmc.deploy.server.federation_result import result_of_record, result_with_model
 from flmc.deploy.server.server_role import ServerRole
-from flmc.deploy.starting import EndedServer
 from flmc.planning.temperature import temperature
 from flmc.runs.files.append_log import Log
 from flmc.sampling.roles import server as server_role
 from flmc.wire.messages import Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 
 ALL = np.ones(DEVICES, dtype=bool)
 THREE = np.array([True, False, True, True])

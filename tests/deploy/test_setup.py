@@ -21,7 +21,7 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
-from flmc.cli.commands.federation import deploy_command
+from flmc.cli.commands import deploy_command
 from flmc.deploy.setup import authority, folders
 from flmc.deploy.setup import directory as setup
 from flmc.deploy.setup.broker_files import access_list, configuration

@@ -24,10 +24,10 @@ from deploy.federations import (
 )
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
-from flmc.deploy.configuration.role_configuration import read_air, read_device, read_server
+from flmc.deploy.configuration import read_air, read_device, read_server
 from flmc.deploy.device.consent import Budget
+from flmc.deploy.role_assembly import make_air, make_device, make_server
 from flmc.deploy.sealing import NotSealed, Opener, Seal, new_keys, read_key
-from flmc.deploy.starting import make_air, make_device, make_server
 from flmc.wire.messages import Received
 
 BROKER = "mqtt://127.0.0.1"

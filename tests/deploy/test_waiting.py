@@ -9,7 +9,7 @@ import numpy as np
 
 from deploy.federations import Kit, close, make_federation
 from flmc.deploy.device.consent import Budget
-from flmc.deploy.server.absences import absences
+from flmc.deploy.server.federation_result import absences
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
 from flmc.wire.topics import ALIVE, STATUS, device_name

@@ -24,12 +24,11 @@ from deploy.federations import (
     run_whole,
 )
 from flmc.base.errors import InvalidSetting
-from flmc.deploy.air.receiver import RecordedReceiver, least_noise_power
-from flmc.deploy.running.loop import run_role
-from flmc.deploy.running.role import Role
+from flmc.deploy.air.air_channel import RecordedReceiver, least_noise_power
+from flmc.deploy.loop import run_role
+from flmc.deploy.role import Role
 from flmc.wire.messages import Announcement, Received, Theta
-from flmc.wire.transport.memory import MemoryHub
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import MemoryHub, Message
 from support import full
 
 RNG = np.random.default_rng(2)

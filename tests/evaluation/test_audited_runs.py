@@ -16,19 +16,12 @@ from hypothesis import strategies as st
 import flmc
 from flmc.base.arrays import Array
 from flmc.cli import main
-from flmc.evaluation.auditing import (
-    Scene,
-    attack,
-    audit,
-    canary,
-    expected_resolution,
-    lower_bound,
-    neighbour,
-    transmission,
-    transmit,
-)
-from flmc.evaluation.auditing.centre import at_worst_centre
-from flmc.evaluation.auditing.loss_law import loss_law
+from flmc.evaluation.audit import attack
+from flmc.evaluation.audit.attack import audit, transmit
+from flmc.evaluation.audit.bounds import lower_bound
+from flmc.evaluation.audit.likelihood_ratio import at_worst_centre, loss_law
+from flmc.evaluation.audit.resolution import expected_resolution
+from flmc.evaluation.audit.scene import Scene, canary, neighbour
 from flmc.sampling import schedule
 from flmc.sampling.roles import Transmission, device
 from flmc.uplink.power import realised_gain
@@ -57,7 +50,7 @@ def test_a_gain_above_its_cap_is_seen(
             sent = device(*given)
             return sent._replace(amplitude=1.01 * sent.amplitude)
 
-        monkeypatch.setattr(transmission, "device", louder_device)
+        monkeypatch.setattr(attack, "device", louder_device)
     found = audit(Scene.of_plan(plan(flmc.Digital()), 2), 0.01, 2000, 1)
     assert found.loudest == pytest.approx(1.01)
     assert found.too_loud

@@ -12,8 +12,11 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.cli import main
-from flmc.evaluation import auditing
-from flmc.evaluation.auditing import Scene, audit, bounds, lower_bound
+from flmc.evaluation import audit as auditing
+from flmc.evaluation.audit import bounds
+from flmc.evaluation.audit.attack import audit
+from flmc.evaluation.audit.bounds import lower_bound
+from flmc.evaluation.audit.scene import Scene
 from flmc.privacy import gaussian
 from flmc.sampling.roles import Transmission, air, device
 from support import full, full_only

@@ -7,8 +7,8 @@ import pytest
 import scipy.linalg
 
 from flmc.base.arrays import Array
-from flmc.evaluation.quality.against_posterior import Comparison
-from flmc.evaluation.quality.metrics import Metrics, measure
+from flmc.evaluation.metrics import Metrics, measure
+from flmc.evaluation.posterior_comparison import Comparison
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 

@@ -12,7 +12,7 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.evaluation import mixing
+from flmc.evaluation import diagnostics
 from flmc.evaluation.chain_statistics import chain_statistics
 from flmc.evaluation.diagnostics import diagnose_draws
 from flmc.evaluation.stein import Evidence
@@ -57,9 +57,9 @@ def test_the_reference(rho: float, chains: int, draws: int) -> None:
 
 
 def test_what_cannot_be_told() -> None:
-    assert mixing.judge_mixing(None) is None
-    assert mixing.judge_mixing(np.zeros((1, 2, 3, 1))) is None
-    found = mixing.judge_mixing(np.ones((1, 4, 10, 2)))
+    assert diagnostics.judge_mixing(None) is None
+    assert diagnostics.judge_mixing(np.zeros((1, 2, 3, 1))) is None
+    found = diagnostics.judge_mixing(np.ones((1, 4, 10, 2)))
     assert found is not None
     assert found.to_document()["r_hat"] is None
     assert not found.findings()
@@ -173,14 +173,14 @@ def test_predictions_may_agree_where_entries_do_not(result: flmc.Result) -> None
 def test_many_short_chains_at_rest() -> None:
     """Ten draws with a third of their memory left at the end: R-hat cannot show it, all chains
     together can. If they begin three times too wide, or off, they are not at rest."""
-    rest = mixing.judge_mixing(memory(800, 10, 0.88))
+    rest = diagnostics.judge_mixing(memory(800, 10, 0.88))
     assert rest is not None
     assert rest.entries.r_hat > 1.1
     assert rest.settled
     assert [each.code for each in rest.findings()] == ["short-chains"]
     wide = np.random.default_rng(1).normal(0, np.sqrt(2), (800, 2))
     for start in (wide, 1.0):
-        moving = mixing.judge_mixing(memory(800, 10, 0.88, start=start))
+        moving = diagnostics.judge_mixing(memory(800, 10, 0.88, start=start))
         assert moving is not None
         assert not moving.settled
         assert moving.findings()[0].code == "unmixed"
@@ -195,7 +195,7 @@ def test_one_entry_that_is_stuck_is_not_outvoted() -> None:
     spreading = memory(200, 40, 0.5, dim=10)
     spreading[..., 4] = 0.05 * np.cumsum(rng.normal(size=(1, 200, 40)), axis=2)
     for draws in (stuck, spreading):
-        found = mixing.judge_mixing(draws)
+        found = diagnostics.judge_mixing(draws)
         assert found is not None
         assert not found.settled
         assert found.findings()[0].code == "unmixed"
@@ -205,25 +205,25 @@ def test_an_entry_that_does_not_vary_silences_nothing() -> None:
     draws = memory(4, 50, 0.0, dim=5)
     draws[..., 1] = 3.0
     draws[0, :, :, 2] += 100.0 * np.arange(4)[:, None]
-    found = mixing.judge_mixing(draws)
+    found = diagnostics.judge_mixing(draws)
     assert found is not None
     assert [each.code for each in found.findings()] == ["unmixed"]
     frozen = np.repeat(np.array([0.0, 0.0, 1.0, 1.0])[None, :, None, None], 50, axis=2)
-    apart = mixing.judge_mixing(frozen)
+    apart = diagnostics.judge_mixing(frozen)
     assert apart is not None
     assert apart.entries.r_hat > 1e6
 
 
 def test_what_is_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 20 entries and about 10,000 draws, but at least 4 of a chain."""
-    assert mixing.thinned(np.zeros((2, 10, 9000, 3))).shape == (10, 1000, 3)
-    assert mixing.thinned(np.zeros((1, 40_000, 9, 1))).shape == (40_000, 5, 1)
+    assert diagnostics.thinned(np.zeros((2, 10, 9000, 3))).shape == (10, 1000, 3)
+    assert diagnostics.thinned(np.zeros((1, 40_000, 9, 1))).shape == (40_000, 5, 1)
     seen = []
 
     def counted(draws: Array) -> flmc.Diagnostics:
         seen.append(draws.shape)
         return diagnose_draws(draws)
 
-    monkeypatch.setattr(mixing, "diagnose_draws", counted)
-    mixing.judge_mixing(memory(2, 40, 0.0, dim=500))
+    monkeypatch.setattr(diagnostics, "diagnose_draws", counted)
+    diagnostics.judge_mixing(memory(2, 40, 0.0, dim=500))
     assert seen == [(1, 2, 40, 20)]

@@ -7,8 +7,8 @@ import pytest
 import scipy.linalg
 
 import flmc
-from flmc.evaluation.quality.against_posterior import Comparison
-from flmc.evaluation.quality.one_chain import Spread, measure_one_chain
+from flmc.evaluation.one_chain import Spread, measure_one_chain
+from flmc.evaluation.posterior_comparison import Comparison
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 from flmc.uplink.example_clipping import shrink_factor

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 import flmc
 from flmc.base.arrays import Array
 from flmc.cli import main
-from flmc.evaluation.auditing import Scene, audit_one_run
-from flmc.evaluation.auditing.one_run import (
+from flmc.evaluation.audit.one_run import (
     TransmitAll,
+    audit_one_run,
     bound_from_guesses,
     chance_of_guesses,
     transmit_all,
 )
+from flmc.evaluation.audit.scene import Scene
 from support import full, full_only
 
 DEVICES = full(500, 300)

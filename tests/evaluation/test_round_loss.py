@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flmc
-from flmc.evaluation.auditing.round_loss import loss_of_round
+from flmc.evaluation.audit.likelihood_ratio import loss_of_round
 
 UPLINKS = {
     "digital": flmc.Digital(),

@@ -15,8 +15,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding
 from flmc.evaluation.stein import Evidence, examine
-from flmc.evaluation.stein.groups import effective_draws, make_groups
-from flmc.evaluation.stein.judging import LEVEL
+from flmc.evaluation.stein_judgement import LEVEL, effective_draws, make_groups
 from support import full
 
 WIDE = flmc.Normal(0.0, 1e6)  # no prior to speak of

@@ -9,8 +9,8 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.evaluation.quality.against_posterior import Comparison
-from flmc.evaluation.quality.metrics import Metrics, measure, variance_ratio_to
+from flmc.evaluation.metrics import Metrics, measure, variance_ratio_to
+from flmc.evaluation.posterior_comparison import Comparison
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 from support import full

@@ -9,7 +9,7 @@ import pytest
 import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.models import regressions
-from flmc.models.coordinates.whitened import WhitenedModel
+from flmc.models.whitening import WhitenedModel
 from flmc.models.wide_linear import WideLinear
 
 SCALE, CENTRE = np.array([[2.0, 0.0, 0.3], [0.1, 0.5, 0.0], [0.0, 0.0, 1.5]]), np.array([1.0, 2, 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flmc.models.costs.kept_costs import KeptCosts
+from flmc.models.linear_costs import KeptCosts
 from flmc.models.local_costs import Quadratic
 
 

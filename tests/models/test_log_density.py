@@ -82,7 +82,7 @@ def test_slices_of_examples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     whole: list[Array] = []
     sliced: list[Array] = []
     for found, numbers in ((whole, 4_000_000), (sliced, 4 * 4 * 5)):
-        monkeypatch.setattr("flmc.models.differentiation.costs._AT_ONCE", numbers)
+        monkeypatch.setattr("flmc.models.differentiation._AT_ONCE", numbers)
         model = flmc.Model.from_log_density(log_prior, log_likelihood, draw_data(), START)
         found.append(model.norm_clipped_gradient(thetas, 0.3))
     np.testing.assert_allclose(whole[0], sliced[0], rtol=1e-12)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import flmc
 from flmc.base.arrays import Array
+from flmc.base.clipping import clip_norm
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.clipping import clip_norm
 from flmc.models.clipped_examples import NormClip
 
 

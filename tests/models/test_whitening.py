@@ -11,7 +11,7 @@ import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.data import FederatedData
 from flmc.models import regressions
-from flmc.models.coordinates import Coordinates
+from flmc.models.affine import Coordinates
 from flmc.models.log_density import LogDensityModel
 from support import full, full_only
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.data.drawn_examples import DrawnExamples
+from flmc.data.synthetic import DrawnExamples
 from flmc.models.wide_linear import WideLinear
 
 SIZES = (7, 0, 12, 12)

@@ -14,12 +14,12 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.base.numerics.clipping import clip_norm
+from flmc.base.clipping import clip_norm
 from flmc.cli import main
-from flmc.papers.qflmc import beyond, claims, combinations, readings, search
-from flmc.papers.qflmc.base_case import BaseCase
+from flmc.papers.qflmc import beyond, claims, readings, search
 from flmc.papers.qflmc.beyond import power_gained_db
 from flmc.papers.qflmc.points import Laboratory, Point, chains_of, measure, points_of
+from flmc.papers.qflmc.readings import BaseCase
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.reports import write_html, write_markdown
 from support import full, full_only
@@ -171,23 +171,23 @@ def test_noise_leaves_claims_undecided() -> None:
 
 def test_search_gains_are_the_plans() -> None:
     """The combination that is printed gives the literal reading's gains."""
-    printed = combinations.Combination(*(values[0] for values in combinations.CHOICES.values()))  # type: ignore[arg-type]
+    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=0))
     laboratory = Laboratory(model, 0)
     for figure in ("2", "3"):
         for point in list(points_of(figure))[::7]:
             if point.reading.name == "literal":
-                gain = combinations.gain_of(
+                gain = search.gain_of(
                     printed, point.uplink.scheme, 0.05, point.uplink.snr_db, point.epsilon
                 )
                 assert gain == pytest.approx(laboratory.plan(point).typical_gain, rel=1e-6)
-    assert len(list(combinations.combinations())) == 2160
+    assert len(list(search.combinations())) == 2160
 
 
 def test_search_on_a_small_table() -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=4))
     table = search.ErrorTable(model, 0, 3)
-    printed = combinations.Combination(*(values[0] for values in combinations.CHOICES.values()))  # type: ignore[arg-type]
+    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
     figures = search.Figures(table).of(printed)
     assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
     key, grid = ("digital", 0.05, 1.0, "entry"), table.gains["digital"]
@@ -217,7 +217,7 @@ def test_combinations_share_a_curve_where_the_same_limit_binds(langevin: str, sh
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
     figures = search.Figures(search.ErrorTable(model, 0, 2))
     curves = [
-        figures.of(combinations.Combination("off", langevin, rule, "with 1/2", 1.0, 1.0, "entry"))
+        figures.of(search.Combination("off", langevin, rule, "with 1/2", 1.0, 1.0, "entry"))
         for rule in ("tail", "tight")
     ]
     # The noise requirement binds digital at every epsilon of figure 3, by either accountant.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.base.numerics.special import ndtr
+from flmc.base.special import ndtr
 from flmc.planning import burn_in
 from flmc.planning.burn_in import _factors_up_to, auto_burn_in_factor, injected_variance
 from flmc.planning.step_size import auto_step_size

@@ -9,7 +9,7 @@ import pytest
 
 import flmc
 from flmc.base.errors import InvalidSetting
-from flmc.planning.advice import judgement
+from flmc.planning import judgement
 from flmc.uplink.links import Linear
 from support import full
 

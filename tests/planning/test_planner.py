@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import flmc
 from flmc.base.errors import InvalidSetting
-from flmc.data.linear import LinearStatistics
+from flmc.data.linear_data import LinearStatistics
 from flmc.planning.prediction import solve_stationary
 from flmc.planning.temperature import calibrated_gain, temperature
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.planning.costs.privacy_curve import privacy_over_rounds, rounds_to_show
+from flmc.planning.privacy_curve import privacy_over_rounds, rounds_to_show
 
 
 @pytest.mark.parametrize(

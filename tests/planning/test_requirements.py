@@ -11,7 +11,7 @@ import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, gravest
 from flmc.cli import main
-from flmc.planning.advice.requirements import read_requirement
+from flmc.planning.requirements import read_requirement
 
 
 def test_what_may_be_required(model: flmc.LinearGaussian) -> None:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.planning.costs.privacy_cost import cost_of_run, exposure_of
+from flmc.planning.privacy_cost import cost_of_run, exposure_of
 from flmc.planning.temperature import calibrated_gain
-from flmc.privacy import gaussian
-from flmc.privacy.losses import grids
+from flmc.privacy import gaussian, loss_grid
 from reference_pair import ReferencePair
 from support import QUICK, full
 
@@ -148,7 +147,7 @@ def test_a_coarse_grid_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {}
     # Thirty million entries fit the grid; where only a few cells are affordable, it is said.
     for rounds, cells in ((300, 2**14), (6_000_000, 2**14), (301, 16)):
-        monkeypatch.setattr(grids, "_MOST_CELLS", cells)
+        monkeypatch.setattr(loss_grid, "_MOST_CELLS", cells)
         exposure = exposure_of(
             flmc.Digital(), np.array([[0.27]]), flmc.AllDevices(), rounds, 20, model.dim
         )

@@ -13,12 +13,12 @@ import pytest
 import flmc
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
-from flmc.planning.advice.privacy_estimate import estimate_gain
-from flmc.planning.advice.public_knowledge import PublicLaw, PublicModel
-from flmc.planning.costs.privacy_cost import privacy_limited_gain
+from flmc.planning.privacy_cost import privacy_limited_gain
+from flmc.planning.search.privacy_estimate import estimate_gain
+from flmc.planning.search.suggestion import PublicLaw, PublicModel
 from flmc.settings.assembly import assemble
-from flmc.settings.questions.suggestions import suggest_settings
 from flmc.settings.schema import merge
+from flmc.settings.suggestions import suggest_settings
 from support import QUICK, full_only
 
 _ASKED: dict[str, dict[str, Any]] = {

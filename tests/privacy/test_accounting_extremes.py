@@ -18,8 +18,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
-from flmc.privacy.losses.addition import MOST_POINTS
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
+from flmc.privacy.tilted_loss import MOST_POINTS
 from privacy.oracle.asking import answers, ask
 from privacy.oracle.battery import Case, know
 from support import full

@@ -14,8 +14,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits.loss_law import LossLaw
-from flmc.privacy.bits.tails import exceedance
+from flmc.privacy.bit_tails import LossLaw, exceedance
 from flmc.privacy.event import CRITERIA, Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.root_finding import largest_argument, largest_gain

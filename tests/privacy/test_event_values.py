@@ -14,8 +14,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.privacy import gaussian
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits.loss_law import LossLaw
-from flmc.privacy.bits.tails import _by_contour, _by_grid, _saddle, exceedance
+from flmc.privacy.bit_tails import LossLaw, _by_contour, _by_grid, _saddle, exceedance
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.uplink.channel import superpose_received

@@ -15,17 +15,17 @@ from scipy.special import ndtr
 import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.evaluation.auditing import Scene, audit
-from flmc.evaluation.auditing import transmit as really_transmit
+from flmc.evaluation.audit.attack import audit
+from flmc.evaluation.audit.attack import transmit as really_transmit
+from flmc.evaluation.audit.scene import Scene
+from flmc.privacy import composed_loss, loss_grid, tilted_loss
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits import composition
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
-from flmc.privacy.losses import addition, grids
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
-from flmc.runs.ledgers.ledger import Ledger
-from flmc.runs.ledgers.ledger_cost import spent_curve
+from flmc.runs.ledger import Ledger
+from flmc.runs.ledger_cost import spent_curve
 from support import full
 
 
@@ -352,12 +352,12 @@ def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(
     fine, coarse = event.tight_epsilon_if_sent(1e-5)
     assert not coarse
     # Coarsened when the grid is chosen, and where no grid is small enough.
-    for module, name, most in ((grids, "_MOST_CELLS", 8), (addition, "MOST_POINTS", 2)):
+    for module, name, most in ((loss_grid, "_MOST_CELLS", 8), (tilted_loss, "MOST_POINTS", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, most)
-            composition.composed_loss.cache_clear()
+            composed_loss.composed_loss.cache_clear()
             looser, coarse = event.tight_epsilon_if_sent(1e-5)  # not remembered
-            composition.composed_loss.cache_clear()
+            composed_loss.composed_loss.cache_clear()
         assert coarse
         assert fine * (1 - 1e-9) <= looser <= event.largest_loss
 

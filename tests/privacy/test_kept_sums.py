@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flmc
+from flmc.privacy import composed_loss, tilted_loss
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits import composition
-from flmc.privacy.bits.pair_hull import REACH
+from flmc.privacy.bit_pairs import REACH
 from flmc.privacy.event import Event
-from flmc.privacy.losses import addition
 from flmc.privacy.root_finding import largest_gain
 from flmc.privacy.shifted_bit_event import ShiftedBitEvent
 from support import full
@@ -67,14 +66,14 @@ def test_a_gain_and_its_costs_are_the_same_without_what_is_kept(event: Event) ->
     found = event.scaled(gain).tight_epsilon_if_sent(1e-5)
 
     def anew(factor: float) -> float:
-        composition.composed_loss.cache_clear()
+        composed_loss.composed_loss.cache_clear()
         return event.spender(3.0, "tight", None)(factor)
 
     if isinstance(event, BitEvent):
         guess, near = event.guess_gain(3.0, 1e-5)
         assert largest_gain(anew, 1e-5, guess, bracket=near) == gain
     assert anew(math.inf) > 1e-5 >= anew(gain)
-    composition.composed_loss.cache_clear()
+    composed_loss.composed_loss.cache_clear()
     assert event.scaled(gain).tight_epsilon_if_sent(1e-5) == found
 
 
@@ -84,14 +83,14 @@ def test_what_another_question_could_not_afford_is_not_held_against_an_epsilon(
     """A sum that is kept remembers tilts for which no grid was affordable; an epsilon that is read
     from other tilts is no looser for them."""
     event = BitEvent(0.8, 0.2, 1.0, ((0.1, 3000),))
-    composition.composed_loss.cache_clear()
+    composed_loss.composed_loss.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(addition, "MOST_POINTS", 2)
+        patch.setattr(tilted_loss, "MOST_POINTS", 2)
         far = 0.9 * event.largest_loss
-        assert composition.composed_delta(event, far) >= 0.0
-        kept = composition.composed_loss(event, REACH)
+        assert composed_loss.composed_delta(event, far) >= 0.0
+        kept = composed_loss.composed_loss(event, REACH)
         assert kept.loose
     epsilon, loose = event.tight_epsilon_if_sent(1e-5)
-    composition.composed_loss.cache_clear()
+    composed_loss.composed_loss.cache_clear()
     assert not loose
     assert (epsilon, loose) == event.tight_epsilon_if_sent(1e-5)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import flmc
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits.moved_bit import hull_of_moves
-from flmc.privacy.bits.pair_hull import PairHull
+from flmc.privacy.bit_pairs import PairHull, hull_of_moves
 from support import full
 
 EXAMPLE = flmc.Digital(link=flmc.Sigmoid(0.011), clip=700.0, example_clip=4.0)

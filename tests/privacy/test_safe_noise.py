@@ -16,10 +16,13 @@ from scipy import stats
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.privacy.safe_noise import rounded_normal
-from flmc.privacy.safe_noise.entropy import SystemEntropy, draw_words
-from flmc.privacy.safe_noise.normal_tail import density_bracket, tail_bracket
-from flmc.privacy.safe_noise.rounded_normal import draw_rounded_normal, exact_magnitude
-from flmc.privacy.safe_noise.uniform import draw_uniform
+from flmc.privacy.safe_noise.entropy import SystemEntropy, draw_uniform, draw_words
+from flmc.privacy.safe_noise.rounded_normal import (
+    density_bracket,
+    draw_rounded_normal,
+    exact_magnitude,
+    tail_bracket,
+)
 from support import full
 
 BITS = (0, 2, 10, 20, 30)

@@ -16,10 +16,10 @@ import flmc
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy import gaussian
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits.gaussian_rate import _steeper
 from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.gaussian_rate import _steeper
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
-from flmc.privacy.shared_shift_event import SharedShiftEvent
+from flmc.privacy.shifted_bit_event import SharedShiftEvent
 from privacy.oracle.shares import share_verdicts
 from reference_pair import ReferencePair
 from support import QUICK, full, full_only

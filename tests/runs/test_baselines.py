@@ -14,7 +14,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
 from flmc.data.federated import FederatedData
-from flmc.models.local import local_models, of_device
+from flmc.models.single_device import local_models, of_device
 from flmc.runs.baselines import compare_baselines, methods
 from flmc.runs.baselines.scoring import make_scorer
 from flmc.sampling import roles

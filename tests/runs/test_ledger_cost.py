@@ -160,7 +160,7 @@ def test_the_ledger_of_a_model_of_the_user(
 
 
 def test_each_device_has_spent_its_own() -> None:
-    from flmc.runs.ledgers.ledger_cost import spent_curve
+    from flmc.runs.ledger_cost import spent_curve
 
     entries = [
         json.dumps({"round": r + 1, "gain": [0.2], "silent": [0] if r % 2 else []})

@@ -26,7 +26,7 @@ from flmc.cli import main
 from flmc.runs import records as record
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import locked, read_arrays, write_arrays
-from flmc.runs.ledgers.ledger import Ledger
+from flmc.runs.ledger import Ledger
 from support import full, full_only
 
 KINDS = {

@@ -16,10 +16,9 @@ from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.cli import main
 from flmc.runs.files.durable_files import write_json
 from flmc.runs.sweeps import points, workers
-from flmc.runs.sweeps.identity import given_in, key_of
-from flmc.runs.sweeps.points import plan_point, run_point
+from flmc.runs.sweeps.points import given_in, key_of, plan_point, run_point
 from flmc.settings.assembly import assemble
-from flmc.settings.making.models import make_model
+from flmc.settings.construction import make_model
 from flmc.settings.schema import merge
 from flmc.views.sweep_figure import draw_sweep_file
 

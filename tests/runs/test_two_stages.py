@@ -15,9 +15,9 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.randomness import second_seed
-from flmc.models.coordinates.affine import Coordinates
-from flmc.models.coordinates.whitening import in_coordinates
-from flmc.runs.two_stages import effective_draws, read_pilot
+from flmc.models.affine import Coordinates
+from flmc.models.whitening import in_coordinates
+from flmc.runs.two_stage_run import effective_draws, read_pilot
 from support import full, full_only
 
 LIMITS = flmc.Limits(epsilon=8.0, scope="run")

@@ -11,9 +11,9 @@ from scipy import stats
 
 import flmc
 from flmc.base.errors import InvalidSetting
-from flmc.runs.ledgers.ledger import Ledger
+from flmc.runs.ledger import Ledger
 from flmc.sampling.schedule import draw_schedule
-from flmc.uplink.schedulers.by_channel import strength_of
+from flmc.uplink.schedulers import strength_of
 from sampling.problems import engine_differences
 from support import full
 

@@ -17,18 +17,16 @@ from scipy import stats
 import flmc
 from contracts.registered import fadings
 from flmc.base.arrays import Array
+from flmc.base.clipping import clip_norm
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.clipping import clip_norm
 from flmc.base.randomness import Purpose
 from flmc.models.regressions import logistic
 from flmc.models.wide_linear import WideLinear
 from flmc.sampling import moments
+from flmc.sampling.jax_engine import JaxEngine
+from flmc.sampling.jax_rounds import AT_ONCE, chain_key, normals, scaled_to_norm, words
 from flmc.sampling.langevin import Noise, State, step
 from flmc.sampling.schedule import draw_schedule
-from flmc.sampling.traced.counters import chain_key, normals, words
-from flmc.sampling.traced.jax_engine import JaxEngine
-from flmc.sampling.traced.rounds import AT_ONCE
-from flmc.sampling.traced.symbols import scaled_to_norm
 from sampling.problems import Cauchy, engine_differences
 from support import QUICK, full
 

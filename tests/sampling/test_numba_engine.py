@@ -13,7 +13,7 @@ import pytest
 
 import flmc
 from flmc.base.errors import InvalidSetting, RunFailed
-from flmc.evaluation.quality.metrics import squared_errors
+from flmc.evaluation.metrics import squared_errors
 from flmc.sampling.engines import choose_engine
 from flmc.sampling.simulation import simulate
 from sampling.problems import Cauchy, quiet_plan
@@ -213,9 +213,9 @@ def test_a_model_that_does_not_fit_is_kept_or_drawn_again(
         4, num_experiments=150, num_samples=60, num_devices=3, kind="sufficient"
     )
     held = flmc.LinearGaussian(source)
-    monkeypatch.setattr("flmc.models.costs.linear_costs._MOST_HELD", 5000)
+    monkeypatch.setattr("flmc.models.linear_costs._MOST_HELD", 5000)
     each = 3 * (15 + 5)  # numbers of a data set: upper triangles and offsets of three devices
-    monkeypatch.setattr("flmc.models.costs.linear_costs._MOST_KEPT", kept * each)
+    monkeypatch.setattr("flmc.models.linear_costs._MOST_KEPT", kept * each)
     drawn = flmc.LinearGaussian(source)
     assert held._costs._held is not None
     assert drawn._costs._held is None

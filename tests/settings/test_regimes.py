@@ -8,8 +8,7 @@ import pytest
 
 from flmc.planning.plans import Plan
 from flmc.settings.assembly import assemble
-from flmc.settings.questions.other_scheme import plan_other_scheme
-from flmc.settings.questions.regimes import RegimeMap, regime_maps
+from flmc.settings.regimes import RegimeMap, plan_other_scheme, regime_maps
 from flmc.settings.schema import merge
 
 

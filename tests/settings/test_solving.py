@@ -9,9 +9,9 @@ import pytest
 
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
-from flmc.planning.advice.requirements import read_requirement
+from flmc.planning.requirements import read_requirement
 from flmc.settings.assembly import assemble
-from flmc.settings.questions.solving import solve
+from flmc.settings.inverse import solve
 from flmc.settings.schema import merge
 from support import QUICK
 

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flmc.wire.mqtt import Mqtt
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
 from flmc.wire.topics import Topic
-from flmc.wire.transport.mqtt import Mqtt
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 
 STATUS = Status(
     "demo", "running", 7, 100, 20,

@@ -8,12 +8,12 @@ import pytest
 
 import flmc
 from flmc.settings.schema import merge
+from flmc.studio.elements.cards import page_as_html
 from flmc.studio.elements.echarts import to_options
-from flmc.studio.elements.export import page_as_html
 from flmc.studio.work import answers
 from flmc.studio.work.reproduction import parts_of_report
-from flmc.views.charts.limits_chart import limits_chart
-from flmc.views.charts.themes import DARK, LIGHT
+from flmc.views.charts.chart import DARK, LIGHT
+from flmc.views.charts.plan_charts import limits_chart
 
 SETTINGS = [
     {},

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from flmc.cli import main
-from flmc.wire.transport.transport import Message
+from flmc.wire.transport import Message
 from studio.conftest import ARTEFACTS, Studio, Tab, new_tab, start_studio
 from studio.small_broker import (
     SmallBroker,

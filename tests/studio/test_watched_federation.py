@@ -11,9 +11,8 @@ import pytest
 from flmc.studio.work import watched_federation
 from flmc.studio.work.watched_federation import History, WatchedFederations
 from flmc.views.charts.chart import Line, Mark
-from flmc.views.charts.federation_charts import RoundSeen, active_chart, spent_chart, time_chart
-from flmc.wire.transport.memory import MemoryHub
-from flmc.wire.transport.transport import Message
+from flmc.views.charts.run_charts import RoundSeen, active_chart, spent_chart, time_chart
+from flmc.wire.transport import MemoryHub, Message
 from studio.small_broker import STATUS, presence_of, status_of
 
 

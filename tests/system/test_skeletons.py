@@ -14,7 +14,7 @@ import pytest
 
 import flmc
 from flmc.cli import main
-from flmc.deploy.air.channel import RoundOnAir
+from flmc.deploy.air.air_channel import RoundOnAir
 from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import simulate
 from flmc.wire.federation import Federation

@@ -18,10 +18,10 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.cli import main
-from flmc.evaluation.auditing.scene import Scene
+from flmc.evaluation.audit.scene import Scene
 from flmc.privacy import gaussian
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
-from flmc.runs.ledgers.ledger_cost import spent_curve
+from flmc.runs.ledger_cost import spent_curve
 from flmc.uplink.csi import EXCEEDED, arrival_of
 from flmc.uplink.fadings import EstimatedFading
 from flmc.uplink.power import realised_gain

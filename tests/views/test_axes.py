@@ -11,15 +11,20 @@ from typing import Any
 import pytest
 
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.reporting import figures as paper_figures
+from flmc.papers.qflmc import report as paper_figures
 from flmc.papers.qflmc.study import conduct
 from flmc.papers.request import StudyRequest
 from flmc.runs.files.durable_files import write_table
 from flmc.runs.sweeps.table import Sweep
 from flmc.views import sweep_figure
-from flmc.views.axes import epsilon_label, make_x_logarithmic
-from flmc.views.figures import draw_curves, new_figure, write_png_and_pdf
-from flmc.views.fonts.small_font import families_for
+from flmc.views.figures import (
+    draw_curves,
+    epsilon_label,
+    families_for,
+    make_x_logarithmic,
+    new_figure,
+    write_png_and_pdf,
+)
 
 
 @pytest.mark.parametrize("label", ["epsilon (a \u2212 b)", "\u03b5, which is Greek"])

@@ -9,21 +9,29 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.evaluation.auditing.round_loss import loss_of_round
-from flmc.planning.costs.privacy_curve import privacy_over_rounds, rounds_to_show
-from flmc.settings.questions.regimes import Regime, RegimeMap
-from flmc.settings.questions.solving import solve
+from flmc.evaluation.audit.likelihood_ratio import loss_of_round
+from flmc.planning.privacy_curve import privacy_over_rounds, rounds_to_show
+from flmc.settings.inverse import solve
+from flmc.settings.regimes import Regime, RegimeMap
 from flmc.settings.schema import merge
 from flmc.studio.elements.echarts import to_options
-from flmc.views.charts.chart import Axis, Cells, Chart, Line, Mark, Points, Words
+from flmc.views.charts.chart import DARK, LIGHT, Axis, Cells, Chart, Line, Mark, Points, Words
 from flmc.views.charts.drawing import edges, render_chart
-from flmc.views.charts.limits_chart import decibels, limits_chart
-from flmc.views.charts.posterior_chart import ellipse, posterior_chart
-from flmc.views.charts.privacy_charts import loss_chart, spending_chart
-from flmc.views.charts.regime_chart import regime_chart
-from flmc.views.charts.run_charts import Agreement, agreement_chart, trace_chart
-from flmc.views.charts.solution_chart import solution_chart
-from flmc.views.charts.themes import DARK, LIGHT
+from flmc.views.charts.plan_charts import (
+    decibels,
+    limits_chart,
+    loss_chart,
+    regime_chart,
+    solution_chart,
+    spending_chart,
+)
+from flmc.views.charts.run_charts import (
+    Agreement,
+    agreement_chart,
+    ellipse,
+    posterior_chart,
+    trace_chart,
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from flmc.cli import main
-from flmc.views import progress
-from flmc.views.progress import Stage, show_progress, show_stages
+from flmc.views import progress_bars
+from flmc.views.progress_bars import Stage, show_progress, show_stages
 
 LINE = re.compile(r"[a-z0-9 ]+: \d+ %(, about \d+(\.\d)? (s|min|h) left)?")
 
@@ -25,7 +25,7 @@ LINE = re.compile(r"[a-z0-9 ]+: \d+ %(, about \d+(\.\d)? (s|min|h) left)?")
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time runs a hundred times as fast for whoever prints lines."""
     for name in ("_QUIET", "_EVERY", "_LONGEST"):
-        monkeypatch.setattr(progress, name, getattr(progress, name) / 100)
+        monkeypatch.setattr(progress_bars, name, getattr(progress_bars, name) / 100)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # they make anything pass for a terminal
         monkeypatch.delenv(name, raising=False)
 
@@ -43,13 +43,13 @@ def until(condition: Callable[[], bool]) -> None:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str]]:
     """When each line was printed, and the line; it is printed all the same."""
     lines: list[tuple[float, str]] = []
-    say = progress._say
+    say = progress_bars._say
 
     def listen(line: str) -> None:
         say(line)
         lines.append((time.monotonic(), line))
 
-    monkeypatch.setattr(progress, "_say", listen)
+    monkeypatch.setattr(progress_bars, "_say", listen)
     return lines
 
 
@@ -95,14 +95,14 @@ def test_lines_come_now_and_then(said: Said, capsys: pytest.CaptureFixture[str])
     assert all(LINE.fullmatch(line) for line in lines)
     # Two lines are the shortest pause apart, less what it takes to print the first of them.
     gaps = [after - before for before, after in itertools.pairwise(times)]
-    assert min(gaps) > 0.9 * progress._EVERY
+    assert min(gaps) > 0.9 * progress_bars._EVERY
 
 
 @pytest.mark.usefixtures("hurried")
 def test_work_that_reports_nothing_shows_a_sign_of_life(said: Said) -> None:
     with show_progress("compiling"):
         until(lambda: bool(said))
-        time.sleep(3 * progress._EVERY)
+        time.sleep(3 * progress_bars._EVERY)
     assert [line for _, line in said] == ["compiling: 0 %"]  # what did not change is said once
 
 
@@ -118,8 +118,8 @@ def test_stages_are_named(said: Said) -> None:
 def test_short_work_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert progress._QUIET == 2.0
-    monkeypatch.setattr(progress, "_QUIET", 3600.0)
+    assert progress_bars._QUIET == 2.0
+    monkeypatch.setattr(progress_bars, "_QUIET", 3600.0)
     with show_progress("blinking") as report:
         report(0.5)
     with show_stages() as stage:

@@ -26,7 +26,7 @@ from flmc.wire.topics import (
     device_name,
     device_number,
 )
-from flmc.wire.transport.transport import matches
+from flmc.wire.transport import matches
 from support import full
 
 FEDERATION = make_federation()

@@ -10,9 +10,9 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from flmc.wire.transport import mqtt
-from flmc.wire.transport.mqtt import Mqtt
-from flmc.wire.transport.transport import Disconnected
+from flmc.wire import mqtt
+from flmc.wire.mqtt import Mqtt
+from flmc.wire.transport import Disconnected
 from studio.small_broker import small_broker
 from support import full, in_own_loop
 

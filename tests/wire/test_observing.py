@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 
 from flmc.base.errors import InvalidSetting
-from flmc.wire import observing
+from flmc.wire import observation
 from flmc.wire.frames import Malformed
-from flmc.wire.listening import observe_for, observe_forever, subscriptions
-from flmc.wire.observing import Observed
+from flmc.wire.observation import Observed, observe_for, observe_forever, subscriptions
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
 from flmc.wire.topics import OBSERVER, RIGHTS, Topic
-from flmc.wire.transport.memory import MemoryHub
-from flmc.wire.transport.transport import Disconnected, Message
+from flmc.wire.transport import Disconnected, MemoryHub, Message
 from support import full
 
 STATUS = Status("demo", "running", 7, 100, 20, active=18, epsilon=1.5, delta=1e-5, unix_time=1.0)
@@ -155,8 +153,8 @@ def test_texts_cannot_speak_to_a_terminal() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "MOST_RUNS", 5)
-    monkeypatch.setattr(observing, "MOST_IDENTITIES", 12)
+    monkeypatch.setattr(observation, "MOST_RUNS", 5)
+    monkeypatch.setattr(observation, "MOST_IDENTITIES", 12)
     observed = Observed()
     for run in range(10):
         for device in range(10):

@@ -34,9 +34,8 @@ import pytest
 
 import flmc
 from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener, Seal
-from flmc.wire.answers import Answer, largest_answer
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Received, Theta
+from flmc.wire.messages import Announcement, Answer, Received, Theta, largest_answer
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from flmc.base.errors import MissingExtra
 from flmc.settings.schema import Settings, choices_of, merge, read_file
+from flmc.wire.mqtt import Credentials, Mqtt
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -77,3 +80,40 @@ def _option(name: str) -> inspect.Parameter:
 def _from_text(name: str, text: str) -> Any:
     """A value as the schema takes it: a list is written with commas, everything else stays text."""
     return text.split(",") if name == "gain" and "," in text else text
+
+
+# Options of commands that listen to a broker, and the transport that they mean.
+
+
+Broker = Annotated[
+    str, typer.Option("--broker", metavar="URL", help="mqtts://HOST:PORT, or mqtt://HOST:PORT")
+]
+Tls = Annotated[
+    Path | None,
+    typer.Option("--tls", metavar="DIR", help="directory with ca.pem, cert.pem and key.pem"),
+]
+
+
+def transport_to(broker: str, tls: Path | None) -> Mqtt:
+    """What connects to a broker.
+
+    Parameters
+    ----------
+    broker
+        Its address.
+    tls
+        Directory with ca.pem, cert.pem and key.pem; None: without certificates.
+
+    Raises
+    ------
+    InvalidSetting
+        If address or certificates cannot be used.
+    MissingExtra
+        If the extra ``mqtt`` is not installed.
+    """
+    if importlib.util.find_spec("aiomqtt") is None:
+        raise MissingExtra("a broker needs the extra mqtt: pip install 'flmc[mqtt]'")
+    files = None
+    if tls is not None:
+        files = Credentials(tls / "ca.pem", tls / "cert.pem", tls / "key.pem")
+    return Mqtt(broker, files)

@@ -2,10 +2,10 @@
 
 What a model makes of the data (gradients, posteriors) lives in :mod:`flmc.models`."""
 
+from flmc.data.dealing import split_evenly
 from flmc.data.federated import FederatedData
-from flmc.data.linear import LinearData, LinearStatistics, StatisticsSource
+from flmc.data.linear_data import LinearData, LinearStatistics, StatisticsSource
 from flmc.data.reading import read
-from flmc.data.splits import split_evenly
 from flmc.data.synthetic import (
     KINDS,
     PAPER_THETA,

@@ -1,4 +1,5 @@
-"""Dealing examples with targets to devices: at random, by label, by Dirichlet shares, by size."""
+"""Dealing examples to devices: how many each holds, at random, by label, by Dirichlet shares, by
+size."""
 
 from __future__ import annotations
 
@@ -7,7 +8,45 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
-from flmc.data.splits import split_evenly
+from flmc.base.memory import fits
+
+# Splits: how many examples each device holds.
+
+
+def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
+    """Number of examples of each device, when they are dealt as evenly as possible.
+
+    Parameters
+    ----------
+    num_samples
+        Examples in all.
+    num_devices
+        Devices to deal them to.
+
+    Returns
+    -------
+    tuple of int
+        One size per device; sizes differ by at most one, and the larger ones come first.
+
+    Raises
+    ------
+    InvalidSetting
+        If there are more devices than examples, or no device.
+
+    Examples
+    --------
+    >>> flmc.data.split_evenly(11, 4)
+    (3, 3, 3, 2)
+    """
+    checks.at_least("num_devices", num_devices, 1)
+    if num_devices > num_samples:
+        raise InvalidSetting(
+            f"num_devices must not exceed num_samples = {num_samples}, got {num_devices}"
+        )
+    fits("a list of so many devices", 64.0 * num_devices)
+    size, rest = divmod(num_samples, num_devices)
+    return (size + 1,) * rest + (size,) * (num_devices - rest)
+
 
 DEALS = ("iid", "label", "dirichlet:ALPHA", "size:ALPHA")
 """How examples can be dealt."""

@@ -12,7 +12,7 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.data.dealing import deal
-from flmc.data.linear import LinearData
+from flmc.data.linear_data import LinearData
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from flmc.base.arrays import Array
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import UnknownPrivacy
 from flmc.base.tables import Listing, Row, format_up
-from flmc.planning.costs.privacy_cost import exposure_of
+from flmc.planning.privacy_cost import exposure_of
 from flmc.wire.federation import Federation
 
 

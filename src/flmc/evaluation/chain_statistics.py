@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.numerics.special import ndtri
+from flmc.base.special import ndtri
 
 FEWEST_DRAWS = 4
 """Draws at least: chains are cut into halves, and the variance of each needs two draws."""

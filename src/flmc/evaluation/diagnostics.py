@@ -1,4 +1,5 @@
-"""Whether the chains have met, also for a model whose posterior is not known.
+"""Whether the chains have met, also for a model whose posterior is not known: R-hat and effective
+sample sizes, and what they say against a run.
 
 Chains that agree with each other have forgotten their starts. They do not show that the *noise* is
 right: with a temperature of 2 all chains agree on a posterior that is too wide.
@@ -6,13 +7,16 @@ right: with a temperature of 2 all chains agree on a posterior that is too wide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding, Grade
+from flmc.base.tables import Row
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
 
 AGREED = 1.01
@@ -115,3 +119,261 @@ def diagnose_draws(chains: Array) -> Diagnostics:
     # A data set at a time: what is computed is as large as the draws, several times.
     found = [chain_statistics(each) for each in columns]
     return Diagnostics(*(np.stack(values) for values in zip(*found, strict=True)))
+
+
+# What R-hat and effective sample sizes say against a run: chains that have not met, few draws.
+#
+# A result is judged by its first data set, as Stein's evidence is, and by a bounded number of
+# draws, entries and predictions, so that it costs little beside the run.
+
+
+APART = 1.4
+"""R-hat above which chains count as apart: they differ more from each other than each varies in
+itself (R-hat squared is about 2). Below, draws can still be those of many short chains that have
+forgotten their starts: R-hat is about 1.1 where each chain holds ten independent draws."""
+_MOST_ENTRIES = 20
+"""Entries of theta, and predictions, that are looked at: evenly chosen where there are more."""
+_MOST_DRAWS = 10_000
+"""About the largest number of draws of all chains that are looked at; every so-many-th where there
+are more. That hardly changes R-hat, and can only make effective sizes smaller."""
+_MANY_CHAINS = 20
+"""Chains from which on it is asked whether all of them together are at rest."""
+_LEAST_LOST = 0.5
+"""Share of its memory that a chain must lose from the first kept draw to the last, in every entry:
+chains that are stuck in different places keep theirs."""
+_MOST_WIDER, _MOST_WAY = 1.5, 0.25
+"""How many times wider than at rest chains may still be, by two standard errors, and how many
+standard deviations of their way may be left, to count as at rest."""
+_PRECISE, _USEFUL = 100.0, 20.0
+"""Effective draws below which there is a note, and a warning. With 100 the mean is known to 0.1
+posterior standard deviations and the spread to 7 %; with 20 the mean to 0.22, nearly what a plan
+counts as a wrong place, and the spread to 16 %."""
+
+
+class Agreement(NamedTuple):
+    """The worst R-hat and effective sizes over some quantities; NaN where they cannot be told."""
+
+    r_hat: float
+    """Largest R-hat."""
+    ess_bulk: float
+    """Smallest effective size for the middle."""
+    ess_tail: float
+    """Smallest effective size for the 5 % and 95 % quantiles."""
+
+    def to_document(self) -> dict[str, float | None]:
+        """Plain values, for JSON; what is not a number is null."""
+        return {
+            name: value if math.isfinite(value) else None for name, value in self._asdict().items()
+        }
+
+    def __str__(self) -> str:
+        if math.isnan(self.r_hat):
+            return "R-hat unknown, because draws do not vary or are not finite"
+        return (
+            f"R-hat at most {self.r_hat:.3f}; effective draws at least {self.ess_bulk:.0f} for the"
+            f" middle, {self.ess_tail:.0f} for 5 % and 95 %"
+        )
+
+
+class Mixing(NamedTuple):
+    """Whether the chains of the first data set agree, in entries of theta and in predictions."""
+
+    num_chains: int
+    """Number of chains; a single one is compared with itself, half by half."""
+    entries: Agreement
+    """Of the entries of theta."""
+    predictions: Agreement | None
+    """Of what the model predicts; None for a model that predicts nothing."""
+    settled: bool = False
+    """Whether all chains together are at rest, although each may be too short for R-hat."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain values, for JSON: those of the entries, ``predictions`` or null, ``settled``."""
+        predictions = None if self.predictions is None else self.predictions.to_document()
+        return {
+            **self.entries.to_document(),
+            "predictions": predictions,
+            "settled": self.settled,
+        }
+
+    @property
+    def doubt(self) -> float:
+        """The R-hat that stands against other tests of the draws; 1 where chains agree, or are at
+        rest."""
+        r_hat = self.entries.r_hat
+        return r_hat if r_hat > AGREED and not self.settled else 1.0
+
+    @property
+    def rows(self) -> list[Row]:
+        """Rows for whoever shows a result."""
+        entries = f"{self.entries}" + (
+            " (one chain: of its halves)" if self.num_chains == 1 else ""
+        )
+        rows = [Row("chains", entries)]
+        if self.predictions is not None:
+            rows.append(Row("chains, predictions", str(self.predictions)))
+        return rows
+
+    def findings(self, *, known_posterior: bool = False) -> list[Finding]:
+        """What speaks against the chains: they have not met, or hold few independent draws.
+
+        Parameters
+        ----------
+        known_posterior
+            Whether draws are compared with the exact posterior anyway: then there are notes only,
+            but for chains that are apart.
+        """
+        found = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
+        if not known_posterior:
+            return found
+        # Metrics against the posterior judge the draws better than R-hat does, unless chains are
+        # far apart.
+        mild = [each for each in found if not (each.code == "unmixed" and self.doubt > APART)]
+        return [replace(each, severity="note") if each in mild else each for each in found]
+
+    def _unmixed(self) -> list[Finding]:
+        """Finding where R-hat is above its limit, or where one chain alone cannot show it."""
+        r_hat = self.entries.r_hat
+        numbers = {"r_hat": r_hat, "num_chains": float(self.num_chains)}
+        if self.num_chains == 1 and not r_hat > APART:
+            text = (
+                "one chain cannot show that it has mixed: the R-hat of its halves"
+                f" ({r_hat:.3g}) only shows whether it still travels; run four chains or more"
+            )
+            return [Finding("one-chain", "note", text, numbers=numbers)]
+        if not r_hat > AGREED:
+            return []
+        if self.settled:
+            text = (
+                f"the chains are short beside their memory (R-hat {r_hat:.3g}), but the first and"
+                f" last draws of all {self.num_chains} agree: what is taken over all chains can"
+                " stand"
+            )
+            return [Finding("short-chains", "note", text, numbers=numbers)]
+        whose = "halves of the chain" if self.num_chains == 1 else "chains"
+        meaning = (
+            f"the {whose} differ more from each other than each varies in itself"
+            if r_hat > APART
+            else f"the {whose} are not mixed, or too short to show it"
+        )
+        settled = ""
+        if self.predictions is not None and self.predictions.r_hat <= AGREED:
+            # Entries may be interchangeable, or follow from each other, while predictions are not.
+            settled = f"; what the model predicts does agree (R-hat {self.predictions.r_hat:.3f})"
+            numbers["r_hat_predictions"] = self.predictions.r_hat
+        text = (
+            f"the {whose} do not agree: R-hat is {r_hat:.4g}, and should be below {AGREED:g};"
+            f" {meaning}{settled}; use more rounds, or more burn-in"
+        )
+        grade: Grade = "infeasible" if r_hat > APART and not settled else "warning"
+        return [Finding("unmixed", grade, text, f"R-hat {r_hat:.3g}, must be 1", numbers)]
+
+    def _few(self) -> list[Finding]:
+        """Finding where summaries are imprecise because there are few independent draws."""
+        bulk, tail = self.entries.ess_bulk, self.entries.ess_tail
+        least = min(bulk, tail)
+        if not least < _PRECISE:
+            return []
+        parts = []
+        if bulk < _PRECISE:
+            parts.append(
+                f"{bulk:.0f} for the middle, so means are uncertain by {bulk**-0.5:.2g} standard"
+                f" deviations and standard deviations by {100 * (2 * bulk) ** -0.5:.0f} %"
+            )
+        if tail < _PRECISE:
+            parts.append(f"{tail:.0f} for the 5 % and 95 % quantiles, which are not to be trusted")
+        text = f"few effective draws: {'; '.join(parts)}; use more rounds or chains"
+        grade: Grade = "warning" if bulk < _USEFUL else "note"
+        numbers = {"ess_bulk": bulk, "ess_tail": tail}
+        return [
+            Finding("few-effective-draws", grade, text, f"{least:.0f} effective draws", numbers)
+        ]
+
+
+def thinned(chains: Array) -> Array:
+    """Draws of the first data set, every so-many-th of each chain where there are many.
+
+    Parameters
+    ----------
+    chains
+        Draws (experiment, chain, draw, dim).
+
+    Returns
+    -------
+    Array
+        Draws (chain, draw, dim).
+    """
+    first = chains[0]
+    every = -(-first.shape[0] * first.shape[1] // _MOST_DRAWS)
+    # A chain keeps the draws that halves need, however many chains there are.
+    return np.asarray(first[:, :: max(1, min(every, first.shape[1] // FEWEST_DRAWS))])
+
+
+def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixing | None:
+    """Whether the chains of the first data set agree.
+
+    Parameters
+    ----------
+    chains
+        Kept draws (experiment, chain, draw, dim); None if they were not kept.
+    predictions
+        What the model predicts at :func:`thinned` draws, (chain, draw, prediction), if it does.
+
+    Returns
+    -------
+    Mixing or None
+        None without draws, or with fewer than 4 of a chain.
+    """
+    if chains is None or chains.shape[2] < FEWEST_DRAWS:
+        return None
+    draws = thinned(chains)
+    agreement = _agreement(draws)
+    of_predictions = None if predictions is None else _agreement(predictions)
+    return Mixing(chains.shape[1], agreement, of_predictions, _settled(chains[0]))
+
+
+def _settled(draws: Array) -> bool:
+    """Whether many chains together are at rest, judged by the first and the last draw of each.
+
+    Suppose that a share b of what a chain remembers is lost from the first draw to the last, and
+    that chains are f times as wide as where they come to rest. Then the variance over chains falls
+    by the factor (1 - b)^2 + b (2 - b)/f, and their mean goes the share b of its way. So both tell
+    what is still to come; chains that have lost nothing tell nothing."""
+    if len(draws) < _MANY_CHAINS:
+        return False
+    first, last = draws[:, 0], draws[:, -1]
+    before, after = first.var(axis=0, ddof=1), last.var(axis=0, ddof=1)
+    if not ((before > 0) & (after > 0)).all():
+        return False
+    kept = ((first - first.mean(axis=0)) * (last - last.mean(axis=0))).sum(axis=0)
+    kept /= (len(draws) - 1) * np.sqrt(before * after)
+    # Entry by entry: entries that are at rest do not vouch for one that is stuck.
+    lost = 1.0 - kept
+    if not (lost > _LEAST_LOST).all():
+        return False
+    error = np.sqrt(4.0 * np.maximum(0.0, 1.0 - kept**2) / len(draws))
+    gain = lost * (2.0 - lost)
+    left = (after / before - kept**2) / gain  # width at rest over the present one
+    error = error / gain
+    # All entries together must show that chains are not too wide, and no single entry that it is
+    # too wide, or that chains are still spreading from one place.
+    together = float(left.mean() - 2.0 * error.mean()) > 1.0 / _MOST_WIDER
+    wide, narrow = left + 3.0 * error < 1.0 / _MOST_WIDER, left - 3.0 * error > _MOST_WIDER
+    way = np.abs(last.mean(axis=0) - first.mean(axis=0)) / (lost * np.sqrt(after))
+    way_error = np.sqrt((last - first).var(axis=0) / len(draws) / after) / lost
+    near = way < _MOST_WAY + 2.0 * way_error
+    return together and bool((near & ~wide & ~narrow).all())
+
+
+def _agreement(draws: Array) -> Agreement:
+    """The worst over entries, of which some are left out where there are many."""
+    count = draws.shape[-1]
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
+    found = diagnose_draws(draws[None][..., chosen])
+    # An entry that does not vary has no R-hat, and must not silence the others.
+    r_hat = found.r_hat[~np.isnan(found.r_hat)]
+    return Agreement(
+        float(r_hat.max()) if r_hat.size else math.nan,
+        float(found.ess_bulk.min()),
+        float(found.ess_tail.min()),
+    )

@@ -16,14 +16,197 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
-from flmc.evaluation.device_spread import TOO_LARGE, mean_not_sum
-from flmc.evaluation.example_check import judge_examples
-from flmc.evaluation.link_check import judge_link
-from flmc.evaluation.pilot import Curve, Pilot
-from flmc.evaluation.summed_gradients import places_at_once
+from flmc.evaluation.pilot import Curve, Pilot, places_at_once
 from flmc.models.model import Model
+from flmc.planning.judgement import judge_shift, judge_width
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
+
+# Whether local gradients are sums over examples, from how much they differ between devices.
+#
+# For a sum over n examples both the variance of a local gradient and its curvature grow like n: in
+# a likelihood that fits they are the same (Fisher's information), and devices that differ only add
+# to the variance. For a mean over n examples the variance is n times less than that.
+
+
+TOO_LARGE = 10.0
+"""Claimed over measured smoothness from which on it is told: generous bounds are within that."""
+_ALIKE = 0.2
+"""Spread of local gradients over what curvature implies, below which they are too much alike."""
+_FEWEST_DEVICES = 4
+"""Devices below which their spread is not judged."""
+
+
+def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Finding]:
+    """Finding where local gradients are as alike as means of many examples are.
+
+    Parameters
+    ----------
+    model, pilot
+        The model, and a pilot that has travelled; nothing is said unless it arrived.
+    excess
+        Claimed smoothness over the largest curvature that was found; None without a claim.
+    """
+    if model.num_devices < _FEWEST_DEVICES or not pilot.arrived:
+        return []
+    mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
+    # Labels without noise make gradients too much alike as well, but at the mode only: so the
+    # prior's mean is looked at too, unless the claimed smoothness speaks for a mean already.
+    spreads = [_spread(model, pilot.curves[-1], pilot.theta)]
+    if excess is None or excess < TOO_LARGE:
+        spreads.append(_spread(model, pilot.curves[0], mean))
+    if any(spread is None for spread in spreads):
+        return []
+    spread = max(each for each in spreads if each is not None)
+    freedom = (model.num_devices - 1) * len(pilot.curves[-1].basis)
+    # Chernoff's bound of the chance that a chi-squared number is so small; where devices agree to
+    # the last digit there are no data, and nothing can be said.
+    if not 1e-9 < spread < _ALIKE or freedom / 2 * (spread - 1 - math.log(spread)) < math.log(1e6):
+        return []
+    text = (
+        f"local gradients differ {1 / spread:.2g} times less (in variance) than their curvature"
+        f" implies, as if each were the mean over about {1 / spread:.2g} examples: is the gradient"
+        " a mean? It must be the sum over all examples of a device (or the likelihood assumes that"
+        " much more noise than the data have)"
+    )
+    if excess is not None and excess >= TOO_LARGE:
+        text += f"; the claimed smoothness, too, is {excess:.2g} times the curvature"
+    short = "the gradient looks like a mean over examples, not a sum"
+    return [Finding("mean-not-sum", "warning", text, short, {"spread": spread})]
+
+
+def _spread(model: Model, curve: Curve, theta: Array) -> float | None:
+    """Variance of local gradients of the likelihood over devices, relative to their curvature; None
+    where the likelihood has no positive curvature."""
+    prior = model.prior.curvature(theta, curve.basis) @ curve.basis.T
+    matrix = (curve.matrix + curve.matrix.T) / 2 - prior
+    scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    scaled = matrix / np.outer(scale, scale)
+    if not np.isfinite(scaled).all() or np.linalg.eigvalsh(scaled)[0] <= 1e-6:
+        return None
+    local = model.gradient(theta[None, None], slice(0, 1))[0, 0]  # the prior's share is a constant
+    away = ((local - local.mean(axis=0)) @ curve.basis.T) / scale
+    covariance = away.T @ away / (len(away) - 1) * len(away)
+    return float(np.trace(np.linalg.solve(scaled, covariance)) / len(scaled))
+
+
+# What bounding single examples does to a model's own gradients, from a pilot at the mode.
+#
+# At the mode the gradients of all examples and of the prior cancel. Where some examples are cut
+# down to ``example_clip`` or ``example_norm``, they leave a sum r, and the mean of the samples
+# moves by about :math:`H^{-1} r` with the curvature H.
+
+
+_SHIFTED = 0.2
+"""Shift of the mean in posterior standard deviations, in the worst direction, that is warned of."""
+
+
+def judge_examples(plan: Plan, pilot: Pilot) -> list[Finding]:
+    """Finding where bounding single examples moves the mean of the samples.
+
+    Parameters
+    ----------
+    plan, pilot
+        Gives the bound of examples; and a pilot that has arrived at the mode.
+    """
+    if not plan.uplink.clips_examples:
+        return []
+    place = pilot.theta[None]
+    left = pilot.local_gradients(place)[0].sum(axis=0) - pilot.summed(place)[0]
+    curve = pilot.curves[-1]
+    # Along the directions that were measured; where these are not all, a lower bound.
+    inside = curve.basis @ left
+    matrix = (curve.matrix + curve.matrix.T) / 2
+    shift = float(np.sqrt(max(0.0, inside @ np.linalg.pinv(matrix, hermitian=True) @ inside)))
+    if not shift > _SHIFTED:
+        return []
+    name = "example_clip" if plan.uplink.example_norm is None else "example_norm"
+    text = (
+        f"bounding single examples by {name} = {plan.uplink.example_bound:g} moves the mean by"
+        f" about {shift:.2g} posterior sd in the worst direction: gradients of examples near the"
+        " mode are cut down; use a larger bound, which costs privacy, or more examples"
+    )
+    numbers = {"shift": shift, "bound": plan.uplink.example_bound}
+    short = f"the bound of examples moves the mean by {shift:.2g} sd"
+    return [Finding("example-shift", "warning", text, short, numbers)]
+
+
+# What a link does to a model's own gradients, from a pilot: is the mean moved, are draws widened?
+#
+# A plan takes the link for a straight line of slope :math:`\kappa`. Where devices are unlike, their
+# gradients do not vanish at the mode, and a curved link weighs the large ones too little.
+
+
+_CURE = "use the linear link with a clip that is rarely reached, or a flatter link"
+
+
+def judge_link(plan: Plan, pilot: Pilot) -> list[Finding]:
+    """Findings where the link or the clip moves the mean of the samples, or widens them.
+
+    Parameters
+    ----------
+    plan, pilot
+        Gives link, clip and step; and a pilot that has arrived at the mode.
+    """
+    if plan.slope is None:
+        return []
+    there = pilot.local_gradients(pilot.theta[None])[0]
+    places = pilot.draw(1.0)
+    around = pilot.local_gradients(places)
+    if not np.isfinite(there).all() or not np.isfinite(around).all():
+        return []
+    found = []
+    if (shift := _shift(plan, pilot, there, around)) is not None:
+        found += judge_shift(shift, lambda: _CURE)
+    if (width := _width(plan, places - pilot.theta, there, around)) is not None:
+        found += judge_width(width, _CURE)
+    return found
+
+
+def _shift(plan: Plan, pilot: Pilot, there: Array, around: Array) -> float | None:
+    r"""By how many posterior standard deviations the mean moves, in the worst direction; None where
+    the curvature is not known in every direction.
+
+    At the mode local gradients cancel; their mean symbols leave the sum r. With the averaged slopes
+    :math:`\bar\kappa` of the entries and the curvature H the mean moves by about :math:`d =
+    (\operatorname{diag}(\bar\kappa) H)^{-1} r`, which is :math:`\sqrt{d^\top H d}` posterior
+    standard deviations in the worst direction."""
+    curve = pilot.curves[-1]
+    if len(curve.basis) < len(pilot.theta):
+        return None
+    reach = 1e-3 * plan.uplink.clip if math.isfinite(plan.uplink.clip) else 1.0
+    symbol = plan.uplink.mean_symbol
+    slope = ((symbol(around + reach) - symbol(around - reach)) / (2 * reach)).mean(axis=(0, 1))
+    if not (slope > 0).all():
+        return None
+    # The pilot is not quite at the mode: what is left of the gradient is no shift.
+    rest = symbol(there).sum(axis=0) - slope * there.sum(axis=0)
+    hessian = curve.basis.T @ ((curve.matrix + curve.matrix.T) / 2) @ curve.basis
+    moved = np.linalg.solve(hessian, rest / slope)
+    return math.sqrt(max(0.0, float(moved @ hessian @ moved)))
+
+
+def _width(plan: Plan, away: Array, there: Array, around: Array) -> float | None:
+    r"""Variance of the samples over that of the plan's temperature, the mean over directions.
+
+    Draws at the distance :math:`\delta` from the mode are pulled back by the summed symbols
+    :math:`D - D_0` in place of :math:`\kappa(G - G_0)`. With the relative pull :math:`\rho =
+    \langle\delta^\top(D - D_0)\rangle/(\kappa\langle\delta^\top(G - G_0)\rangle)` the
+    variance is :math:`1/\rho` of what it should be. The bits of large gradients are less random,
+    which is taken off the noise. Wider draws meet a flatter link, so the true width is larger. What
+    bounds of single examples take away is not the link's, and is left out on both sides."""
+    uplink, heat = plan.uplink, plan.temperature
+    if plan.slope is None or heat is None or not heat > 0:
+        return None
+    symbols, slope = uplink.mean_symbol(around), uplink.slope / uplink.example_shrink
+    wanted = slope * float((away * (around - there).sum(axis=1)).sum())
+    pull = float((away * (symbols - uplink.mean_symbol(there)).sum(axis=1)).sum())
+    if not wanted > 0 or not pull > 0:
+        return None
+    bits = plan.step_size * uplink.bit_variance * plan.num_devices / (2.0 * plan.slope)
+    noise = 1.0 - min(bits / heat, 1.0) * float(np.square(symbols).mean()) if bits else 1.0
+    return noise * wanted / pull
+
 
 _NUM_PRIOR_DRAWS = 4
 """Draws from the prior at which gradients must be finite."""

@@ -20,7 +20,7 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Listing, Row
 from flmc.data.federated import FederatedData
-from flmc.models.differentiation.jax_module import require_jax
+from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
 
 NUM_BINS = 20

@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from flmc.base.arrays import Array, IntArray
+from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.clipping import clip
 from flmc.models.model import Model
 
 MANY_EXAMPLES = 10_000

@@ -8,10 +8,10 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
-from flmc.data.linear import LinearData, StatisticsSource
+from flmc.data.linear_data import LinearData, StatisticsSource
 from flmc.models.clipped_examples import ClippedExamples, EntryClip, Examples, NormClip
-from flmc.models.costs.linear_costs import LinearCosts
 from flmc.models.distributions import Gaussian, Normal, marginal_variances
+from flmc.models.linear_costs import LinearCosts
 from flmc.models.local_costs import Quadratic
 from flmc.models.model import Model
 

@@ -15,15 +15,16 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
-from flmc.models.coordinates.affine import START_SD, Coordinates
-from flmc.models.differentiation.costs import (
+from flmc.models.affine import START_SD, Coordinates
+from flmc.models.differentiation import (
+    Curvature,
     DifferentiatedCosts,
+    ParameterTree,
     check_densities,
+    diagonal_curvature,
     padded_rows,
+    require_jax,
 )
-from flmc.models.differentiation.curvature import Curvature, diagonal_curvature
-from flmc.models.differentiation.jax_module import require_jax
-from flmc.models.differentiation.parameter_tree import ParameterTree
 from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model

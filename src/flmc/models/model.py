@@ -13,7 +13,7 @@ from typing import Any
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
-from flmc.models.coordinates import Coordinates
+from flmc.models.affine import Coordinates
 from flmc.models.distributions import Gaussian, Normal, Prior
 from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.data.federated import FederatedData
-from flmc.models.differentiation.jax_module import require_jax
+from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
 from flmc.models.regressions import check_targets
 

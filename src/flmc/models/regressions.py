@@ -16,7 +16,7 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
-from flmc.models.differentiation.jax_module import require_jax
+from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
 
 _FIT_STEPS = 20

@@ -11,10 +11,10 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array, one_blas_thread
+from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.clipping import clip
-from flmc.data.drawn_examples import DrawnExamples
-from flmc.data.linear import LinearData
+from flmc.data.linear_data import LinearData
+from flmc.data.synthetic import DrawnExamples
 from flmc.models.distributions import Normal
 from flmc.models.local_costs import ExampleBound, TracedCosts
 from flmc.models.model import Model

@@ -17,7 +17,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.planning.limits import Limits
-from flmc.privacy.refusals import nothing_allowed
+from flmc.privacy.event import nothing_allowed
 from flmc.uplink.uplink import Uplink
 
 _LEVELS = 6

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.numerics.special import ndtr
+from flmc.base.special import ndtr
 from flmc.models.model import Model
 from flmc.uplink.csi import response
 from flmc.uplink.uplink import Uplink

@@ -14,11 +14,10 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
 from flmc.planning.allocation import RunBudget, allocate, noise_weights
 from flmc.planning.burn_in import auto_burn_in_factor, rounds_needed
-from flmc.planning.costs.privacy_cost import privacy_limited_gain
-from flmc.planning.curvature import Curvature
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.step_size import auto_step_size
+from flmc.planning.privacy_cost import privacy_limited_gain
+from flmc.planning.step_size import Curvature, auto_step_size
 from flmc.planning.temperature import langevin_gain
 from flmc.uplink.csi import bit_noise, response
 from flmc.uplink.planned_channels import PlannedRounds, draw_planned_rounds

@@ -13,15 +13,15 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.memory import fits
-from flmc.base.numerics.special import median
+from flmc.base.special import median
 from flmc.models.clipped_examples import check_clipping
 from flmc.models.model import Model
 from flmc.planning.burn_in import distance_to_travel
 from flmc.planning.constraints import Constraints
-from flmc.planning.curvature import Curvature
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans import Plan
 from flmc.planning.plans.release import effective_draws
+from flmc.planning.step_size import Curvature
 from flmc.uplink.power import largest_mean_power, power_scale
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import AllDevices, GivenDevices

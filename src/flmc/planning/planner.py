@@ -8,11 +8,11 @@ from dataclasses import replace
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
-from flmc.planning.advice.forecast import with_forecast
-from flmc.planning.choices.automatic import Automatic, choose
 from flmc.planning.decision import Request, decide
+from flmc.planning.forecast import with_forecast
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
+from flmc.planning.search.automatic import Automatic, choose
 from flmc.uplink.link import Link
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schemes import Digital

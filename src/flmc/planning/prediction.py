@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.numerics.special import ndtr_once
+from flmc.base.special import ndtr_once
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.uplink.csi import arrival_of

@@ -14,18 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.special import log_ndtr
+from flmc.base.special import log_ndtr
 from flmc.privacy import gaussian
-from flmc.privacy.bits.bit_pair import BitPair
-from flmc.privacy.bits.composition import (
+from flmc.privacy.bit_pairs import PairHull
+from flmc.privacy.bit_tails import BitPair, LossLaw, exceedance
+from flmc.privacy.composed_loss import (
     composed_delta,
     composed_epsilon,
     delta_of_loud_bits,
     limited_without_noise,
 )
-from flmc.privacy.bits.loss_law import LossLaw
-from flmc.privacy.bits.pair_hull import PairHull
-from flmc.privacy.bits.tails import exceedance
 from flmc.privacy.event import Event
 from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, mu_of

@@ -24,9 +24,24 @@ from typing import Self
 from flmc.base import checks
 from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
-from flmc.privacy.refusals import nothing_allowed
 from flmc.privacy.root_finding import largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions
+
+
+def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
+    """Error for a budget that not even the smallest gain is known to keep."""
+    return InvalidSetting(
+        f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
+        " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
+        " larger epsilon"
+    )
+
+
+def refuse_tails(what: str, criterion: str, why: str) -> None:
+    """Refuse every criterion but ``tight``, with words for the message."""
+    if criterion != "tight":
+        raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")
+
 
 CRITERIA = ("tight", "tail", "paper")
 """Names of the privacy criteria that are known."""

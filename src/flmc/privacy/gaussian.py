@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flmc.base.numerics.special import log_ndtr, ndtr
+from flmc.base.special import log_ndtr, ndtr
 from flmc.privacy.event import Event
 from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, mu_of

@@ -1,26 +1,24 @@
 """Privacy event of bits of a gradient entry that one example moves, from an unknown place.
 
 The worst place differs with epsilon, so the profile of one entry is the supremum over places
-(:mod:`flmc.privacy.bits.moved_bit`)."""
+(:mod:`flmc.privacy.bit_pairs`)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
+from flmc.base.special import log_ndtr
+from flmc.privacy import gaussian
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bits.composition import (
-    composed_delta,
-    composed_epsilon,
-    delta_of_loud_bits,
-)
-from flmc.privacy.bits.moved_bit import MovableLink, hull_of_moves
-from flmc.privacy.bits.pair_hull import PairHull
-from flmc.privacy.event import Event
-from flmc.privacy.refusals import refuse_tails
+from flmc.privacy.bit_pairs import MovableLink, PairHull, hull_of_moves
+from flmc.privacy.composed_loss import composed_delta, composed_epsilon, delta_of_loud_bits
+from flmc.privacy.event import Event, refuse_tails
+from flmc.privacy.gaussian_rate import GaussianRate
 from flmc.privacy.root_finding import largest_gain
 from flmc.privacy.transmissions import Transmissions, mu_of
 
@@ -141,3 +139,162 @@ class ShiftedBitEvent(Event):
 def _hull(link: MovableLink, clip: float, shift: float) -> PairHull:
     """Polygon around the pairs of a link, kept: searches for a gain ask for it again and again."""
     return hull_of_moves(link, clip, shift)
+
+
+# Privacy event of bits of a gradient that one example moves by a bounded Euclidean norm.
+#
+# How the example shares its move among the entries of a round is unknown, and may differ from round
+# to round. Every entry is dominated by a Gaussian mechanism whose mean moves in proportion to the
+# entry's move (:mod:`flmc.privacy.gaussian_rate`), and squares of means add up: so a round is
+# dominated by one Gaussian mechanism, however the move is shared.
+
+
+_NEARLY, _LOUD = 1.1, 0.3
+"""Where the bound by entries is computed as well: up to this factor of the other one's cost, and
+from this amplitude on, where that one is loose."""
+_REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
+"""Reaches of the noise, in its standard deviations, that are tried."""
+
+
+class RatedLink(MovableLink, Protocol):
+    """What the accountant needs of a link where examples are bounded by their norm."""
+
+    def gaussian_rate(self, clip: float) -> GaussianRate:
+        """Bounds of the rate at which a bit tells gradients apart."""
+
+
+@dataclass(frozen=True)
+class SharedShiftEvent(Event):
+    r"""Privacy event of rounds of bits, if one example moves the gradient by a norm of at most
+    ``shift``.
+
+    It is the Gaussian mechanism with :math:`\mu^2 = D^2 \sum c(A)^2` over rounds, or the event in
+    which every entry moves by D, whichever is smaller. For a straight link, whose rate c grows with
+    the received value, values beyond a reach z of the noise count as lost: their probability, at
+    most :math:`2\Phi(-z)` in each entry, is added to delta.
+
+    Attributes
+    ----------
+    link
+        Probability of +1 given the clipped gradient.
+    clip
+        Bound of a gradient entry, which lies anywhere in [-clip, clip].
+    shift
+        Largest norm D of the gradient's move, twice the bound of one example's norm.
+    dim
+        Entries of a round.
+    noise_power
+        Variance N_0 of the noise in an entry.
+    transmissions
+        Gains, each with the number of *rounds* in which the loudest entry was sent with it.
+    """
+
+    link: RatedLink
+    clip: float
+    shift: float
+    dim: int
+    noise_power: float
+    transmissions: Transmissions
+
+    @property
+    def by_entry(self) -> ShiftedBitEvent:
+        """The event in which every entry moves by the whole shift: a bound as well, the better one
+        for a single entry, and the only one for bits that are certain."""
+        sent = tuple((gain, self.dim * count) for gain, count in self.transmissions)
+        return ShiftedBitEvent(self.link, self.clip, self.shift, self.noise_power, sent)
+
+    @property
+    def largest_loss(self) -> float:
+        """Upper bound of the privacy loss at any signal-to-noise ratio."""
+        return self.by_entry.largest_loss
+
+    def shared_mu(self, reach: float = math.inf) -> float:
+        r"""Distance :math:`\mu` of the means of the Gaussian mechanism that dominates; may be
+        infinite.
+
+        Parameters
+        ----------
+        reach
+            How far the noise reaches, in its standard deviations.
+        """
+        rate, deviation = self.link.gaussian_rate(self.clip), math.sqrt(self.noise_power)
+        rates = [(rate.at(gain / deviation, reach), count) for gain, count in self.transmissions]
+        return self.shift * math.sqrt(sum(count * each * each for each, count in rates))
+
+    @property
+    def _ways(self) -> list[tuple[float, float]]:
+        r"""Pairs of :math:`\mu` and a delta that is added: received values beyond some reach of the
+        noise count as lost, because far out some links are easier to tell apart."""
+        rate = self.link.gaussian_rate(self.clip)
+        entries = 2.0 * self.dim * sum(count for _, count in self.transmissions)
+        reaches = _REACHES if rate.ratio else ()
+        lost = [(self.shared_mu(z), entries * math.exp(log_ndtr(-z))) for z in reaches]
+        return [*lost, (self.shared_mu(), 0.0)]
+
+    @property
+    def mu(self) -> float:
+        """Distance of the means, for the size of a search's first step."""
+        return min(*(mu for mu, _ in self._ways), self.by_entry.mu)
+
+    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
+        """Refuse every criterion but ``tight``, which alone is proven.
+
+        Parameters
+        ----------
+        criterion, num_devices
+            One of ``CRITERIA``; the number of devices is not used.
+        """
+        refuse_tails("example_norm", criterion, "the worst case is not one pair")
+
+    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Upper bound of delta: the smaller one of both bounds.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon below the largest loss.
+        criterion, num_devices
+            Passed on; only ``tight`` is accepted.
+        """
+        shared = min(gaussian.delta(epsilon, mu) + lost for mu, lost in self._ways)
+        return min(shared, self.by_entry.delta(epsilon)) if self._entries_may_do else shared
+
+    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
+        """Upper bound of epsilon, the smaller one of both bounds, and whether a grid was coarsened
+        on the way.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger.
+        """
+        # Of each way as much of delta is left as is not lost.
+        kept = [(mu, delta - lost) for mu, lost in self._ways if lost < delta]
+        shared = min(self.largest_loss, *(gaussian.epsilon(left, mu) for mu, left in kept))
+        if not self._entries_may_do:
+            return shared, False
+        apart, coarse = self.by_entry.tight_epsilon(delta)
+        return (apart, coarse) if apart < shared else (shared, False)
+
+    def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Upper bound of delta at a gain so large that the noise changes no bit.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon below the largest loss.
+        criterion, num_devices
+            Passed on; only ``tight`` is accepted.
+        """
+        rounds = sum(count for _, count in self.transmissions)
+        loud = self.shift * self.link.gaussian_rate(self.clip).loud * math.sqrt(rounds)
+        apart = self.by_entry.delta_without_noise(epsilon, criterion, num_devices)
+        return min(gaussian.delta(epsilon, loud), apart)
+
+    @property
+    def _entries_may_do(self) -> bool:
+        """Whether the bound with a whole shift for every entry may be the smaller one."""
+        loudest = max(gain for gain, _ in self.transmissions)
+        if loudest > _LOUD * math.sqrt(self.noise_power):
+            return True
+        return self.by_entry.mu <= _NEARLY * min(mu for mu, _ in self._ways)

@@ -14,8 +14,7 @@ from flmc.models.model import Model
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.runs.execution import run
-from flmc.runs.result_rows import notes_on_chains, share_in_words
-from flmc.runs.results import Result
+from flmc.runs.results import Result, notes_on_chains, share_in_words
 from flmc.uplink.uplink import Uplink
 
 

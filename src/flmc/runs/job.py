@@ -17,11 +17,11 @@ from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
-from flmc.evaluation.mixing import thinned
+from flmc.evaluation.diagnostics import thinned
+from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.model_check import check_model
-from flmc.evaluation.quality.against_posterior import Comparison
-from flmc.evaluation.quality.metrics import Metrics, measure
-from flmc.evaluation.quality.one_chain import OneChain, measure_one_chain
+from flmc.evaluation.one_chain import OneChain, measure_one_chain
+from flmc.evaluation.posterior_comparison import Comparison
 from flmc.evaluation.stein import Evidence, examine
 from flmc.models.distributions import Normal
 from flmc.models.linear import LinearGaussian
@@ -29,7 +29,7 @@ from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs import records
-from flmc.runs.ledgers.ledger import Ledger
+from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.runs.results import Result, metrics_document
 from flmc.runs.watching import Watch, Watching

@@ -20,7 +20,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.runs.files.append_log import Log
 from flmc.runs.files.durable_files import read_arrays, write_arrays, write_json
 from flmc.runs.files.regular_files import digest_of_file
-from flmc.runs.ledgers.ledger import Ledger
+from flmc.runs.ledger import Ledger
 from flmc.runs.records import SCHEMA_VERSION, clean_up, parts_of_draws
 from flmc.sampling.chains import Chains
 

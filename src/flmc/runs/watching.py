@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flmc.base.arrays import Array
-from flmc.evaluation.quality.metrics import Metrics
+from flmc.evaluation.metrics import Metrics
 from flmc.sampling.chains import Chains
 from flmc.sampling.simulation import RoundObserver
 

@@ -15,7 +15,7 @@ from flmc.sampling.numpy_engine import NumpyEngine
 
 COMPILED = {
     "numba": ("flmc.sampling.compiled.numba_engine", "NumbaEngine", "numba", "fast"),
-    "jax": ("flmc.sampling.traced.jax_engine", "JaxEngine", "jax", "jax"),
+    "jax": ("flmc.sampling.jax_engine", "JaxEngine", "jax", "jax"),
 }
 """Engines that `auto` tries first: module, class, package that must be installed, and the extra
 that brings it. They are imported when they are needed, because importing them takes long."""

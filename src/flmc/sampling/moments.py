@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.models.coordinates import Coordinates
+from flmc.models.affine import Coordinates
 
 MOST_BATCHES = 20
 """Chains of a data set are put together to at most this many batches, for standard errors."""

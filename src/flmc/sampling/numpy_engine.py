@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.numerics.clipping import count_clipped, count_marked
+from flmc.base.clipping import count_clipped, count_marked
 from flmc.base.progress import Progress, report_part
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
 from flmc.models.model import Model

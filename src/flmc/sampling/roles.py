@@ -20,9 +20,8 @@ import numpy as np
 
 from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
-from flmc.privacy.safe_noise.entropy import Entropy
+from flmc.privacy.safe_noise.entropy import Entropy, draw_uniform
 from flmc.privacy.safe_noise.noise_grid import MOST_STEPS, NoiseGrid
-from flmc.privacy.safe_noise.uniform import draw_uniform
 from flmc.uplink.channel import estimate_gradient, invert_channel, superpose_received
 from flmc.uplink.uplink import Uplink
 

@@ -5,7 +5,7 @@ documentation and contract tests follow."""
 
 from __future__ import annotations
 
-from flmc.data.splits import split_evenly
+from flmc.data.dealing import split_evenly
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.settings.registry import Entry, Parameter, Registry
@@ -231,7 +231,7 @@ ENGINES.add(
 ENGINES.add(
     Entry(
         "jax",
-        "flmc.sampling.traced.jax_engine:JaxEngine",
+        "flmc.sampling.jax_engine:JaxEngine",
         "compiled by JAX, for models from log densities, of any size",
     )
 )
@@ -243,7 +243,7 @@ PAPERS = Registry("paper", None)
 PAPERS.add(
     Entry(
         "qflmc",
-        "flmc.papers.qflmc.reporting.reproduction:reproduce",
+        "flmc.papers.qflmc.report:reproduce",
         "Zhang, Liu and Simeone: Leveraging Channel Noise for Sampling and Privacy via Quantized"
         " Federated Langevin Monte Carlo",
     )
@@ -252,7 +252,7 @@ PAPERS.add(
 PAPERS.add(
     Entry(
         "wflmc",
-        "flmc.papers.wflmc.reproduction:reproduce",
+        "flmc.papers.wflmc.report:reproduce",
         "Liu and Simeone: wireless federated Langevin Monte Carlo with analog transmission",
     )
 )

@@ -4,6 +4,7 @@ experiment."""
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -292,3 +293,32 @@ def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
         "string_type": "a word",
     }
     return words.get(kind, f"valid ({kind})")
+
+
+# Settings as the text of a TOML file.
+
+
+def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
+    """Text of a TOML file with these settings, which :func:`flmc.settings.schema.read_file` reads.
+
+    Parameters
+    ----------
+    settings
+        Numbers, words and lists of numbers, by name.
+    comments
+        A line above a setting, by its name.
+
+    Examples
+    --------
+    >>> from flmc.settings.schema import to_toml
+    >>> print(to_toml({"link": "linear", "clip": 14.5}), end="")
+    link = "linear"
+    clip = 14.5
+    """
+    lines = []
+    for name, value in settings.items():
+        if comments and name in comments:
+            lines.append(f"# {comments[name]}")
+        # Words, numbers and lists of numbers are written alike in JSON and in TOML.
+        lines.append(f"{name} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"

@@ -29,7 +29,7 @@ from flmc.privacy.event import Event
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
 from flmc.uplink.fadings import ConstantFading, EstimatedFading
 from flmc.uplink.fadings.estimated import Estimates
-from flmc.uplink.fadings.scaled import ScaledFading
+from flmc.uplink.fadings.laws import ScaledFading
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 

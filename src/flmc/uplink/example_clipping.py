@@ -17,7 +17,7 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.special import ndtr_once
+from flmc.base.special import ndtr_once
 from flmc.models.model import Model
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.privacy.bits.gaussian_rate import GaussianRate
-from flmc.privacy.bits.moved_bit import MovedBit
+from flmc.privacy.bit_pairs import MovedBit
+from flmc.privacy.gaussian_rate import GaussianRate
 
 _CHECK_POINTS = 2001
 """Gradients in [-clip, clip] at which a link is tried; an odd number, so that 0 is among them."""

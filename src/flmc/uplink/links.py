@@ -11,13 +11,9 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.special import expit, ndtr, normal_between
-from flmc.privacy.bits.gaussian_rate import (
-    GaussianRate,
-    rate_of_bent_link,
-    rate_of_straight_link,
-)
-from flmc.privacy.bits.moved_bit import MovedBit
+from flmc.base.special import expit, ndtr, normal_between
+from flmc.privacy.bit_pairs import MovedBit
+from flmc.privacy.gaussian_rate import GaussianRate, rate_of_bent_link, rate_of_straight_link
 from flmc.uplink.link import Link
 
 

@@ -7,18 +7,19 @@ its transmissions imply."""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array
+from flmc.base.clipping import clip, clip_norm
 from flmc.base.documents import LATER
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
-from flmc.base.numerics.clipping import clip, clip_norm
 from flmc.privacy.event import Event
 from flmc.privacy.transmissions import Transmissions, count_gains
 from flmc.uplink.channel import power_from_snr
@@ -298,3 +299,46 @@ class Uplink(ExampleBounds, ABC):
             Gradient entries, in any shape.
         """
         return np.zeros_like(gradient)
+
+
+# An uplink with some settings changed.
+
+
+AnyUplink = TypeVar("AnyUplink", bound=Uplink)
+
+
+def replace(uplink: AnyUplink, **changes: object) -> AnyUplink:
+    """Copy of an uplink with some settings changed, and all of them checked anew.
+
+    Parameters
+    ----------
+    uplink
+        The uplink to copy.
+    **changes
+        New values by the name of the setting, such as ``clip=20.0``.
+
+    Returns
+    -------
+    Uplink
+        An uplink of the same class.
+
+    Raises
+    ------
+    InvalidSetting
+        If there is no such setting, or a value is out of its bounds.
+
+    Examples
+    --------
+    >>> flmc.replace(flmc.Digital(), snr_db=30).snr_db
+    30
+    """
+    # Fields that cannot be set, as the ideal uplink's, are refused here, with the package's own
+    # error.
+    known = {f.name for f in dataclasses.fields(uplink) if f.init}
+    unknown = sorted(set(changes) - known)
+    if unknown:
+        raise InvalidSetting(
+            f"{type(uplink).__name__} has no setting {unknown[0]!r}; it has"
+            f" {', '.join(sorted(known)) or 'none'}"
+        )
+    return dataclasses.replace(uplink, **changes)  # type: ignore[arg-type]  # checked by the class

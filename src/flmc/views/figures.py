@@ -1,11 +1,14 @@
-"""Figures: how every picture of flmc begins, looks and is saved.
+"""Figures: how every picture of flmc begins, looks and is saved; axes, labels and fonts.
 
 Every function draws into Axes that it is given, so that users can add curves of their own."""
 
 from __future__ import annotations
 
+import atexit
 import logging
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,14 +16,148 @@ import numpy as np
 
 from flmc.base.errors import MissingExtra
 from flmc.runs.files.durable_files import write_atomically
-from flmc.views.axes import make_y_logarithmic
-from flmc.views.fonts.small_font import families_for
-
-_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+# The usual font with Latin signs only, for PDFs.
+#
+# A PDF holds the signs that it needs, and to take them out of a font with thousands takes longer
+# than to draw the picture. Signs, their widths and the font's name in the PDF are the same.
+
+
+_FAMILY = "flmc small"
+"""How the small font is called inside this process."""
+_SIGNS = frozenset(map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x100), 0x2212)))
+"""Signs of the small font: Latin ones, and the minus of numbers on an axis."""
+
+
+def families_for(figure: Figure) -> list[str]:
+    """Families of sans-serif fonts to save a drawn figure with: the small font first, if it has all
+    signs.
+
+    Parameters
+    ----------
+    figure
+        A figure that was drawn, so that its axes have their numbers.
+    """
+    from matplotlib import rcParams
+    from matplotlib.text import Text
+
+    usual: list[str] = rcParams["font.sans-serif"]
+    signs = {sign for text in figure.findobj(Text) for sign in text.get_text()}
+    return [_FAMILY, *usual] if signs - {"\n"} <= _SIGNS and _make_known() else usual
+
+
+@cache
+def _make_known() -> bool:
+    """Make the small font known to Matplotlib; False if the usual one is not TrueType."""
+    from fontTools import subset
+    from matplotlib import font_manager
+
+    found = font_manager.findfont(font_manager.FontProperties(family=["sans-serif"]))
+    if not found.endswith(".ttf"):
+        return False
+    directory = tempfile.TemporaryDirectory(prefix="flmc-font-")
+    atexit.register(directory.cleanup)
+    path = Path(directory.name) / "small.ttf"
+    # Rules for other scripts than these signs are written in would be looked through for every PDF.
+    options = subset.Options(
+        glyph_names=True,
+        name_IDs=["*"],
+        drop_tables=["FFTM"],
+        layout_scripts=["DFLT", "latn"],
+        layout_features=["kern", "liga"],
+    )
+    subsetter = subset.Subsetter(options)
+    subsetter.populate(unicodes=map(ord, _SIGNS))
+    with subset.load_font(found, options) as small:
+        subsetter.subset(small)
+        for record in small["name"].names:
+            if record.nameID in (1, 16):  # the family; the name in a PDF is another
+                record.string = _FAMILY
+        small.save(path)
+    font_manager.fontManager.addfont(path)
+    return True
+
+
+# Axes: logarithms with plain numbers, and labels that say all that a number needs.
+
+
+def make_y_logarithmic(axes: Axes) -> None:
+    """Make the y axis logarithmic, with labels in plain numbers; at 2 and 5 too where there are few
+    powers of ten.
+
+    Parameters
+    ----------
+    axes
+        Where curves were drawn.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    # Two small ticks for each power of ten: the usual nine take as long to draw as all the rest.
+    axes.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    axes.yaxis.set_minor_formatter(
+        axes.yaxis.get_major_formatter() if high < 30 * low else NullFormatter()
+    )
+
+
+def make_x_logarithmic(axes: Axes) -> None:
+    """Make the x axis of a drawn figure logarithmic, with plain numbers at 1, 2 and 5 times powers
+    of ten.
+
+    Parameters
+    ----------
+    axes
+        Where curves were drawn at positive x.
+
+    Examples
+    --------
+    >>> from flmc.views.figures import make_x_logarithmic
+    >>> from flmc.views.figures import new_figure
+    >>> figure, (axes,) = new_figure(columns=1)
+    >>> _ = axes.plot([0.5, 3.0, 20.0], [1.0, 2.0, 3.0])
+    >>> make_x_logarithmic(axes)
+    >>> [label.get_text() for label in axes.get_xticklabels()]
+    ['0.5', '1', '2', '5', '10', '20']
+    """
+    from matplotlib.ticker import NullLocator
+
+    low, high = axes.dataLim.intervalx
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    marks = np.outer(powers, [1.0, 2.0, 5.0]).ravel()
+    marks = marks[(marks >= low / 1.01) & (marks <= high * 1.01)]
+    axes.set_xscale("log")
+    axes.set_xticks(marks, [f"{mark:g}" for mark in marks])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def epsilon_label(scope: str, delta: float) -> str:
+    """Label of an axis of epsilon: an epsilon says nothing without its delta and what it is for.
+
+    Parameters
+    ----------
+    scope
+        ``round`` or ``run``.
+    delta
+        The delta at which epsilon is stated.
+
+    Examples
+    --------
+    >>> from flmc.views.figures import epsilon_label
+    >>> epsilon_label("round", 0.01)
+    'epsilon of a round, delta = 0.01'
+    """
+    return f"epsilon of {'a' if scope == 'round' else 'the'} {scope}, delta = {delta:g}"
+
+
+_log = logging.getLogger(__name__)
+
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, whose colours colour-blind readers can tell apart."""

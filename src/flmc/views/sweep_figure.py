@@ -9,8 +9,14 @@ from typing import Any
 from flmc.base.errors import MissingExtra
 from flmc.planning.limits import Limits
 from flmc.runs.sweeps.table import Sweep
-from flmc.views.axes import epsilon_label, make_x_logarithmic
-from flmc.views.figures import COLOURS, draw_curves, new_figure, write_png
+from flmc.views.figures import (
+    COLOURS,
+    draw_curves,
+    epsilon_label,
+    make_x_logarithmic,
+    new_figure,
+    write_png,
+)
 
 SWEPT = (
     ("variance_ratio", "variance ratio"),

@@ -1,4 +1,5 @@
-"""A federation: a run by its name, the plan, and what the roles must agree on beside it.
+"""A federation: a run by its name, the plan, and what the roles must agree on beside it. Plans that
+are too large, or name a file, are refused before anything is computed of them.
 
 It travels as JSON from the server to all, and its digest binds every message of a round. The
 digest covers the name of the run and, by the plan's own digest, gains, noise power, clip, link,
@@ -24,10 +25,131 @@ from flmc.base.version import VERSION
 from flmc.planning.plans import Plan
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
+from flmc.uplink.fadings.fixed import ConstantFading
 from flmc.uplink.fadings.trace import TraceFading, TraceFile
 from flmc.uplink.power import finite_cap
-from flmc.wire.plan_sizes import refuse_files, refuse_large, refuse_large_document
+from flmc.uplink.schedulers import AllDevices
+from flmc.wire.frames import MOST_BYTES
 from flmc.wire.topics import WIRE_VERSION, check_run
+
+# Plans that are too large, or name a file, are refused before anything is computed of them.
+#
+# A short message must not take gigabytes of a device's memory.
+
+
+_MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
+"""Largest sizes of a plan: devices have numbers of six digits, and theta is one payload."""
+_MOST_VARYING = 2**25
+"""Rounds times entries, and rounds times devices, of a plan in which gains, path gains or devices
+change from round to round: whoever reads it computes arrays of that size, before it can tell
+whether the digest is right."""
+
+
+def refuse_large_document(document: object) -> None:
+    """Refuse a plan of sizes that no federation has, before anything is computed of it.
+
+    Parameters
+    ----------
+    document
+        What is said to be a plan.
+
+    Raises
+    ------
+    InvalidSetting
+        If it is too large, or no plan.
+    """
+    if not isinstance(document, dict):
+        raise InvalidSetting("this is not a federation: it has no plan")
+    for name, most in _MOST.items():
+        size = document.get(name)
+        if type(size) is not int or not 1 <= size <= most:
+            raise InvalidSetting(f"{name} of a plan must be a whole number from 1 to {most}")
+    uplink, scheduler = document.get("uplink"), document.get("scheduler")
+    fading = uplink.get("fading") if isinstance(uplink, dict) else None
+    varies = (
+        isinstance(document.get("gain"), list)
+        or _type_of(fading) != ConstantFading.__name__
+        or _type_of(scheduler) not in (AllDevices.__name__, None)
+    )
+    _refuse_sizes(document["num_rounds"], document["dim"], document["num_devices"], varies)
+
+
+def _type_of(value: object) -> object:
+    """What kind of object a document describes; None: none."""
+    return value.get("type") if isinstance(value, dict) else None
+
+
+def refuse_large(plan: Plan) -> None:
+    """Refuse a plan that nobody else would read because of its size.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+
+    Raises
+    ------
+    InvalidSetting
+        If it is too large.
+    """
+    still = isinstance(plan.uplink.fading, ConstantFading) and plan.gain.size == 1
+    varies = not (still and isinstance(plan.scheduler, AllDevices))
+    _refuse_sizes(plan.num_rounds, plan.dim, plan.num_devices, varies)
+
+
+def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> None:
+    """Refuse a plan that takes too much memory to read."""
+    for name, size in (("dim", dim), ("num_devices", num_devices)):
+        if varies and num_rounds * size > _MOST_VARYING:
+            raise InvalidSetting(
+                f"num_rounds times {name} must be at most {_MOST_VARYING} in a federation whose"
+                " gains, path gains or devices change from round to round; got"
+                f" {num_rounds} times {size}"
+            )
+
+
+def refuse_files(document: object) -> None:
+    """Refuse a plan that names a file: nobody opens a file because a message says so.
+
+    Parameters
+    ----------
+    document
+        What is said to be a plan.
+
+    Raises
+    ------
+    InvalidSetting
+        If it names a file.
+    """
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if value.get("type") == TraceFile.__name__:
+                raise InvalidSetting(
+                    "the plan names a file of path gains, which only its maker has: Federation.of"
+                    " puts them into the plan"
+                )
+            waiting += value.values()
+        elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+            waiting += value
+
+
+def stated_digest(payload: bytes) -> str | None:
+    """The digest that a payload says to have, which proves nothing; None: it says none.
+
+    Parameters
+    ----------
+    payload
+        What is said to be a federation.
+    """
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    stated = document.get("digest") if isinstance(document, dict) else None
+    return stated if isinstance(stated, str) else None
+
 
 _MOST_VALUE_STEPS = 1 << 18
 """Steps of the largest analog symbol. A symbol travels in single precision, which moves it by at

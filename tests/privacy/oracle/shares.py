@@ -14,7 +14,7 @@ from time import process_time
 
 import numpy as np
 
-from flmc.privacy.shared_shift_event import SharedShiftEvent
+from flmc.privacy.shifted_bit_event import SharedShiftEvent
 from flmc.uplink.link import Link
 from flmc.uplink.links import Linear, Probit, Sigmoid
 from privacy.oracle.battery import Case, fixed_neighbours

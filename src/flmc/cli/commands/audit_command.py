@@ -16,7 +16,9 @@ from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from flmc.evaluation.auditing import Audit, Resolution, Scene
+    from flmc.evaluation.audit.report import Audit
+    from flmc.evaluation.audit.resolution import Resolution
+    from flmc.evaluation.audit.scene import Scene
 
 _TRIALS, _DEPLOYED_TRIALS = 200_000, 5_000
 """Trials in each world where nothing is said: of the simulated uplink, and of real roles, of which
@@ -55,8 +57,10 @@ def audit_command(
     """Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's
     upper bound, for one round and for a short run. Exit code 1 if the attack refutes the
     accountant."""
-    from flmc.evaluation.auditing import Scene, audit, audit_one_run
-    from flmc.views.progress import show_progress
+    from flmc.evaluation.audit.attack import audit
+    from flmc.evaluation.audit.one_run import audit_one_run
+    from flmc.evaluation.audit.scene import Scene
+    from flmc.views.progress_bars import show_progress
 
     if settings.scheme == "ideal":
         raise InvalidSetting(
@@ -66,7 +70,7 @@ def audit_command(
     plan = assemble(settings).plan(forecast=False)
     usual, how = _TRIALS, dict[str, Any]()
     if deployed:
-        from flmc.deploy.audit import DeployedUplink
+        from flmc.deploy.deployed_audit import DeployedUplink
 
         usual = _DEPLOYED_TRIALS
         how = {"transmit": DeployedUplink(plan).transmit, "at_once": _DEPLOYED_AT_ONCE}

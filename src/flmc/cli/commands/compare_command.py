@@ -49,7 +49,7 @@ def compare_command(
 ) -> None:
     """Compare a plan's sampler with other methods: privacy, and scores on examples held out."""
     from flmc.runs.baselines import compare_baselines  # SciPy takes long to import
-    from flmc.views.progress import show_progress
+    from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 
     if not baselines:

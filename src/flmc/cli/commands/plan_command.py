@@ -17,10 +17,10 @@ from flmc.cli.options import with_settings
 from flmc.cli.output import Json, fail, print_json, said_of
 from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
-from flmc.planning.advice.requirements import Requirement, read_requirement
 from flmc.planning.plans import Plan
+from flmc.planning.requirements import Requirement, read_requirement
 from flmc.settings.assembly import assemble
-from flmc.settings.questions.solutions import AXES, Solution
+from flmc.settings.inverse import AXES, Solution
 from flmc.settings.schema import Settings, merge
 
 
@@ -117,7 +117,7 @@ def _write_files(
 ) -> None:
     """Keep the settings, the plan or both in new files."""
     from flmc.runs.files.durable_files import write_new_text
-    from flmc.settings.toml import to_toml
+    from flmc.settings.schema import to_toml
 
     if write is not None:
         write_new_text(write, to_toml(settings.model_dump(exclude_unset=True)))
@@ -131,8 +131,8 @@ def _chosen(
     """Settings to plan with, what is shown above the plan, and the answer to an inverse
     question."""
     if name is not None:
-        from flmc.settings.questions.solving import solve
-        from flmc.views.progress import show_progress
+        from flmc.settings.inverse import solve
+        from flmc.views.progress_bars import show_progress
 
         with show_progress(f"solving for {name}") as progress:
             solution = solve(settings, name, requirements, suggest=suggest, progress=progress)
@@ -140,7 +140,7 @@ def _chosen(
         return solution.settings, [solution.words, solution.grid(), *listing], solution
     if not suggest:
         return settings, [], None
-    from flmc.settings.questions.suggestions import suggest_settings
+    from flmc.settings.suggestions import suggest_settings
 
     suggested = suggest_settings(settings)
     given = settings.model_dump(exclude_unset=True)

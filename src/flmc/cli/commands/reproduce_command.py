@@ -69,7 +69,7 @@ def reproduce_command(
 ) -> None:
     """A published study measured again: its figures, its claims or numbers judged, and what a
     better design gains."""
-    from flmc.views.progress import show_stages
+    from flmc.views.progress_bars import show_stages
     from flmc.views.terminal import show
 
     PAPERS.check_name(paper)

@@ -17,16 +17,13 @@ from flmc.cli.signals import stopping_at_signals
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.execution import resume, run
-from flmc.runs.ledgers.ledger_cost import spent
-from flmc.runs.loading import Record, load
-from flmc.runs.records import check_new, clean_up, describe, is_finished
+from flmc.runs.ledger_cost import spent
+from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.sampling.engines import choose_engine
-from flmc.settings.assembly import Problem, assemble, planner_arguments
-from flmc.settings.given_plans import assemble_for, read_plan
-from flmc.settings.own_code import in_words, named_code, searching_only
+from flmc.settings.assembly import Problem, assemble, assemble_for, planner_arguments, read_plan
+from flmc.settings.construction import in_words, make_uplink, named_code, searching_only
 from flmc.settings.schema import Settings, merge
-from flmc.settings.uplinks import make_uplink
 
 TrustCode = Annotated[
     bool,
@@ -68,7 +65,7 @@ def run_command(
     ] = None,
 ) -> None:
     """Simulate, and print metrics against the exact posterior with their standard errors."""
-    from flmc.views.progress import show_progress
+    from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 
     if out is not None:
@@ -154,7 +151,7 @@ def resume_command(
     json_: Json = False,
 ) -> None:
     """Go on with a recorded run after an interruption, to the identical result."""
-    from flmc.views.progress import show_progress
+    from flmc.views.progress_bars import show_progress
 
     asked = describe(directory)
     if is_finished(directory):
@@ -273,7 +270,7 @@ def ledger_command(
 ) -> None:
     """What one chain of a recorded run has spent: epsilon against round, for the device that spent
     most, and a picture."""
-    from flmc.views.ledger_figure import draw_ledger_file
+    from flmc.views.run_figures import draw_ledger_file
 
     record = load(directory)
     # The plan of a federation is whole in its record, because it travelled.

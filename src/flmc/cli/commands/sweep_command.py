@@ -13,8 +13,8 @@ from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.cli.signals import interrupting_at_signals
+from flmc.runs.sweeps.conduct import differs, run_grid
 from flmc.runs.sweeps.grid import SweepGrid
-from flmc.runs.sweeps.sweeping import differs, run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
 
 
@@ -43,7 +43,7 @@ def sweep_command(
 ) -> None:
     """A grid of plans, each planned and run: the settings in the table [sweep] of the config file
     vary."""
-    from flmc.views.progress import show_progress
+    from flmc.views.progress_bars import show_progress
     from flmc.views.sweep_figure import draw_sweep_file
     from flmc.views.terminal import show
 

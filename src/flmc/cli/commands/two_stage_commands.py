@@ -9,8 +9,8 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.cli.output import print_json, said_of
 from flmc.cli.signals import stopping_at_signals
-from flmc.planning.costs.privacy_cost import Cost
-from flmc.runs.two_stages import TwoStageResult, run_two_stages
+from flmc.planning.privacy_cost import Cost
+from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
 from flmc.settings.assembly import Problem
 
 
@@ -53,7 +53,7 @@ def run_two(problem: Problem, out: Path | None, json_: bool) -> TwoStageResult:
     json_
         Whether to print JSON.
     """
-    from flmc.views.progress import show_progress
+    from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 
     settings, both = problem.settings, problem.two_stages()

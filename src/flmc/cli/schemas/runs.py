@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from flmc.base.documents import ANSWER_VERSION
-from flmc.evaluation.quality.variance_ratios import ShiftKnownFrom
+from flmc.evaluation.metrics import ShiftKnownFrom
 from flmc.planning.plans.schema_parts import (
     COUNT,
     FLAG,

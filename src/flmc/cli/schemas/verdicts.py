@@ -14,7 +14,7 @@ from flmc.planning.plans.schema_parts import (
     or_null,
     part,
 )
-from flmc.settings.questions.solutions import AXES
+from flmc.settings.inverse import AXES
 
 _VERSION = ({"const": ANSWER_VERSION}, "version of this schema")
 

@@ -9,19 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flmc.base.errors import RunFailed
-from flmc.deploy.configuration.role_configuration import credentials_in
-from flmc.deploy.demo.local_federation import LocalFederation
-from flmc.deploy.demo.processes import Processes
-from flmc.deploy.running.stopping import stop_event
+from flmc.deploy.configuration import credentials_in
+from flmc.deploy.demo.local_federation import LocalFederation, Processes
+from flmc.deploy.loop import stop_event
 from flmc.deploy.server.federation_result import draws_of_record, result_with_model
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.results import Result
 from flmc.wire.frames import Malformed
+from flmc.wire.mqtt import Mqtt
 from flmc.wire.status import Status
 from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name, device_number
-from flmc.wire.transport.mqtt import Mqtt
-from flmc.wire.transport.transport import Disconnected
+from flmc.wire.transport import Disconnected
 
 Tell = Callable[[Status], None]
 """Told how the run stands, whenever the server says so."""

@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 from flmc.base.errors import MissingExtra
-from flmc.deploy.running.stopping import stop_event
+from flmc.deploy.loop import stop_event
 
 
 def configuration(port: int) -> dict[str, Any]:

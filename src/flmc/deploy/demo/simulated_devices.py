@@ -17,15 +17,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from flmc.deploy.configuration.role_configuration import read_device
-from flmc.deploy.demo.local_federation import LocalFederation
-from flmc.deploy.demo.processes import Processes
+from flmc.deploy.configuration import read_device
+from flmc.deploy.demo.local_federation import LocalFederation, Processes
 from flmc.deploy.device.device_role import DeviceRole
-from flmc.deploy.running.loop import run_role
-from flmc.deploy.running.stopping import stop_event
-from flmc.deploy.starting import make_device
+from flmc.deploy.loop import run_role, stop_event
+from flmc.deploy.role_assembly import make_device
+from flmc.wire.mqtt import Mqtt
 from flmc.wire.topics import device_name
-from flmc.wire.transport.mqtt import Mqtt
 
 NAME = "devices"
 """Name of the process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -10,13 +11,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from flmc.deploy.accounting import accounted
-from flmc.deploy.running.role import Dropped, Outgoing, Role
-from flmc.deploy.running.timing import Timing
-from flmc.deploy.server import waiting
+from flmc.deploy.role import Dropped, Outgoing, Role, Timing
 from flmc.deploy.server.federation_result import result_without_data
 from flmc.deploy.server.server_record import ServerRecord
-from flmc.deploy.server.spending import Spending
 from flmc.planning.temperature import temperature
+from flmc.runs.ledger_cost import spent_curve
 from flmc.sampling.roles import server
 from flmc.wire import topics
 from flmc.wire.federation import Federation
@@ -24,6 +23,89 @@ from flmc.wire.messages import Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.status import AirStatus, Status
 from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THETA, Topic
+
+# What a run has spent so far, for its status: computed now and then, because it takes a while.
+
+
+_SHARE = 0.02
+"""Share of the time that accounting may take."""
+
+
+class Spending:
+    """Epsilon of the device that spent most, as of some round."""
+
+    def __init__(self) -> None:
+        self.epsilon: float | None = 0.0
+        """The last one that was computed; None: it is unbounded."""
+        self.round = 0
+        """Round up to which it counts."""
+        self._not_before = float("-inf")
+
+    def update(self, record: ServerRecord, *, now: bool = False) -> None:
+        """Compute it again if that has not cost too much time lately.
+
+        Parameters
+        ----------
+        record
+            Has the ledger.
+        now
+            Whether to compute it in any case.
+        """
+        plan, rounds = record.federation.plan, record.round
+        began = time.monotonic()
+        if rounds == self.round or plan.unknown_privacy is not None:
+            return
+        if began < self._not_before and not now:
+            return
+        curve = spent_curve(
+            record.ledger[:rounds],
+            plan.uplink,
+            plan.limits,
+            plan.num_devices,
+            plan.dim,
+            last_only=True,
+        )
+        self.epsilon = curve.epsilon if math.isfinite(curve.epsilon) else None
+        self.round = rounds
+        took = time.monotonic() - began
+        self._not_before = began + took / _SHARE
+
+
+# What a run waits for, in words, for its status.
+
+
+def before_round_1(federation: Federation, joined: int, refused: int) -> str:
+    """What is waited for before round 1.
+
+    Parameters
+    ----------
+    federation
+        The run.
+    joined, refused
+        Devices that have joined, and that do not want to.
+    """
+    devices, quorum = federation.plan.num_devices, federation.quorum
+    said = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
+    return said + (f"; {refused} refused" if refused else "")
+
+
+def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
+    """What is waited for in a round; empty as long as it takes no longer than two deadlines.
+
+    Parameters
+    ----------
+    federation, round_number
+        The run, and the round, counted from 1.
+    seconds
+        How long the round has taken so far.
+    """
+    if seconds <= 2 * federation.deadline_ms / 1000:
+        return ""
+    return (
+        f"round {round_number} has had too few answers for {seconds:.0f} s; a quorum is"
+        f" {federation.quorum} of {federation.plan.num_devices}"
+    )
+
 
 _STATUS_SECONDS = 0.5
 """Seconds between two statuses, at least."""
@@ -134,7 +216,7 @@ class ServerRole(Role):
         Parameters
         ----------
         topic, payload, now
-            As :class:`~flmc.deploy.running.role.Role` says.
+            As :class:`~flmc.deploy.role.Role` says.
         """
         if topic.what == ALIVE and topic.who is not None:
             number = topics.device_number(topic.who)
@@ -263,10 +345,10 @@ class ServerRole(Role):
         """What the run waits for, in words; empty: for nothing unusual."""
         if self._phase == "waiting":
             counts = self._count("joined"), self._count("refused")
-            return waiting.before_round_1(self.federation, *counts)
+            return before_round_1(self.federation, *counts)
         if self._phase != "running" or self._round_began is None:
             return ""
-        return waiting.for_answers(self.federation, self.record.round + 1, now - self._round_began)
+        return for_answers(self.federation, self.record.round + 1, now - self._round_began)
 
     def _status(self, now: float, *, last: bool = False) -> Outgoing:
         """How the run stands, for everybody who may know it."""

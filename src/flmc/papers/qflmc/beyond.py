@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from flmc.base.progress import Progress
-from flmc.evaluation.quality.metrics import Metrics
+from flmc.evaluation.metrics import Metrics
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc.points import chains_of
 from flmc.planning.limits import Limits

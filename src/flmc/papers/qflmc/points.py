@@ -1,32 +1,100 @@
 """Points of the figures: plan, simulate, and keep the error of every experiment for paired
-tests."""
+comparisons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
-from flmc.evaluation.quality.against_posterior import distance_from
-from flmc.evaluation.quality.metrics import Estimate, squared_errors, variance_ratio_to
+from flmc.evaluation.metrics import Estimate, squared_errors, variance_ratio_to
+from flmc.evaluation.posterior_comparison import distance_from
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.base_case import PAPER, BaseCase
-from flmc.papers.qflmc.by_entry import entry_gain, limited
-from flmc.papers.qflmc.curves import Curves, Row
-from flmc.papers.qflmc.readings import Reading
+from flmc.papers.qflmc.readings import PAPER, BaseCase, Reading
+from flmc.papers.qflmc.search import entry_gain, limited
 from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
 from flmc.sampling.simulation import simulate
 from flmc.settings.assembly import assemble
+from flmc.settings.construction import make_uplink
 from flmc.settings.schema import Settings
-from flmc.settings.uplinks import make_uplink
 from flmc.uplink.uplink import Uplink
+
+# Measured points of the figures: the rows of the table, and the errors of every experiment.
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured point, as it stands in the CSV."""
+
+    figure: str
+    reading: str
+    curve: str
+    x: float
+    gain: float
+    binding: str
+    step_size: float
+    temperature: float
+    rounds_needed: int
+    mse: float
+    mse_se: float
+    variance_ratio: float
+    variance_ratio_se: float
+    one_run_wasserstein2_squared: float
+    one_run_wasserstein2_squared_se: float
+    experiments: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row by the names of its columns, for a table."""
+        return asdict(self)
+
+
+@dataclass
+class Curves:
+    """Everything that was measured for the figures.
+
+    Attributes
+    ----------
+    rows
+        The rows of the table.
+    errors
+        By figure, reading and curve: for every x the errors of all experiments, (experiment).
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    errors: dict[tuple[str, str, str], dict[float, Array]] = field(default_factory=dict)
+
+    def add(self, row: Row, errors: Array) -> None:
+        """Add one more point.
+
+        Parameters
+        ----------
+        row
+            What the table says of it.
+        errors
+            Mean squared error of every experiment, (experiment).
+        """
+        self.rows.append(row)
+        self.errors.setdefault((row.figure, row.reading, row.curve), {})[row.x] = errors
+
+    def curve(self, figure: str, reading: str, name: str) -> tuple[Array, Array]:
+        """The points x (point) of one curve, and their errors (point, experiment).
+
+        Parameters
+        ----------
+        figure, reading, name
+            Number of the figure, name of the reading, and name of the curve.
+        """
+        found = self.errors[figure, reading, name]
+        return np.array(list(found)), np.stack(list(found.values()))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,20 @@
-"""Readings of the paper: its text leaves room, so every figure is drawn under each of them."""
+"""Readings of the paper, whose text leaves room, and the base case of its figures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from flmc.base.errors import InvalidSetting
+from flmc.data.synthetic import draw_linear_statistics
+from flmc.models.linear import LinearGaussian
+from flmc.papers.request import change_base_case
 from flmc.planning.limits import Limits
+from flmc.settings.construction import make_uplink
+from flmc.settings.registered import SCHEDULERS
+from flmc.settings.schema import Settings, merge
+from flmc.uplink.uplink import Uplink
 
 
 @dataclass(frozen=True)
@@ -17,7 +27,7 @@ class Reading:
         How the reading is called, and what it is in words.
     privacy
         Criterion of the privacy limit, as in :class:`flmc.Limits`; ``by entry`` for the conjecture
-        of :mod:`flmc.papers.qflmc.by_entry`.
+        of :mod:`flmc.papers.qflmc.search`.
     digital_langevin, analog_langevin
         Kind of Langevin limit of each scheme, as in :class:`flmc.Limits`.
     paper_steps
@@ -107,3 +117,108 @@ EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 7.5, 8.0, 9.0, 10.0, 12.5, 1
 SNR_OF_EPSILON_FIGURES = 25.0
 SLOPES = (0.01, 0.03, 0.05, 0.07)
 EPSILONS_OF_SLOPES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0, 10.0, 12.0)
+
+
+# The base case of the paper's figures, and what a user changes in it.
+
+
+CHANGEABLE = (
+    *("devices", "dim", "samples", "clip", "clipping", "modulation", "fading", "csi_error"),
+    *("noise_power", "link", "slope_parameter", "scheduling", "rounds", "burn_in", "start"),
+)
+"""Settings that may be changed; the figures themselves vary scheme, SNR, budget and, in figure 4,
+the slope parameter."""
+
+
+@dataclass(frozen=True)
+class BaseCase:
+    """Settings that all points of the figures share.
+
+    Attributes
+    ----------
+    settings
+        Sizes, channel, link and rounds; flmc's defaults are the paper's.
+    """
+
+    settings: Settings = field(default_factory=lambda: merge({}, {}))
+
+    @classmethod
+    def changed(cls, changes: Mapping[str, str]) -> BaseCase:
+        """The paper's base case with some settings changed.
+
+        Parameters
+        ----------
+        changes
+            Settings as they were written, by name.
+        """
+        settings = change_base_case("qflmc", {}, changes, CHANGEABLE)
+        if settings.burn_in == "auto" or settings.burn_in >= settings.rounds:
+            raise InvalidSetting(
+                f"burn_in must be a number below rounds = {settings.rounds}, got"
+                f" {settings.burn_in!r}"
+            )
+        if settings.link == "auto":
+            raise InvalidSetting("link of a study must be one link for all points, got 'auto'")
+        return cls(settings)
+
+    @property
+    def num_kept(self) -> int:
+        """Rounds that are kept."""
+        burn_in = self.settings.burn_in
+        return self.settings.rounds - (0 if burn_in == "auto" else burn_in)
+
+    def uplink(self, scheme: str, snr_db: float = 25.0, slope: float | None = None) -> Uplink:
+        """An uplink of the figures.
+
+        Parameters
+        ----------
+        scheme
+            ``digital`` or ``analog``.
+        snr_db
+            Largest SNR.
+        slope
+            Slope parameter of the link; None: that of the base case.
+        """
+        given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
+        if scheme != "digital":
+            given = {n: v for n, v in given.items() if n not in ("link", "slope_parameter")}
+        elif slope is not None:
+            given["slope_parameter"] = slope
+            given["link"] = str(given.get("link", "sigmoid")).partition(":")[0]
+        return make_uplink(Settings(**{**given, "scheme": scheme, "snr_db": snr_db}))
+
+    def draw(self, count: int, seed: int, kind: str) -> LinearGaussian:
+        """Data sets of the paper's law.
+
+        Parameters
+        ----------
+        count
+            How many.
+        seed
+            Of all randomness.
+        kind
+            How they are drawn: ``sufficient`` statistics, or ``examples``.
+        """
+        settings = self.settings
+        statistics = draw_linear_statistics(
+            seed,
+            num_experiments=count,
+            num_samples=settings.samples,
+            dim=settings.dim,
+            num_devices=settings.devices,
+            kind=kind,
+        )
+        return LinearGaussian(statistics)
+
+    def planner_arguments(self) -> dict[str, Any]:
+        """The keyword arguments of :func:`flmc.plan` that the base case decides, by name."""
+        return {
+            "num_rounds": self.settings.rounds,
+            "num_burn_in": self.settings.burn_in,
+            "start": self.settings.start,
+            "scheduler": SCHEDULERS.build(self.settings.scheduling),
+        }
+
+
+PAPER = BaseCase()
+"""The paper's own base case."""

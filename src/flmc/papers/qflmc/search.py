@@ -1,5 +1,5 @@
 """A search over what the paper's text leaves open or may have misprinted: is there a combination
-under which all claims hold?
+that gives the published numbers?
 
 The error of a scheme depends on its gain, step, slope and kind of clipping only. So the error is
 measured once on a grid of gains for each of these, with common random numbers, and every
@@ -7,24 +7,246 @@ combination only computes gains and interpolates, experiment by experiment."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
-from flmc.evaluation.quality.metrics import squared_errors
+from flmc.evaluation.metrics import squared_errors
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.claims import CLAIMS, Claim
-from flmc.papers.qflmc.combinations import CHOICES, LOUDEST, Combination, combinations, gain_of
 from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
+from flmc.planning.plans import Plan
+from flmc.privacy import gaussian
+from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.root_finding import largest_gain
 from flmc.sampling.simulation import simulate
 from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
+
+# The conjecture `by entry`: a rule by which the authors' program may have computed gains.
+#
+# It is no sound privacy rule: every entry gets :math:`\epsilon/m`, and delta is spent anew in each
+# of them. The forms are closed: the loss of one entry is a monotone function of what is received.
+
+
+_below = NormalDist().cdf
+
+
+def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
+    r"""Largest gain that the conjecture's privacy rule allows; other limits do not count.
+
+    Digital: the largest A with :math:`\Pr(|\text{loss of one entry}| > \epsilon/m) \le \delta` for
+    the exact worst-case pair. Analog: :math:`A = \sqrt{N_0 x/(2 m \ell^2)}` as printed, with the
+    half in T, where :math:`T(x) = 1 - \delta` has :math:`\epsilon/m` in place of :math:`\epsilon`;
+    m stays in the root.
+
+    Parameters
+    ----------
+    uplink
+        A digital or an analog one; its signal-to-noise ratio does not matter.
+    epsilon, delta
+        Privacy budget of a round, as the paper states it.
+    dim
+        Entries m of theta.
+
+    Returns
+    -------
+    float
+        The gain; infinite if every gain is allowed.
+
+    Examples
+    --------
+    >>> from flmc.papers.qflmc.search import entry_gain
+    >>> f"{entry_gain(flmc.Digital(), 5.0, 0.01, dim=5):.5g}"
+    '0.34057'
+    >>> f"{entry_gain(flmc.Analog(), 5.0, 0.01, dim=5):.5g}"
+    '0.0028435'
+    """
+    share = epsilon / dim
+    if isinstance(uplink, Digital):
+        high = float(uplink.link.probability(np.array([uplink.clip]))[0])
+        scale = math.sqrt(uplink.noise_power)
+        return scale * largest_gain(lambda gain: exceedance(gain, high, share), delta, 0.1)
+    # The printed formula at epsilon/m: only its T depends on epsilon, and all m entries stay.
+    return uplink.privacy_event([(1.0, dim)]).allowed_gain(share, delta, "tail")
+
+
+def exceedance(gain: float, high: float, epsilon: float) -> float:
+    r"""Probability that the loss of one entry exceeds epsilon in magnitude.
+
+    What is received, :math:`y`, is :math:`\pm A` plus unit noise. The loss
+    :math:`\ln\frac{p e^{2Ay} + q}{q e^{2Ay} + p}` increases with :math:`y`, and is odd. So it is
+    epsilon where :math:`e^{2Ay} = (p e^\epsilon - q)/(p - q e^\epsilon)`, which is called t below.
+
+    Parameters
+    ----------
+    gain
+        Gain A in standard deviations of the noise; may be infinite.
+    high
+        Probability p of +1 under one data set; under its neighbour it is q = 1 - p.
+    epsilon
+        Epsilon of the entry, positive.
+
+    Returns
+    -------
+    float
+        The probability; 0 from the largest loss, ln(p/q), on.
+    """
+    low = 1.0 - high
+    if low == 0.0 or epsilon < math.log(high / low):
+        if math.isinf(gain):
+            return 1.0
+        grown = math.exp(epsilon)
+        reached = math.log((high * grown - low) / (high - low * grown)) / (2 * gain)
+        # Both tails, |y| > reached; a mixture of N(A, 1) and N(-A, 1) has the same in either order.
+        return _below(gain - reached) + _below(-gain - reached)
+    return 0.0
+
+
+def limited(planned: Plan, gain: float) -> Plan:
+    """A plan without a privacy limit, with the conjecture's gain in the place of that limit.
+
+    The plan's own limits stay without a budget: the conjecture is not a privacy statement.
+
+    Parameters
+    ----------
+    planned
+        The plan under power and Langevin noise.
+    gain
+        Largest gain that the conjecture allows.
+    """
+    limits = replace(planned.gain_limits, privacy=gain)
+    return replace(
+        planned,
+        gain=np.minimum(planned.gain, gain),
+        gain_limits=limits,
+        binding=limits.binding,
+    )
+
+
+# Combinations of what the paper's text leaves open or may have misprinted, and the gains that each
+# of them allows.
+
+
+DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One way to take the text; the first value of each list in ``CHOICES`` is what is printed, but
+    for the half of T(x), which print leaves out."""
+
+    power: str
+    langevin: str
+    accountant: str
+    half: str
+    digital_step: float
+    analog_step: float
+    clipping: str
+
+    def limits_noise(self, scheme: str) -> bool:
+        """Whether the Langevin noise requirement limits a scheme.
+
+        Parameters
+        ----------
+        scheme
+            `digital` or `analog`.
+        """
+        return self.langevin in ("both", f"{scheme} only")
+
+
+CHOICES: dict[str, tuple[str | float, ...]] = {
+    "power": ("per symbol", "per block", "off"),
+    "langevin": ("both", "analog only", "digital only", "neither"),
+    "accountant": ("paper, K - 1", "paper, 1", "tail", "tight", "by entry"),
+    "half": ("with 1/2", "without"),
+    "digital_step": (1.0, 0.1, 10.0),
+    "analog_step": (1.0, 0.1, 10.0),
+    "clipping": ("entry", "norm"),
+}
+
+
+def combinations() -> Iterator[Combination]:
+    """All combinations of the choices."""
+    for values in itertools.product(*CHOICES.values()):
+        yield Combination(*values)  # type: ignore[arg-type]
+
+
+def gain_of(
+    combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None
+) -> float:
+    """The largest gain that the limits of a combination allow.
+
+    Parameters
+    ----------
+    combination
+        How the text is taken.
+    scheme, slope
+        `digital` or `analog`, and the parameter a of the digital sigmoid.
+    snr_db, epsilon
+        SNR in dB, and privacy budget of a round; None: without privacy.
+    """
+    power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
+    norm = combination.clipping == "norm"
+    # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows
+    # ell^2.
+    peak = 1.0 if scheme == "digital" else CLIP / (math.sqrt(DIM) if norm else 1.0)
+    limits = [FADING * math.sqrt(power) / peak if combination.power != "off" else math.inf]
+    step = PAPER_STEP_SIZES[scheme] * (
+        combination.digital_step if scheme == "digital" else combination.analog_step
+    )
+    if combination.limits_noise(scheme):
+        limits.append(math.sqrt(step / 2))
+    if epsilon is not None:
+        if scheme == "digital":
+            # Norm clipping does not change the worst case of one entry, and the paper takes the
+            # worst case of every entry.
+            limits.append(_digital_gain(slope, epsilon, combination.accountant))
+        else:
+            limits.append(_analog_gain(epsilon, combination.accountant, combination.half, norm))
+    return min(*limits, LOUDEST[scheme])
+
+
+LOUDEST = {"digital": 30.0, "analog": 1.0}
+"""Gain where nothing limits it; the noise is negligible there."""
+
+
+@lru_cache(maxsize=4096)
+def _digital_gain(slope: float, epsilon: float, accountant: str) -> float:
+    uplink = Digital(link=Sigmoid(slope))
+    if accountant == "by entry":
+        return entry_gain(uplink, epsilon, readings.DELTA, DIM)
+    kind, _, shift = accountant.partition(", ")
+    bits = uplink.privacy_event([(1.0, DIM)])
+    return bits.allowed_gain(epsilon, readings.DELTA, kind, DEVICES if shift != "1" else 2)
+
+
+@lru_cache(maxsize=4096)
+def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> float:
+    event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
+    if accountant == "tight":
+        return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
+    # T(x) >= 1 - delta without the half asks for a probability of (1 - delta)/2 only.
+    target = readings.DELTA if half == "with 1/2" else 1 - (1 - readings.DELTA) / 2
+    # By entry, epsilon/m is in T alone: the m of the root is in the event.
+    share = epsilon / DIM if accountant == "by entry" else epsilon
+    return largest_gain(
+        lambda g: 1.0 if math.isinf(g) else gaussian.tail_delta(share, g * event.mu),
+        target,
+        1 / event.mu,
+    )
+
 
 TableKey = tuple[str, float, float, str]
 """Scheme, slope, factor of the step, and clipping: what an error depends on beside the gain."""

@@ -13,24 +13,23 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
-from flmc.evaluation.quality.against_posterior import distance_of_exact_draws
+from flmc.evaluation.posterior_comparison import distance_of_exact_draws
 from flmc.models.linear import LinearGaussian
-from flmc.papers.own_curves import read_own_curve
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.base_case import BaseCase
 from flmc.papers.qflmc.beyond import BeyondRow, compare_beyond, power_gained_db
 from flmc.papers.qflmc.claims import Figures, Verdict, judge
-from flmc.papers.qflmc.curves import Curves
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.points import (
+    Curves,
     Laboratory,
     Point,
     measure,
     own_points_of,
     points_of,
 )
+from flmc.papers.qflmc.readings import BaseCase
 from flmc.papers.qflmc.search import ErrorTable, Found, search
-from flmc.papers.request import StudyRequest
+from flmc.papers.request import StudyRequest, read_own_curve
 from flmc.sampling.engines import ENGINES
 from flmc.settings.schema import Settings
 

@@ -1,4 +1,5 @@
-r"""Allocations of the study: how strongly the devices of a round transmit.
+r"""Allocations of the study: how strongly the devices of a round transmit, the adaptive one by a
+convex program for many runs at once.
 
 Gains are those at the receiver, A; the study writes :math:`a_s = A_s^2`. Three limits hold in every
 round with :math:`K_a` of K devices:
@@ -13,14 +14,265 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dposv
 from scipy.optimize import brentq
 
-from flmc.base.arrays import Array
+from flmc.base.arrays import Array, one_blas_thread
+from flmc.base.errors import RunFailed
 from flmc.papers.wflmc.base_case import BaseCase
-from flmc.papers.wflmc.program import Programs, solve
 from flmc.privacy import gaussian
+
+# The convex program of an adaptive allocation, solved for many runs at once.
+#
+# Over the shares :math:`y_s \in (0, 1]` of each round's largest gain,
+#
+# .. math:: \min_y \max_{j \in \text{kept}} \Big\{ b_j + \sum_{s \le j} \rho^{2(j-s)}
+# \frac{w_s}{y_s} \Big\} \quad\text{with}\quad \sum_s c_{ks}\, y_s \le 1
+# \text{ for every device } k .
+#
+# With :math:`y_s = e^{-q_s}` bounds and costs are sums of exponentials, convex in q, and shares of
+# very different size are numbers of the same size. A primal-dual interior-point method with slacks
+# finds the optimum; the runs have programs of the same shape, so that a Newton step of some of them
+# is one batched product and a Cholesky factorisation each. Where the optimum is not unique, the
+# largest shares are wanted: a small multiple of :math:`\sum_s w_s/y_s` in the objective chooses
+# them.
+
+
+_TIE = 1e-6
+"""Weight of what chooses among optima: it moves the optimum by less than this share."""
+_GAP = 1e-8
+"""Duality gap, and largest error of the optimum's equations, at which the iteration ends, in units
+of the objective without a budget."""
+_MOST_STEPS = 200
+_TO_THE_BOUNDARY = 0.995
+"""Share of the way to the boundary that a step goes at most."""
+_CENTRING = 0.1
+"""Factor by which a step tries to shrink the gap."""
+_AT_ONCE = 8
+"""Programs that are iterated together: their matrices fit into the cache of a core. With more, a
+step waits for memory, and for the pages of arrays that are allocated anew in each."""
+
+
+class Programs(NamedTuple):
+    """Programs of the same shape, one for each run.
+
+    Attributes
+    ----------
+    base
+        :math:`b_j`, what the gains do not change, (run, kept).
+    weight
+        :math:`w_s`, noise of a round at its largest gain, (run, round).
+    cost
+        :math:`c_{ks}`, share of the budget of a device that a round takes at its largest gain, 0
+        where the device is silent, (run, device, round).
+    decay
+        :math:`\\rho^2`, in (0, 1).
+    """
+
+    base: Array
+    weight: Array
+    cost: Array
+    decay: float
+
+    @property
+    def memory(self) -> Array:
+        r""":math:`\rho^{2(j-s)}` for kept rounds j, 0 where s > j, (kept, round)."""
+        num_rounds, num_kept = self.weight.shape[1], self.base.shape[1]
+        ago = np.arange(num_rounds - num_kept, num_rounds)[:, None] - np.arange(num_rounds)
+        return np.where(ago >= 0, self.decay ** np.maximum(ago, 0), 0.0)
+
+    def objective(self, shares: Array) -> Array:
+        """The largest bound over kept rounds, (run).
+
+        Parameters
+        ----------
+        shares
+            (run, round).
+        """
+        bounds = self.base + (self.weight / shares) @ self.memory.T
+        return np.asarray(bounds.max(axis=1))
+
+    def rows(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Programs:
+        """The programs of some runs.
+
+        Parameters
+        ----------
+        chosen
+            Which, a mask or numbers.
+        """
+        return Programs(self.base[chosen], self.weight[chosen], self.cost[chosen], self.decay)
+
+
+@one_blas_thread()
+def solve(programs: Programs) -> Array:
+    """Shares that minimise the largest bound, (run, round), the largest ones where several do.
+
+    Parameters
+    ----------
+    programs
+        The programs.
+
+    Raises
+    ------
+    RunFailed
+        If the iteration does not converge.
+    """
+    shares = np.ones_like(programs.weight)
+    # Where the budget allows the largest gains, no smaller ones do better.
+    bound = np.flatnonzero((programs.cost.sum(axis=2) > 1.0).any(axis=1))
+    for first in range(0, len(bound), _AT_ONCE):
+        some = bound[first : first + _AT_ONCE]
+        shares[some] = _interior_point(programs.rows(some))
+    return shares
+
+
+class _Point(NamedTuple):
+    """Where the iteration stands, for each run.
+
+    Attributes
+    ----------
+    unknowns
+        Minus the logarithms of the shares, and the largest bound, (run, round + 1).
+    slack, multipliers
+        How far inside each constraint is, and its price, (run, constraint): bounds, budgets, shares
+        of at most 1.
+    """
+
+    unknowns: Array
+    slack: Array
+    multipliers: Array
+
+    @property
+    def gap(self) -> Array:
+        """Sum over constraints of price times slack, (run, 1)."""
+        return np.asarray((self.multipliers * self.slack).sum(axis=1, keepdims=True))
+
+
+def _interior_point(programs: Programs) -> Array:
+    """Shares of programs in which the budget binds."""
+    # In units of what no budget would give.
+    unit = programs.objective(np.ones_like(programs.weight))[:, None]
+    programs = programs._replace(base=programs.base / unit, weight=programs.weight / unit)
+    tie = _TIE * programs.weight / programs.weight.sum(axis=1, keepdims=True)
+    memory = programs.memory
+    point = _start(programs)
+    found, left = np.empty_like(programs.weight), np.arange(len(programs.weight))
+    error = np.zeros(0)
+    for _ in range(_MOST_STEPS):
+        rest = programs.rows(left)
+        after, error = _step(point, rest, memory, tie[left])
+        done = error < _GAP
+        found[left[done]] = point.unknowns[done, :-1]
+        left, point = left[~done], _Point._make(part[~done] for part in after)
+        if not left.size:
+            shares = np.exp(-np.maximum(found, 0.0))
+            # The budget holds to the last digit.
+            used = np.einsum("rks,rs->rk", programs.cost, shares).max(axis=1, keepdims=True)
+            return np.asarray(shares / np.maximum(used, 1.0))
+    raise RunFailed(
+        f"the adaptive allocation of {left.size} runs did not converge in {_MOST_STEPS} steps:"
+        f" error {error.max():.2g}"
+    )
+
+
+def _start(programs: Programs) -> _Point:
+    """A constant share that spends most of the budget, with prices for a gap of 1."""
+    cost = programs.cost.sum(axis=2)
+    share = 0.9 / cost.max(axis=1, keepdims=True)
+    rounds = programs.weight.shape[1]
+    constant = np.repeat(share, rounds, axis=1)
+    bounds = programs.base + (programs.weight / constant) @ programs.memory.T
+    level = 1.1 * bounds.max(axis=1, keepdims=True)
+    slack = np.concatenate([level - bounds, 1.0 - share * cost, -np.log(constant)], axis=1)
+    unknowns = np.concatenate([-np.log(constant), level], axis=1)
+    return _Point(unknowns, slack, 1.0 / (slack.shape[1] * slack))
+
+
+def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple[_Point, Array]:
+    """One Newton step, and how far the point before it was from the optimum, (run)."""
+    unknowns, slack, prices = point
+    rounds, kept = memory.shape[1], memory.shape[0]
+    inverse = np.exp(unknowns[:, :-1])
+    noise, used = programs.weight * inverse, programs.cost / inverse[:, None, :]
+    values = np.concatenate(
+        [
+            programs.base + noise @ memory.T - unknowns[:, -1:],
+            used.sum(axis=2) - 1.0,
+            -unknowns[:, :-1],
+        ],
+        axis=1,
+    )
+
+    def of_bounds(weights: Array) -> Array:
+        """Derivatives of the bounds in q, each times its weight, added up, (run, round)."""
+        return np.asarray(noise * (weights[:, :kept] @ memory))
+
+    def of_budgets(weights: Array) -> Array:
+        """Minus the derivatives of the budgets in q, each times its weight, added up."""
+        return np.asarray((weights[:, None, kept:-rounds] @ used)[:, 0])
+
+    def transposed(weights: Array) -> Array:
+        """Derivatives of the constraints, each times its weight, added up, (run, round + 1)."""
+        # Those of the shares are -1 on the diagonal.
+        in_shares = of_bounds(weights) - of_budgets(weights) - weights[:, -rounds:]
+        return np.concatenate([in_shares, -weights[:, :kept].sum(axis=1, keepdims=True)], axis=1)
+
+    def derivative(direction: Array) -> Array:
+        """Change of the constraints along a direction, (run, constraint)."""
+        in_shares = direction[:, :-1]
+        bounds = (noise * in_shares) @ memory.T - direction[:, -1:]
+        budgets = -(used @ in_shares[..., None])[..., 0]
+        return np.concatenate([bounds, budgets, -in_shares], axis=1)
+
+    pull = prices / slack
+    # The square of this is the sum of the constraints' outer products, those of the shares apart.
+    root = np.sqrt(pull[:, :-rounds, None])
+    rows = np.empty((len(slack), root.shape[1], rounds + 1))
+    rows[:, :kept, :-1] = root[:, :kept] * memory * noise[:, None, :]
+    rows[:, :kept, -1] = -root[:, :kept, 0]
+    rows[:, kept:, :-1] = -root[:, kept:] * used
+    rows[:, kept:, -1] = 0.0
+    matrix = np.swapaxes(rows, 1, 2) @ rows
+    diagonal = tie * inverse + pull[:, -rounds:] + of_bounds(prices) + of_budgets(prices)
+    matrix[:, np.arange(rounds), np.arange(rounds)] += diagonal
+    objective = np.concatenate([tie * inverse, np.ones((len(slack), 1))], axis=1)
+    dual, primal = objective + transposed(prices), values + slack
+    # Never far below the gap that is wanted: prices and slacks then stay numbers.
+    target = np.maximum(_CENTRING * point.gap, 0.1 * _GAP) / slack.shape[1]
+    centring = (prices * slack - target) / slack
+    towards = transposed(centring - pull * primal) - dual
+    direction = _solve_positive(matrix, towards)
+    change_of_slack = -primal - derivative(direction)
+    change_of_prices = -centring - pull * change_of_slack
+    far = np.minimum(_room(slack, change_of_slack), _room(prices, change_of_prices))
+    error = np.maximum(np.abs(dual).max(axis=1), np.abs(primal).max(axis=1))
+    return _Point(
+        unknowns + far * direction,
+        slack + far * change_of_slack,
+        prices + far * change_of_prices,
+    ), np.maximum(error, point.gap[:, 0])
+
+
+def _solve_positive(matrices: Array, right: Array) -> Array:
+    """Solutions (run, unknown) of equations with positive definite matrices (run, unknown,
+    unknown)."""
+    solutions = np.empty_like(right)
+    for index, (matrix, each) in enumerate(zip(matrices, right, strict=True)):
+        _, solutions[index], failed = dposv(matrix, each)
+        if failed:  # near the optimum rounding may leave it just not positive
+            solutions[index] = np.linalg.solve(matrix, each)
+    return solutions
+
+
+def _room(values: Array, change: Array) -> Array:
+    """Length of a step, at most 1, after which positive values still are, (run, 1)."""
+    with np.errstate(divide="ignore"):
+        far = np.where(change < 0, -values / change, np.inf)
+    return np.asarray(np.minimum(1.0, _TO_THE_BOUNDARY * far.min(axis=1, keepdims=True)))
 
 
 def published_budget(epsilon: float, delta: float) -> float:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
-from flmc.evaluation.quality.against_posterior import Comparison
+from flmc.evaluation.posterior_comparison import Comparison
 from flmc.models.distributions import Gaussian
 from flmc.papers.wflmc.base_case import NUM_RUNS, BaseCase
 from flmc.planning.limits import Limits
@@ -27,7 +27,7 @@ from flmc.sampling.schedule import (
     schedule_of,
 )
 from flmc.sampling.simulation import simulate
-from flmc.settings.uplinks import make_fading
+from flmc.settings.construction import make_fading
 from flmc.uplink.schedulers import PredecessorDevices
 from flmc.uplink.schemes import Analog, Ideal
 from flmc.uplink.uplink import Uplink

@@ -23,10 +23,10 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding
 from flmc.base.memory import fits
 from flmc.base.version import VERSION
-from flmc.planning.costs.privacy_cost import NEIGHBOURING, Cost
 from flmc.planning.limits import GainLimits, Limits
 from flmc.planning.plans.release import release_of
 from flmc.planning.prediction import Prediction
+from flmc.planning.privacy_cost import NEIGHBOURING, Cost
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
 from flmc.uplink.scheduler import Scheduler

@@ -4,7 +4,7 @@ A *release* is so many chains with all their kept rounds. Quality and privacy of
 the same release: of one chain, unless more are named. Along a direction in which the negative log
 posterior has curvature :math:`\lambda`, successive rounds have the correlation :math:`r = 1 -
 \eta\kappa\lambda`, so that the mean of n kept rounds varies like that of :math:`1/w(r, n)`
-independent draws (:func:`flmc.base.numerics.special.variance_of_mean`): the *effective draws*. They
+independent draws (:func:`flmc.base.special.variance_of_mean`): the *effective draws*. They
 are fewest where the curvature is smallest."""
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.documents import to_document
-from flmc.base.numerics.special import variance_of_mean
+from flmc.base.special import variance_of_mean
 from flmc.base.tables import Row, format_up
-from flmc.planning.costs.privacy_cost import Cost, Exposure, cost_of_run
+from flmc.planning.privacy_cost import Cost, Exposure, cost_of_run
 from flmc.privacy import gaussian
 from flmc.privacy.root_finding import largest_argument
 

@@ -12,7 +12,22 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.base.findings import Finding
 from flmc.base.tables import Listing
-from flmc.planning.costs.privacy_cost import (
+from flmc.planning.limits import GainLimits, Limits
+from flmc.planning.plans import document as document_of
+from flmc.planning.plans import rows
+from flmc.planning.plans.expectation import Expectation, expect, planned_active, slope_of
+from flmc.planning.plans.radio import (
+    Airtime,
+    EstimateEffect,
+    Radio,
+    airtime_of,
+    estimate_effect,
+    margins_db,
+    radio_of,
+)
+from flmc.planning.plans.release import Release, release_of
+from flmc.planning.prediction import Prediction
+from flmc.planning.privacy_cost import (
     Cost,
     Exposure,
     affordable_rounds,
@@ -21,15 +36,6 @@ from flmc.planning.costs.privacy_cost import (
     exposure_of,
     why_unknown,
 )
-from flmc.planning.limits import GainLimits, Limits
-from flmc.planning.plans import document as document_of
-from flmc.planning.plans import rows
-from flmc.planning.plans.airtime import Airtime, airtime_of
-from flmc.planning.plans.estimates import EstimateEffect, estimate_effect
-from flmc.planning.plans.expectation import Expectation, expect, planned_active, slope_of
-from flmc.planning.plans.radio import Radio, margins_db, radio_of
-from flmc.planning.plans.release import Release, release_of
-from flmc.planning.prediction import Prediction
 from flmc.planning.temperature import temperature
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices

@@ -4,12 +4,14 @@ test."""
 from __future__ import annotations
 
 import builtins
+import math
 import os
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from flmc.base.arrays import Array
 from flmc.base.errors import RunFailed
 
 WORD_BITS = 64
@@ -90,3 +92,57 @@ def extend(bits: int, entropy: Entropy) -> int:
         The old bits and the new ones behind them.
     """
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
+
+
+# Uniform random numbers with which a comparison has exactly the probability that was asked for.
+
+
+_MANTISSA = 53
+"""Significant bits of a double."""
+_SMALLEST_EXPONENT = 1074
+"""The smallest positive double is 2 to the power of minus this."""
+
+
+def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
+    r"""Uniform real numbers in [0, 1), each rounded *down* to a double.
+
+    Let :math:`u` be the real number and :math:`u'` the largest double that does not exceed it. For
+    every double :math:`p`, :math:`u' < p` is the same event as :math:`u < p`, because :math:`p` is
+    itself a double: so :math:`\Pr(u' < p) = p` exactly. Bits that :meth:`flmc.Uplink.symbols` makes
+    from these numbers are +1 with exactly the probability that the link returns as a double, down
+    to the smallest. (The numbers of ``np.random.Generator.random`` are multiples of
+    :math:`2^{-53}`; with them a probability is rounded up to such a multiple.)
+
+    Parameters
+    ----------
+    shape
+        Shape of the result.
+    entropy
+        Source of random bytes: 8 for a number, and 8 more for one number in 4096.
+
+    Returns
+    -------
+    Array
+        Independent numbers.
+    """
+    words = draw_words(entropy, math.prod(shape))
+    # From 2^52 on a word holds all bits of the double: the leading 1 and the 52 that follow.
+    # Bits below those are cleared, so that the conversion is exact and does not round up.
+    lowest = np.uint64(1 << (_MANTISSA - 1))
+    surplus = np.zeros(words.shape, dtype=np.uint64)
+    for width in range(1, WORD_BITS - _MANTISSA + 1):
+        surplus += words >> np.uint64(_MANTISSA - 1 + width) != 0
+    uniform = np.ldexp((words >> surplus << surplus).astype(np.float64), -WORD_BITS)
+    for place in np.flatnonzero(words < lowest):
+        uniform[place] = _round_down(int(words[place]), entropy)
+    return uniform.reshape(shape)
+
+
+def _round_down(bits: int, entropy: Entropy) -> float:
+    """The largest double below a random fraction whose first 64 bits are given and have too few
+    significant ones."""
+    length = WORD_BITS
+    while bits.bit_length() < _MANTISSA and length < _SMALLEST_EXPONENT:
+        bits, length = extend(bits, entropy), length + WORD_BITS
+    surplus = max(bits.bit_length() - _MANTISSA, length - _SMALLEST_EXPONENT)
+    return math.ldexp(bits >> surplus, surplus - length)

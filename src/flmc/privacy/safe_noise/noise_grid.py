@@ -17,8 +17,8 @@ import numpy as np
 
 from flmc.base import checks
 from flmc.base.arrays import Array, IntArray
+from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.clipping import clip
 from flmc.privacy.safe_noise.entropy import Entropy
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS, draw_rounded_normal
 

@@ -13,7 +13,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.progress import Progress, report_part
 from flmc.base.randomness import check_seed
 from flmc.data.federated import FederatedData
-from flmc.evaluation.quality.metrics import Estimate
+from flmc.evaluation.metrics import Estimate
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.plans import Plan

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from flmc.base.errors import InvalidSetting
-from flmc.models.local import local_models
 from flmc.models.model import Model
+from flmc.models.single_device import local_models
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan as make_plan
 from flmc.planning.plans import Plan

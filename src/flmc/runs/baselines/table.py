@@ -8,9 +8,9 @@ from typing import Any
 
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.tables import Grid, Row, format_short, format_up
-from flmc.evaluation.quality.metrics import Estimate
-from flmc.planning.costs.privacy_cost import Cost
+from flmc.evaluation.metrics import Estimate
 from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import Cost
 from flmc.runs.baselines.scoring import LABELS
 
 NO_STATEMENT = "no statement"

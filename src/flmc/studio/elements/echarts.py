@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flmc.views.charts.chart import Axis, Cells, Chart, Colour, Line, Mark, Points, Words
+from flmc.views.charts.chart import Axis, Cells, Chart, Colour, Line, Mark, Points, Theme, Words
 from flmc.views.charts.drawing import edges
-from flmc.views.charts.themes import Theme
 
 Options = dict[str, Any]
 """Options as ECharts takes them."""

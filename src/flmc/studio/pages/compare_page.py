@@ -14,15 +14,18 @@ from flmc.planning.plans import Plan
 from flmc.settings.schema import Settings
 from flmc.studio.addresses import address, command_line
 from flmc.studio.controls import CONTROLS, read_given
-from flmc.studio.elements.cards import ChartCard, show_grid, telling
-from flmc.studio.elements.export import save_page
+from flmc.studio.elements.cards import ChartCard, save_page, show_grid, telling
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.work import answers
 from flmc.studio.work.latest import Latest, Turn
 from flmc.views.charts.chart import Chart, Line
-from flmc.views.charts.limits_chart import NAME_OF_CONSTRAINT, limits_chart
-from flmc.views.charts.posterior_chart import posterior_chart
-from flmc.views.charts.privacy_charts import loss_chart, spending_chart
+from flmc.views.charts.plan_charts import (
+    NAME_OF_CONSTRAINT,
+    limits_chart,
+    loss_chart,
+    spending_chart,
+)
+from flmc.views.charts.run_charts import posterior_chart
 
 NAMES = ("A", "B", "C", "D")
 """Names of the settings; their keys in the address are the same in small letters."""

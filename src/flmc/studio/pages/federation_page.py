@@ -13,17 +13,17 @@ from flmc.base.tables import Grid, Listing, Row, Severity, format_up
 from flmc.studio.elements.cards import (
     ChartCard,
     Tile,
+    save_page,
     show_grid,
     show_verdict,
     telling,
 )
-from flmc.studio.elements.export import save_page
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.work.watched_federation import FEDERATIONS
 from flmc.views.charts.chart import Chart
-from flmc.views.charts.federation_charts import active_chart, spent_chart, time_chart
+from flmc.views.charts.run_charts import active_chart, spent_chart, time_chart
 from flmc.wire.drops import REASONS
-from flmc.wire.observing import TROUBLE, ObservedRun
+from flmc.wire.observation import TROUBLE, ObservedRun
 from flmc.wire.presence import STATES, Presence
 from flmc.wire.status import Status
 from flmc.wire.topics import SERVER

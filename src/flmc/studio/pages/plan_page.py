@@ -9,22 +9,25 @@ from nicegui import ui
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
-from flmc.planning.plans.privacy_rows import USELESS_EPSILON
-from flmc.settings.questions.regimes import LEVELS, RegimeMap, regime_maps
-from flmc.settings.questions.suggestions import suggest_settings
+from flmc.planning.plans.rows import USELESS_EPSILON
+from flmc.settings.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
+from flmc.settings.suggestions import suggest_settings
 from flmc.studio.addresses import changed, command_line
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
-from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict, telling
-from flmc.studio.elements.export import save_page
+from flmc.studio.elements.cards import ChartCard, Tile, save_page, show_rows, show_verdict, telling
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.elements.panel import Panel
 from flmc.studio.work import answers
 from flmc.studio.work.latest import Latest, Turn, in_words
-from flmc.views.charts.limits_chart import decibels, limits_chart
-from flmc.views.charts.posterior_chart import posterior_chart
-from flmc.views.charts.privacy_charts import loss_chart, spending_chart
-from flmc.views.charts.regime_chart import regime_chart
+from flmc.views.charts.plan_charts import (
+    decibels,
+    limits_chart,
+    loss_chart,
+    regime_chart,
+    spending_chart,
+)
+from flmc.views.charts.run_charts import posterior_chart
 
 _REST = 0.35
 """Seconds without a change after which the map of regimes is computed."""

@@ -12,11 +12,10 @@ from nicegui import ui
 
 from flmc.base.errors import FlmcError
 from flmc.evaluation.diagnostics import AGREED
-from flmc.settings.toml import to_toml
+from flmc.settings.schema import to_toml
 from flmc.studio.addresses import command_line
 from flmc.studio.controls import field_of, read_given
-from flmc.studio.elements.cards import ChartCard, Tile, show_rows, show_verdict, telling
-from flmc.studio.elements.export import save_page
+from flmc.studio.elements.cards import ChartCard, Tile, save_page, show_rows, show_verdict, telling
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.elements.panel import Panel
 from flmc.studio.work import answers

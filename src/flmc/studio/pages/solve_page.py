@@ -7,18 +7,23 @@ import shlex
 from nicegui import ui
 
 from flmc.base.errors import InvalidSetting
-from flmc.planning.advice.requirements import Requirement, read_requirement
-from flmc.settings.questions.solutions import AXES, Solution
-from flmc.settings.questions.solving import solve
+from flmc.planning.requirements import Requirement, read_requirement
+from flmc.settings.inverse import AXES, Solution, solve
 from flmc.settings.schema import Settings
 from flmc.studio.addresses import command_line
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
-from flmc.studio.elements.cards import ChartCard, show_grid, show_rows, show_verdict, telling
-from flmc.studio.elements.export import save_page
+from flmc.studio.elements.cards import (
+    ChartCard,
+    save_page,
+    show_grid,
+    show_rows,
+    show_verdict,
+    telling,
+)
 from flmc.studio.elements.frame import State, frame
 from flmc.studio.elements.panel import Panel
 from flmc.studio.work.latest import Latest, Superseded, Turn
-from flmc.views.charts.solution_chart import solution_chart
+from flmc.views.charts.plan_charts import solution_chart
 
 QUESTIONS = {
     "snr_db": "Which SNR do I need?",

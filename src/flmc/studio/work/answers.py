@@ -7,18 +7,17 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from flmc.evaluation.auditing.loss_law import LossLaw
-from flmc.evaluation.auditing.round_loss import loss_of_round
+from flmc.evaluation.audit.likelihood_ratio import LossLaw, loss_of_round
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
-from flmc.planning.advice.plan_prediction import noise_of
-from flmc.planning.costs.privacy_curve import SpentAfter, privacy_over_rounds, rounds_to_show
+from flmc.planning.judgement import noise_of
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import predict_law
+from flmc.planning.privacy_curve import SpentAfter, privacy_over_rounds, rounds_to_show
 from flmc.settings.assembly import Problem, assemble
-from flmc.settings.making.models import make_model
-from flmc.settings.questions.other_scheme import plan_other_scheme
+from flmc.settings.construction import make_model
+from flmc.settings.regimes import plan_other_scheme
 from flmc.settings.schema import Settings, merge
 
 _KEPT = 128

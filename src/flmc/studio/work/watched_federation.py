@@ -9,12 +9,11 @@ import math
 from collections import OrderedDict
 
 from flmc.studio.work.latest import in_words
-from flmc.views.charts.federation_charts import RoundSeen
-from flmc.wire.listening import observe_forever
-from flmc.wire.observing import Observed
+from flmc.views.charts.run_charts import RoundSeen
+from flmc.wire.observation import Observed, observe_forever
 from flmc.wire.status import Status
 from flmc.wire.topics import STATUS
-from flmc.wire.transport.transport import Message, Transport
+from flmc.wire.transport import Message, Transport
 
 _MOST_RUNS = 20
 """Runs whose rounds are kept; the one that was silent for longest is forgotten first."""

@@ -15,7 +15,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import FlmcError, Interrupted
 from flmc.evaluation.chain_statistics import FEWEST_DRAWS
 from flmc.evaluation.diagnostics import diagnose_draws
-from flmc.evaluation.quality.metrics import Metrics
+from flmc.evaluation.metrics import Metrics
 from flmc.models.distributions import Gaussian
 from flmc.runs.execution import run
 from flmc.runs.results import Result
@@ -25,8 +25,7 @@ from flmc.studio.work import answers
 from flmc.studio.work.latest import in_words
 from flmc.studio.work.places import at_the_end
 from flmc.views.charts.chart import Chart
-from flmc.views.charts.posterior_chart import posterior_chart
-from flmc.views.charts.run_charts import Agreement, agreement_chart, trace_chart
+from flmc.views.charts.run_charts import Agreement, agreement_chart, posterior_chart, trace_chart
 
 _LOOKS = 24
 """How often a run is looked at, at least."""

@@ -1,4 +1,5 @@
-"""Path gains that differ between entries: one entry per subcarrier of a multipath channel.
+"""Path gains that differ between entries: two entries of one complex symbol, or one entry per
+subcarrier of a multipath channel.
 
 Taps are complex normal, drawn anew for every round and device; a profile says how much power
 arrives with which delay."""
@@ -13,7 +14,51 @@ import numpy as np
 from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
-from flmc.uplink.fadings.scaled import ScaledFading
+from flmc.uplink.fading import Fading
+from flmc.uplink.fadings.laws import ScaledFading
+
+# Path gains of entries that travel in pairs, as the two parts of one complex symbol.
+
+
+@dataclass(frozen=True)
+class PairedFading(Fading):
+    """Path gains of complex symbols: the two entries of a symbol share one.
+
+    Attributes
+    ----------
+    fading
+        Law of the path gains of symbols, of which there are half as many as entries, rounded up.
+    """
+
+    fading: Fading
+
+    @property
+    def constant(self) -> bool:  # type: ignore[override]
+        """Whether every draw gives the same values."""
+        return self.fading.constant
+
+    @property
+    def independent(self) -> bool:  # type: ignore[override]
+        """Whether rounds are independent draws."""
+        return self.fading.independent
+
+    @property
+    def mean_square(self) -> float | None:
+        """That of the symbols."""
+        return self.fading.mean_square
+
+    def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
+        """Path gains of some rounds, each symbol's for both of its entries.
+
+        Parameters
+        ----------
+        rng, rounds, num_devices, dim
+            As for the law of the symbols; ``dim`` is the number of entries.
+        """
+        drawn = np.asarray(self.fading.draw(rng, rounds, num_devices, -(-dim // 2)))
+        if drawn.ndim < 3 or drawn.shape[-1] == 1:  # all entries alike
+            return drawn
+        return np.repeat(drawn, 2, axis=-1)[..., :dim]
 
 
 def _subcarriers(

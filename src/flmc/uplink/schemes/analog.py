@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flmc.base.arrays import Array
+from flmc.base.clipping import clip
 from flmc.base.errors import UnknownPrivacy
-from flmc.base.numerics.clipping import clip
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.transmissions import Transmissions

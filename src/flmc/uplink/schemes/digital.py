@@ -9,12 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from flmc.base.arrays import Array
+from flmc.base.clipping import clip
 from flmc.base.errors import InvalidSetting
-from flmc.base.numerics.clipping import clip
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
-from flmc.privacy.shared_shift_event import SharedShiftEvent
-from flmc.privacy.shifted_bit_event import ShiftedBitEvent
+from flmc.privacy.shifted_bit_event import SharedShiftEvent, ShiftedBitEvent
 from flmc.privacy.transmissions import Transmissions
 from flmc.uplink.csi import as_received
 from flmc.uplink.link import Link, quantise

@@ -1,15 +1,76 @@
-"""What a chart consists of: axes, and layers that are drawn over each other."""
+"""What a chart consists of: axes, layers that are drawn over each other, and light and dark
+colours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from flmc.base.arrays import Array
 
+# Light and dark: the colours of charts.
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a chart, as ``#rrggbb``.
+
+    Attributes
+    ----------
+    name
+        ``light`` or ``dark``.
+    background
+        What the chart lies on.
+    grid
+        Lines of the grid.
+    colours
+        The colours that layers name. They are those of Okabe and Ito's palette, which colour-blind
+        readers can tell apart, a little lighter on a dark background.
+    """
+
+    name: str
+    background: str
+    grid: str
+    colours: Mapping[Colour, str]
+
+
+LIGHT = Theme(
+    "light",
+    "#ffffff",
+    "#e3e6ea",
+    {
+        "blue": "#0072B2",
+        "vermilion": "#D55E00",
+        "green": "#009E73",
+        "purple": "#B8588F",
+        "orange": "#E69F00",
+        "sky": "#56B4E9",
+        "ink": "#1d2733",
+        "muted": "#66727f",
+    },
+)
+DARK = Theme(
+    "dark",
+    "#161c24",
+    "#2c3642",
+    {
+        "blue": "#4BA3DB",
+        "vermilion": "#F08B4B",
+        "green": "#2FC79B",
+        "purple": "#DC96BE",
+        "orange": "#F0B73A",
+        "sky": "#8CCBF2",
+        "ink": "#e8edf2",
+        "muted": "#9aa7b4",
+    },
+)
+THEMES = {"light": LIGHT, "dark": DARK}
+"""Both themes by their names."""
+
+
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]
-"""Name of a colour of :data:`flmc.views.charts.themes.Theme`; ``ink`` is that of text."""
+"""Name of a colour of :data:`flmc.views.charts.chart.Theme`; ``ink`` is that of text."""
 Stroke = Literal["solid", "dashed", "dotted"]
 """How a line is drawn."""
 Numbers = tuple[float, ...]

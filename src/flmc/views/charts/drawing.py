@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.views.charts.chart import Cells, Chart, Line, Mark, Points, Words
-from flmc.views.charts.themes import LIGHT, Theme
+from flmc.views.charts.chart import LIGHT, Cells, Chart, Line, Mark, Points, Theme, Words
 from flmc.views.figures import new_figure
 
 if TYPE_CHECKING:

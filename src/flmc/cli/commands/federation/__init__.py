@@ -1,1 +1,0 @@
-"""Commands of a federation: its roles, how it is set up, how it stands, and a demonstration."""

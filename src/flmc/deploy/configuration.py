@@ -1,0 +1,485 @@
+"""Configurations of device, air and server: tables of TOML files, read name by name; unknown names
+are refused."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flmc.base.errors import InvalidSetting
+from flmc.deploy.device.consent import Budget, Rules
+from flmc.settings.assembly import read_plan
+from flmc.wire.federation import Federation
+from flmc.wire.mqtt import Credentials, Mqtt
+from flmc.wire.topics import check_run
+
+
+class ConfigTable:
+    """A table of a configuration, which remembers what was read from it.
+
+    Parameters
+    ----------
+    values
+        Values by name.
+    origin
+        What messages call the table.
+    folder
+        Where files are that it names.
+    """
+
+    def __init__(self, values: dict[str, Any], origin: str, folder: Path) -> None:
+        self._values, self.origin, self._folder = dict(values), origin, folder
+
+    @classmethod
+    def read(cls, path: Path | None) -> ConfigTable:
+        """The table of a file; an empty one without a file.
+
+        Parameters
+        ----------
+        path
+            A TOML file; None: there is none.
+
+        Raises
+        ------
+        InvalidSetting
+            If it cannot be read, or is no TOML.
+        """
+        if path is None:
+            return cls({}, "the configuration", Path())
+        try:
+            values = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise InvalidSetting(f"cannot read {str(path)!r}: {error.strerror}") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidSetting(f"{str(path)!r} is not valid TOML: {error}") from error
+        return cls(values, str(path), path.parent)
+
+    def given(self, **options: Any) -> ConfigTable:
+        """The table with options of the command line in place of its values.
+
+        Parameters
+        ----------
+        **options
+            Values by name; None: not given. Names of files among them are relative to the current
+            directory.
+        """
+        chosen = {name: value for name, value in options.items() if value is not None}
+        paths = {n: str(v.absolute()) if isinstance(v, Path) else v for n, v in chosen.items()}
+        return ConfigTable({**self._values, **paths}, self.origin, self._folder)
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """A value as it is, which is then read.
+
+        Parameters
+        ----------
+        name, default
+            Its name, and what it is if it is missing.
+        """
+        return self._values.pop(name, default)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A text.
+
+        Parameters
+        ----------
+        name, default
+            Its name, and what it is if it is missing; None: it must be there.
+        """
+        value = self.take(name, default)
+        if not isinstance(value, str) or not value:
+            raise InvalidSetting(f"{self.origin}: {name} must be a text, got {value!r}")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        """A text, or None if it is missing.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return self.text(name) if name in self._values else None
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number.
+
+        Parameters
+        ----------
+        name, default
+            Its name, and what it is if it is missing; None: it must be there.
+        """
+        value = self.take(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidSetting(f"{self.origin}: {name} must be a number, got {value!r}")
+        return float(value)
+
+    def optional_number(self, name: str) -> float | None:
+        """A number, or None if it is missing.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return self.number(name) if name in self._values else None
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """A whole number from 0.
+
+        Parameters
+        ----------
+        name, default
+            Its name, and what it is if it is missing; None: it must be there.
+        """
+        value = self.take(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidSetting(
+                f"{self.origin}: {name} must be a whole number from 0, got {value!r}"
+            )
+        return value
+
+    def optional_count(self, name: str) -> int | None:
+        """A whole number from 0, or None if it is missing.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return self.count(name) if name in self._values else None
+
+    def flag(self, name: str) -> bool:
+        """Yes or no; no if it is missing.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        value = self.take(name, False)
+        if not isinstance(value, bool):
+            raise InvalidSetting(f"{self.origin}: {name} must be true or false, got {value!r}")
+        return value
+
+    def file(self, name: str, default: str | None = None) -> Path:
+        """A file or directory, relative to the configuration.
+
+        Parameters
+        ----------
+        name, default
+            Its name, and what it is if it is missing; None: it must be there.
+        """
+        return self._folder / self.text(name, default)
+
+    def optional_file(self, name: str) -> Path | None:
+        """A file or directory, or None if it is missing.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return self.file(name) if name in self._values else None
+
+    def words(self, name: str) -> tuple[str, ...] | None:
+        """A list of texts, or None if it is missing.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        value = self.take(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise InvalidSetting(f"{self.origin}: {name} must be a list of texts, got {value!r}")
+        return tuple(value)
+
+    def table(self, name: str) -> ConfigTable | None:
+        """A table within, or None if it is missing.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        value = self.take(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise InvalidSetting(f"{self.origin}: {name} must be a table, got {value!r}")
+        return ConfigTable(value, f"{self.origin} [{name}]", self._folder)
+
+    def names(self) -> tuple[str, ...]:
+        """Names of what has not been read yet."""
+        return tuple(self._values)
+
+    def end(self) -> None:
+        """Refuse what nobody asked for: a name that is misspelt must not be silently ignored."""
+        if self._values:
+            raise InvalidSetting(f"{self.origin}: there is no setting {next(iter(self._values))!r}")
+
+
+# Configurations of device, air and server.
+
+
+@dataclass(frozen=True)
+class DeviceConfiguration:
+    """What a device is told when it is set up.
+
+    Attributes
+    ----------
+    rules
+        What it decides by itself.
+    data, reading
+        Its file of examples, and how it is read (:func:`flmc.data.reading.read`).
+    air_key, journal
+        Public key of the air, and the directory of the journal.
+    run
+        Name of the run; None: the only one that there is.
+    broker
+        What it connects to.
+    """
+
+    rules: Rules
+    data: Path
+    reading: Mapping[str, Any]
+    air_key: Path
+    journal: Path
+    run: str | None
+    broker: Mqtt
+
+
+@dataclass(frozen=True)
+class AirConfiguration:
+    """What the air is told when it is set up.
+
+    Attributes
+    ----------
+    federation
+        The run.
+    air_key, journal
+        Secret key of the air, and the directory of the journal.
+    receiver, alpha
+        File with what a receiver measured, in place of the channel made of software, and the
+        probability with which its noise may be weaker than its bound.
+    broker
+        What it connects to.
+    """
+
+    federation: Federation
+    air_key: Path
+    journal: Path
+    receiver: Path | None
+    alpha: float | None
+    broker: Mqtt
+
+
+@dataclass(frozen=True)
+class ServerConfiguration:
+    """What the server is told when it is set up.
+
+    Attributes
+    ----------
+    federation
+        The run.
+    record
+        Directory of the record.
+    patience
+        Seconds for which all devices are waited for before round 1.
+    prior_mean, prior_sd
+        Where the chain starts, if the plan says ``prior``: a normal draw.
+    broker
+        What it connects to.
+    """
+
+    federation: Federation
+    record: Path
+    patience: float
+    prior_mean: float
+    prior_sd: float
+    broker: Mqtt
+
+
+def read_device(
+    path: Path | None, broker: str, tls: Path | None, **options: Any
+) -> DeviceConfiguration:
+    """The configuration of a device.
+
+    Parameters
+    ----------
+    path
+        A TOML file; None: options say all.
+    broker, tls
+        Address of the broker, and a directory with certificates in place of those in the file.
+    **options
+        Options of the command line, in place of what the file says.
+
+    Raises
+    ------
+    InvalidSetting
+        If something is missing, out of its bounds, or unknown.
+    """
+    given = {name: value for name, value in options.items() if name != "epsilon"}
+    table = ConfigTable.read(path).given(**given)
+    budget = table.table("budget") or ConfigTable({}, "[budget]", Path())
+    if options.get("epsilon") is not None:
+        budget = budget.given(epsilon=options["epsilon"])
+    rules = Rules(
+        device=table.count("id"),
+        model=table.text("model", "linear"),
+        budget=Budget(
+            budget.number("epsilon", Budget.epsilon),
+            budget.number("delta", Budget.delta),
+            budget.count("runs", Budget.runs),
+            budget.text("neighbouring", Budget.neighbouring),
+        ),
+        largest_theta=table.number("largest_theta", Rules.largest_theta),
+        largest_amplitude=table.number("largest_amplitude", Rules.largest_amplitude),
+        accept_data_dependent=table.flag("accept_data_dependent"),
+    )
+    budget.end()
+    reading: dict[str, Any] = {
+        "target": table.optional_text("target"),
+        "features": table.words("features"),
+        "classes": table.words("classes"),
+    }
+    categories, scales = table.table("categories"), table.table("standardise")
+    if categories is not None:
+        reading["categories"] = {name: categories.words(name) for name in categories.names()}
+    if scales is not None:
+        reading["standardise"] = {name: _pair(scales, name) for name in scales.names()}
+    run = table.optional_text("run")
+    found = DeviceConfiguration(
+        rules,
+        table.file("data"),
+        reading,
+        table.file("air_key", "air.pub"),
+        table.file("journal", f"device-{rules.device}-journal"),
+        None if run is None else check_run(run),
+        _broker(table, broker, tls),
+    )
+    table.end()
+    return found
+
+
+def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
+    """Centre and scale of a feature."""
+    value = table.take(name)
+    if not (isinstance(value, list) and len(value) == 2):
+        raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")
+    pair = ConfigTable({"centre": value[0], "scale": value[1]}, table.origin, Path())
+    return pair.number("centre"), pair.number("scale")
+
+
+def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirConfiguration:
+    """The configuration of the air.
+
+    Parameters
+    ----------
+    path
+        A TOML file.
+    broker, tls
+        Address of the broker, and a directory with certificates in place of those in the file.
+    **options
+        Options of the command line, in place of what the file says.
+    """
+    table = ConfigTable.read(path).given(**options)
+    found = AirConfiguration(
+        _federation(table),
+        table.file("air_key", "air.key"),
+        table.file("journal", "journal"),
+        table.optional_file("receiver"),
+        table.optional_number("alpha"),
+        _broker(table, broker, tls),
+    )
+    table.end()
+    return found
+
+
+def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> ServerConfiguration:
+    """The configuration of the server.
+
+    Parameters
+    ----------
+    path
+        A TOML file.
+    broker, tls
+        Address of the broker, and a directory with certificates in place of those in the file.
+    **options
+        Options of the command line, in place of what the file says.
+    """
+    table = ConfigTable.read(path).given(**options)
+    found = ServerConfiguration(
+        _federation(table),
+        table.file("record", "record"),
+        table.number("patience_seconds", 60.0),
+        table.number("prior_mean", 0.0),
+        table.number("prior_sd", 1.0),
+        _broker(table, broker, tls),
+    )
+    table.end()
+    return found
+
+
+def read_federation(path: Path) -> Federation:
+    """The run that a ``federation.toml`` describes.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    InvalidSetting
+        If something is missing, out of its bounds, or unknown.
+    """
+    table = ConfigTable.read(path)
+    found = _federation(table)
+    table.end()
+    return found
+
+
+def _federation(table: ConfigTable) -> Federation:
+    """The run that a configuration names, in a file of its own or in the same."""
+    inner = table.optional_file("federation")
+    source = table if inner is None else ConfigTable.read(inner)
+    plan = read_plan(source.file("plan", "plan.json"))
+    given = {
+        name: source.optional_count(name)
+        for name in ("quorum", "slot_ms", "deadline_ms", "grid_bits")
+    }
+    run, model = source.text("run"), source.text("model", "linear")
+    if inner is not None:
+        source.end()
+    return Federation.of(run, plan, model=model, **given)
+
+
+def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
+    """What connects to a broker, with the certificates of a directory or of the configuration."""
+    files = table.table("tls")
+    if tls is not None:
+        return Mqtt(url, credentials_in(tls))
+    if files is None:
+        return Mqtt(url)
+    found = Credentials(
+        files.file("ca", "ca.pem"), files.file("cert", "cert.pem"), files.file("key", "key.pem")
+    )
+    files.end()
+    return Mqtt(url, found)
+
+
+def credentials_in(directory: Path) -> Credentials:
+    """The certificates of a role in its directory.
+
+    Parameters
+    ----------
+    directory
+        It holds ``ca.pem``, ``cert.pem`` and ``key.pem``.
+    """
+    return Credentials(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")

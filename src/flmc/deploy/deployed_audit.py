@@ -1,0 +1,264 @@
+"""The deployed path as something to attack: real device roles and a real air, byte for byte.
+
+:func:`flmc.evaluation.audit.attack.audit` takes :meth:`DeployedUplink.transmit` in place of its
+own transmission. Devices quantise with the operating system's entropy, seal and journal their
+answers; the air opens them, adds them up on its grid, draws its noise from the operating system and
+publishes a payload. Only the network, and the time for which devices wait, are left out.
+
+The adversary is the server: it chooses theta, and so which round of a trial it is. Rounds of a run
+serve as trials that are independent: an answer is a function of theta and of random bytes that are
+drawn for it alone, the noise is drawn for each round alone, and neither looks at earlier rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array, IntArray
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.deploy.air.air_channel import SoftwareChannel
+from flmc.deploy.air.air_journal import AirJournal
+from flmc.deploy.air.air_role import AirRole, open_answer
+from flmc.deploy.device.consent import Budget, Rules
+from flmc.deploy.device.device_journal import DeviceJournal
+from flmc.deploy.device.device_role import DeviceRole, MakeGradient
+from flmc.deploy.role import Outgoing
+from flmc.deploy.sealing import Opener, Seal, new_keys
+from flmc.evaluation.audit.attack import other_gradients
+from flmc.evaluation.audit.scene import Scene
+from flmc.planning.plans import Plan
+from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy
+from flmc.wire.federation import Federation
+from flmc.wire.messages import Received, Theta
+from flmc.wire.presence import Presence
+from flmc.wire.topics import ALIVE, PLAN, RECEIVED, ROUND, THETA, UPLINK, Topic, device_name
+from flmc.wire.transport import Message
+
+_RUN = "audit"
+_MEMORY = Path("/dev/shm")
+"""Journals of an audit are worth nothing afterwards, and memory is faster than a disk."""
+
+_GONE = Presence("gone").to_bytes()
+
+
+class Collected(NamedTuple):
+    """What went over the deployed path, (trial, round, entry) each.
+
+    Attributes
+    ----------
+    received
+        What the air published, in steps of its grid.
+    others
+        What the other devices' symbols add to it, in steps; opened with the air's secret key.
+    symbols
+        The attacked device's own symbols, opened with the same key.
+    """
+
+    received: IntArray
+    others: IntArray
+    symbols: Array
+
+
+@dataclass(frozen=True)
+class DeployedUplink:
+    """The deployed path of a plan: the attacked device, one other device, and the air.
+
+    The symbols of other devices are known to the adversary and cancel, so one of them stands for
+    all; the rest of the plan's devices are absent.
+
+    Attributes
+    ----------
+    plan
+        The plan. All of its rounds must have the same gain, and every device must be scheduled.
+    grid_bits
+        Fineness of the air's grid; None: as a federation has it.
+    make_entropy
+        Gives the attacked device's source of random bits; tests put a broken one in its place.
+    """
+
+    plan: Plan
+    grid_bits: int | None = None
+    make_entropy: Callable[[], Entropy] = SystemEntropy
+
+    @property
+    def federation(self) -> Federation:
+        """The federation that is attacked; two devices are enough for a round."""
+        quorum = min(2, self.plan.num_devices)
+        return Federation.of(_RUN, self.plan, quorum=quorum, grid_bits=self.grid_bits)
+
+    def transmit(
+        self, scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
+    ) -> tuple[Array, Array]:
+        """What is received, and the other devices' part of it, (trial, round, entry).
+
+        Parameters
+        ----------
+        scene, gradient, trials
+            As for :func:`flmc.evaluation.audit.attack.transmit`. Rounds of the scene must
+            have the gains that the air announces.
+        rng
+            Ignored: nothing here can be seeded.
+        """
+        found = self.collect(scene, gradient, trials)
+        grid = self.federation.grid
+        return grid.values(found.received), grid.values(found.others)
+
+    def collect(self, scene: Scene, gradient: Array, trials: int) -> Collected:
+        """Send gradients of the attacked device over the deployed path, many times.
+
+        Parameters
+        ----------
+        scene, gradient, trials
+            What is attacked, gradients (round, entry) of the attacked device before clipping, and
+            the number of trials.
+        """
+        local = other_gradients(scene)
+        local[:, scene.attacked] = gradient
+        at_once = self.plan.num_rounds // scene.num_rounds
+        if not at_once:
+            raise InvalidSetting(
+                f"the plan has {self.plan.num_rounds} rounds, and a trial needs {scene.num_rounds}"
+            )
+        parts: list[Collected] = []
+        for first in range(0, trials, at_once):
+            with _new_run(self, scene, local) as run:
+                parts.append(run.collect(min(at_once, trials - first)))
+        return Collected(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+@contextmanager
+def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Run]:
+    """A run whose journals live as long as the context."""
+    place = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="flmc-audit-", dir=place) as directory:
+        run = _Run(uplink, scene, local, Path(directory))
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def _gradients(local: Array) -> MakeGradient:
+    """A device whose gradients (round, entry) are a function of theta, which names the round of the
+    trial."""
+    return lambda federation: lambda theta: np.asarray(local[int(theta[0])])
+
+
+class _Run:
+    """One run of the roles, whose messages are handed over as bytes."""
+
+    def __init__(self, uplink: DeployedUplink, scene: Scene, local: Array, directory: Path) -> None:
+        self._scene, self._federation = scene, uplink.federation
+        secret, public = new_keys()
+        self._opener, channel = Opener(secret), SoftwareChannel(self._federation)
+        journal = AirJournal(directory / "air", self._federation)
+        self._air = AirRole(self._federation, journal, self._opener, channel)
+        other = 0 if scene.attacked else 1
+        self._devices: dict[str, DeviceRole] = {}
+        for number in (scene.attacked, other)[: self._federation.plan.num_devices]:
+            self._devices[device_name(number)] = DeviceRole(
+                _RUN,
+                Rules(
+                    number,
+                    self._federation.model,
+                    Budget(epsilon=math.inf),
+                    accept_data_dependent=True,
+                ),
+                DeviceJournal(directory / device_name(number)),
+                Seal(public),
+                _gradients(local[:, number]),
+                uplink.make_entropy() if number == scene.attacked else None,
+                clock=lambda: 0.0,  # nobody waits for a slot
+            )
+        self._symbols: dict[str, Array] = {}
+        self._received: Received | None = None
+        self._start()
+
+    def _start(self) -> None:
+        """Tell the devices the plan, and the air who is there."""
+        for number in range(self._federation.plan.num_devices):
+            if device_name(number) not in self._devices:
+                gone = Message(self._air.topic(ALIVE, device_name(number)), _GONE)
+                self._deliver(self._air.receive(gone, 0.0))
+        plan = Message(self._air.topic(PLAN), self._federation.to_bytes())
+        for device in self._devices.values():
+            self._deliver([*device.connected(0.0), *device.receive(plan, 0.0)])
+        self._deliver(self._air.connected(0.0))
+
+    def _deliver(self, outgoing: list[Outgoing]) -> None:
+        """Hand over messages, and those that follow from them, until there are none."""
+        waiting = deque(each.message for each in outgoing)
+        while waiting:
+            message = waiting.popleft()
+            topic = Topic.parse(message.topic)
+            assert topic is not None
+            said: list[Outgoing] = []
+            if topic.what == ROUND:
+                for device in self._devices.values():
+                    said += device.receive(message, 0.0)
+            elif topic.what in (ALIVE, UPLINK) and topic.who in self._devices:
+                if topic.what == UPLINK:
+                    plan = self._federation.plan
+                    answer = open_answer(topic.who, message.payload, plan, self._opener)
+                    self._symbols[topic.who] = answer.symbols
+                said = self._air.receive(message, 0.0)
+            elif topic.what == RECEIVED:
+                plan = self._federation.plan
+                self._received = Received.from_bytes(message.payload, plan.num_devices, plan.dim)
+            waiting.extend(each.message for each in said)
+
+    def collect(self, trials: int) -> Collected:
+        """What some trials give, one after the other."""
+        shape = (trials, self._scene.num_rounds, self._scene.dim)
+        found = Collected(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
+        for trial in range(trials):
+            for index in range(self._scene.num_rounds):
+                number = trial * self._scene.num_rounds + index + 1
+                parts = self._round(number, index)
+                for into, part in zip(found, parts, strict=True):
+                    into[trial, index] = part
+        return found
+
+    def _round(self, number: int, index: int) -> tuple[IntArray, IntArray, Array]:
+        """Received steps, other devices' steps, and symbols of the attacked device in a round."""
+        theta = np.zeros(self._scene.dim)
+        theta[0] = index
+        asked = Theta(number, self._federation.digest, theta).to_bytes()
+        message = Message(self._air.topic(THETA), asked)
+        self._symbols.clear()
+        said = self._air.receive(message, 0.0)
+        for device in self._devices.values():
+            said += device.receive(message, 0.0)
+        self._deliver(said)
+        received = self._received
+        if received is None or received.round != number or received.steps is None:
+            refused = [str(each.refusal) for each in self._devices.values() if each.refusal]
+            raise RunFailed(f"round {number} was not received: {'; '.join(refused) or 'no answer'}")
+        gain = np.broadcast_to(received.gain, (self._scene.dim,))
+        if not np.array_equal(gain, self._scene.gains[index]):
+            raise InvalidSetting(
+                "the deployed path is audited where all rounds have one gain; this plan's gains"
+                " change from round to round"
+            )
+        grid, peak = self._federation.grid, self._federation.plan.uplink.peak
+        own = self._symbols.pop(device_name(self._scene.attacked))
+        others = np.zeros(self._scene.dim, dtype=np.int64)
+        for symbols in self._symbols.values():
+            # A device inverts its channel, so that its symbols arrive with the gain.
+            others += grid.symbol_steps(symbols[None], gain, peak)[0]
+        return received.steps, others, own
+
+    def close(self) -> None:
+        """Release journals."""
+        self._air.journal.close()
+        for device in self._devices.values():
+            device.journal.close()

@@ -1,0 +1,131 @@
+"""The run that a device joins when it was told none: the one that is going on at the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from flmc.base.errors import InvalidSetting
+from flmc.wire.frames import Malformed
+from flmc.wire.presence import Presence
+from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic, check_run
+from flmc.wire.transport import Disconnected, Message, Transport
+
+_SETTLE = 0.5
+"""Seconds for which further runs are looked for, once there is one."""
+_PAUSE = 1.0
+"""Seconds between attempts to connect, about."""
+_MOST_RUNS = 1000
+"""Runs that are looked at; whoever may write at the broker could name any number."""
+_log = logging.getLogger("flmc.deploy.device")
+
+
+class Offered:
+    """Runs that are offered at a broker, as its retained messages tell."""
+
+    def __init__(self) -> None:
+        self._plans, self._over = set[str](), set[str]()
+        self._left = set[str]()
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Topics to read, as subscriptions."""
+        topics = (Topic("+", PLAN), Topic("+", END), Topic("+", ALIVE, SERVER))
+        return tuple(map(str, topics))
+
+    def take(self, message: Message) -> None:
+        """Hear a message.
+
+        Parameters
+        ----------
+        message
+            The message, whatever it holds.
+        """
+        topic = Topic.parse(message.topic)
+        if topic is None or not _is_name(topic.run):
+            return
+        run, said = topic.run, bool(message.payload)
+        known = self._plans | self._over | self._left
+        if run not in known and len(known) >= _MOST_RUNS:
+            return
+        if topic[1:] == (PLAN, None):
+            _put(self._plans, run, said)
+        elif topic[1:] == (END, None):
+            _put(self._over, run, said)
+        elif topic[1:] == (ALIVE, SERVER):
+            try:
+                _put(self._left, run, Presence.from_bytes(message.payload).state == "gone")
+            except Malformed:
+                return
+
+    @property
+    def going(self) -> list[str]:
+        """Runs that are not over, and whose server has not left."""
+        return sorted(self._plans - self._over - self._left)
+
+    @property
+    def left(self) -> list[str]:
+        """Runs that are not over, but whose server has left; it may come back."""
+        return sorted((self._plans & self._left) - self._over)
+
+
+def _is_name(run: str) -> bool:
+    """Whether a run may have this name."""
+    try:
+        check_run(run)
+    except InvalidSetting:
+        return False
+    return True
+
+
+def _put(names: set[str], name: str, here: bool) -> None:
+    """Put a name into a set, or take it out."""
+    (names.add if here else names.discard)(name)
+
+
+async def find_run(identity: str, transport: Transport) -> str:
+    """The name of the run that is going on; it is waited for, through lost connections.
+
+    Parameters
+    ----------
+    identity, transport
+        Who looks, and what connects it.
+
+    Raises
+    ------
+    InvalidSetting
+        If there are several runs.
+    """
+    while True:
+        offered = Offered()
+
+        async def look(offered: Offered = offered) -> None:
+            async with transport.connect(identity, offered.patterns, None) as connection:
+                _log.info("looking for a run", extra={"event": "looking"})
+                async for message in connection.messages():
+                    offered.take(message)
+
+        task = asyncio.create_task(look())
+        try:
+            while not task.done():
+                before = offered.left
+                await asyncio.wait({task}, timeout=_SETTLE)
+                if len(offered.going) > 1:
+                    raise InvalidSetting(
+                        f"there are several runs, {', '.join(offered.going[:5])}: choose one with"
+                        " --run"
+                    )
+                if offered.going:
+                    return offered.going[0]
+                if offered.left != before:
+                    left = ", ".join(offered.left[:5])
+                    _log.warning("its server has left", extra={"event": "left", "run": left})
+            task.result()
+        except Disconnected as error:
+            lost = {"event": "disconnected", "why": str(error)[:200], "retry_seconds": _PAUSE}
+            _log.warning("no connection to the broker", extra=lost)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(_PAUSE * random.uniform(0.5, 1.0))

@@ -1,1 +1,0 @@
-"""What every role needs to run: messages in, messages out, time, logs, metrics."""

@@ -1,0 +1,298 @@
+r"""An attack on our own uplink: an empirical lower bound on epsilon, beside the accountant's upper
+bound.
+
+Two worst-case neighbours transmit many times, with the schedule and the gains of a run, through the
+roles of a round: devices clip, quantise and invert their channel, the air adds up, the server
+publishes. Random numbers are the audit's own: the compiled engine and the streams of a run are not
+attacked. The adversary knows the other devices' symbols and everything that is public, and adds up
+the logarithms of the likelihood ratios. The threshold of the attack is chosen on one part of the
+trials; on the rest, the rates of right and false alarms have Clopper-Pearson bounds, and
+
+.. math:: \epsilon \ge \ln\frac{\text{TPR}_{\text{low}} - \delta}{\text{FPR}_{\text{high}}}
+
+holds with the stated confidence for any (epsilon, delta)-private mechanism, in either direction.
+Above the accountant's bound it proves that something is broken; below, it proves nothing. Even if
+the worlds can be told apart for certain, n trials prove no more than an epsilon of about ln(n)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.base.memory import fits
+from flmc.base.progress import Progress
+from flmc.evaluation.audit.bounds import CONFIDENCE, lower_bound
+from flmc.evaluation.audit.likelihood_ratio import at_worst_centre
+from flmc.evaluation.audit.report import Audit
+from flmc.evaluation.audit.resolution import Resolution, expected_resolution
+from flmc.evaluation.audit.scene import Rounds, Scene, canary, neighbour
+from flmc.sampling.roles import Transmission, air, device, server
+from flmc.uplink.schemes import Digital
+
+Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
+"""From a scene, gradients (round, entry) of the attacked device, a number of trials and random
+numbers to what is received (trial, round, entry), and the other devices' part of it."""
+
+
+def transmit(
+    scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Transmit over the real uplink: devices, air and server do what they do in a run.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    gradient
+        Gradients of the attacked device, (round, entry), before clipping.
+    trials
+        Number of independent transmissions.
+    rng
+        Random numbers of bits and noise.
+
+    Returns
+    -------
+    tuple of Array
+        What was received, (trial, round, entry), as it follows from the server's broadcasts; and
+        the other devices' part of it without noise.
+    """
+    uplink = scene.uplink
+    local = other_gradients(scene)
+    local[:, scene.attacked] = gradient
+    # Every trial has the same gradients, but random numbers of its own: what follows from the
+    # gradients alone is computed once for all trials.
+    uniform = rng.random((trials, *local.shape)) if uplink.random_bits else None
+    rounds = rounds_of(scene, rng)
+    sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
+    noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
+    received = publish(scene, rounds, air(sent, rounds.fading, noise))
+    # The same symbols with the attacked device silent: a part of them would have to be copied.
+    others = sent.amplitude.copy()
+    others[..., scene.attacked, :] = 0.0
+    known = air(Transmission(sent.symbols, others), rounds.fading, np.zeros_like(noise))
+    return received, known
+
+
+def other_gradients(scene: Scene) -> Array:
+    """Gradients of all devices, (round, device, entry). The adversary knows the data of the other
+    devices, so any fixed gradients will do for them.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    """
+    local = np.linspace(-1.0, 1.0, max(1, scene.num_devices - 1) * scene.dim)
+    others = scene.uplink.clip * local.reshape(-1, scene.dim)
+    found = np.zeros((scene.num_rounds, scene.num_devices, scene.dim))
+    if scene.num_devices > 1:
+        found[:, np.arange(scene.num_devices) != scene.attacked] = others
+    return found
+
+
+def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
+    """The rounds of a scene: those of its run, or rounds of one gain over a channel that is drawn.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    rng
+        Random numbers of the channel, where there is no run.
+    """
+    if scene.run is not None:
+        return scene.run
+    count = scene.num_rounds
+    fading = scene.uplink.channel.draw_checked(rng, range(count), scene.num_devices, scene.dim)
+    active = np.ones((count, scene.num_devices))
+    return Rounds(scene.caps, scene.gains, fading, active, np.ones(count))
+
+
+def publish(scene: Scene, rounds: Rounds, received: Array) -> Array:
+    """What everybody learns of the received signal (trial, round, entry) from the server.
+
+    The server moves theta by a known multiple of it, so that nothing is lost.
+
+    Parameters
+    ----------
+    scene, rounds
+        What is attacked.
+    received
+        The received signal, (trial, round, entry).
+    """
+    theta, seen = np.zeros((len(received), scene.dim)), np.empty_like(received)
+    for index, num_active in enumerate(rounds.active.sum(axis=1)):
+        update = server(
+            theta,
+            received[:, index],
+            float(rounds.step_sizes[index]),
+            rounds.gains[index],
+            scene.num_devices,
+            float(num_active),
+        )
+        theta = update.theta
+        seen[:, index] = update.estimate * (rounds.gains[index] * num_active / scene.num_devices)
+    return seen
+
+
+def loudest_over_cap(scene: Scene) -> float:
+    """Largest gain at which any device's symbols arrive, over the cap that the accountant knows.
+
+    Parameters
+    ----------
+    scene
+        What is attacked. The amplitude is what the device's role makes of the gain of the run.
+    """
+    uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
+    local = other_gradients(scene)
+    uniform = np.full(local.shape, 0.5) if uplink.random_bits else None
+    sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
+    arrives = (sent.amplitude * rounds.fading).max(axis=1)  # (round, entry)
+    return float((arrives / rounds.caps).max())
+
+
+def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = None) -> Array:
+    r"""Logarithm of the likelihood ratio of what was received, one world against the other,
+    (trial).
+
+    With :math:`u = 2 A y/N_0` an entry adds :math:`\ln\frac{p_1 e^u + 1 - p_1}{p_2 e^u + 1 - p_2}`
+    for a bit that is +1 with probability :math:`p_1` or :math:`p_2`, and :math:`(s_1 - s_2)(u -
+    A^2(s_1 + s_2)/N_0)/2` for an analog symbol :math:`s_1` or :math:`s_2`.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    own
+        What was received less the part of the other devices, (trial, round, entry).
+    first, second
+        Gradients of the attacked device in both worlds, (round, entry); None: the opposite ones.
+    """
+    uplink, gains = scene.uplink, scene.gains
+    u = 2.0 * gains * own / uplink.noise_power
+    one, two = (uplink.clipped(each) for each in (first, -first if second is None else second))
+    if isinstance(uplink, Digital):
+        # A common factor exp(-(y + A)^2 / (2 N_0)) has cancelled; exp(u) itself could overflow.
+        high, low = (uplink.link.bounded_probability(each, uplink.clip) for each in (one, two))
+        with np.errstate(divide="ignore"):
+            terms = np.logaddexp(np.log(high) + u, np.log1p(-high)) - np.logaddexp(
+                np.log(low) + u, np.log1p(-low)
+            )
+        return np.asarray(terms.sum(axis=(1, 2)))
+    middle = np.square(gains) * (one + two) / uplink.noise_power
+    return np.asarray(((one - two) * (u - middle) / 2.0).sum(axis=(1, 2)))
+
+
+_TRIALS_AT_ONCE = 20_000
+
+
+def audit(
+    scene: Scene,
+    delta: float,
+    trials: int,
+    seed: int,
+    *,
+    transmit: Transmit = transmit,
+    confidence: float = CONFIDENCE,
+    progress: Progress | None = None,
+    tell: Callable[[Resolution], None] | None = None,
+    at_once: int | None = None,
+) -> Audit:
+    """Attack a scene: transmit in both worlds, and bound epsilon from how well they can be told
+    apart.
+
+    Parameters
+    ----------
+    scene, delta
+        What is attacked, and the delta in (0, 1) at which epsilon is bounded.
+    trials, seed
+        Transmissions in each world, at least 1000, and the seed of their random numbers.
+    transmit
+        What transmits; tests put a broken one in its place.
+    confidence, progress
+        Probability with which the bound holds, and who is told of the finished fraction.
+    tell
+        Called with the resolution before the attack starts.
+    at_once
+        Trials after which progress is told; None: as many as suit the memory.
+
+    Returns
+    -------
+    Audit
+        Both bounds, the resolution, and how loud the run is beside its caps.
+
+    Raises
+    ------
+    InvalidSetting
+        If delta or trials are out of their bounds.
+    UnknownPrivacy
+        If the uplink has no privacy statement to attack.
+    """
+    checks.between("delta", delta, 0.0, 1.0)
+    if checks.at_least("trials", trials, 1) < 1000:
+        raise InvalidSetting(
+            f"trials must be at least 1000 for any bound worth its name, got {trials}"
+        )
+    fits("the trials", 16.0 * trials)
+    upper = scene.event.epsilon(delta)
+    scene = at_worst_centre(scene, delta)
+    expected = expected_resolution(scene, delta, trials, upper, confidence)
+    if tell is not None:
+        tell(expected)
+    first, second = draw_statistics(scene, trials, seed, transmit, progress, at_once)
+    # Worlds that never overlap give the largest bound that so many trials can prove.
+    apart = lower_bound(np.ones(trials), np.zeros(trials), delta, confidence, 0.5)
+    return Audit(
+        scene.num_rounds,
+        delta,
+        trials,
+        lower_bound(first, second, delta, confidence, expected.threshold),
+        upper,
+        confidence,
+        apart,
+        scene.neighbouring,
+        loudest_over_cap(scene),
+        expected,
+    )
+
+
+def draw_statistics(
+    scene: Scene,
+    trials: int,
+    seed: int,
+    transmit: Transmit = transmit,
+    progress: Progress | None = None,
+    at_once: int | None = None,
+) -> tuple[Array, Array]:
+    """Logarithms of the likelihood ratios of many transmissions, (trial), in both worlds.
+
+    Parameters
+    ----------
+    scene, trials, seed
+        What is attacked, transmissions in each world, and the seed of their random numbers.
+    transmit, progress
+        What transmits, and who is told of the finished fraction.
+    at_once
+        Trials after which progress is told; None: as many as suit the memory.
+    """
+    worlds = canary(scene), neighbour(scene)
+    at_once = at_once or max(
+        1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100)
+    )
+    statistics: list[list[Array]] = [[], []]
+    done = 0
+    while done < trials:
+        count = min(at_once, trials - done)
+        for world, gradient in enumerate(worlds):
+            rng = np.random.default_rng([seed, world, done])
+            received, known = transmit(scene, gradient, count, rng)
+            statistics[world].append(log_ratio(scene, received - known, *worlds))
+        done += count
+        if progress is not None:
+            progress(done / trials)
+    first, second = (np.concatenate(parts) for parts in statistics)
+    return first, second

@@ -1,0 +1,245 @@
+"""Law of the logarithm of the likelihood ratio between the two worlds of an attack.
+
+What one entry reveals is a mixture of normal distributions of y, and the loss a function of y. Its
+law is put on a grid, and the laws of all entries are composed by Fourier transform. This is no
+bound, as the accountant's are, but as exact as the grid: it tells beforehand what an attack can
+find, and shares nothing with the accountant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.evaluation.audit.scene import Scene, canary, example_reach, neighbour
+from flmc.planning.plans import Plan
+from flmc.uplink.power import finite_cap
+from flmc.uplink.schemes import Digital
+
+_POINTS = 2**14
+"""Points of the grid of losses."""
+_SPREADS = 10.0
+"""Standard deviations that the grid reaches beyond both means."""
+_NODES = np.linspace(-8.5, 8.5, 2001)
+_WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).sum()
+"""Nodes of a standard normal, and their weights."""
+
+
+class LossLaw(NamedTuple):
+    """Law of the loss in both worlds.
+
+    Attributes
+    ----------
+    losses
+        Values of the loss, in ascending order.
+    first, second
+        Probability of each, in the first world and in the second.
+    """
+
+    losses: Array
+    first: Array
+    second: Array
+
+    @property
+    def above_first(self) -> Array:
+        """Probability in the first world that the loss is at least so much, for every loss."""
+        return _sums_from(self.first)
+
+    @property
+    def above_second(self) -> Array:
+        """Probability in the second world that the loss is at least so much, for every loss."""
+        return _sums_from(self.second)
+
+    def epsilon(self, delta: float) -> float:
+        r"""Smallest epsilon >= 0 that goes with a delta, to the step of the grid, if the adversary
+        reckons with the true gains.
+
+        Then :math:`\delta = E_1[(1 - e^{\epsilon - L})_+]` needs the first world only, and so no
+        tiny probabilities of the second. Beyond an epsilon of 600, which no trials could show, it
+        is too small.
+
+        Parameters
+        ----------
+        delta
+            Probability with which the loss may be larger.
+        """
+        positive = self.losses >= 0
+        losses, masses = self.losses[positive], self.first[positive]
+        if not losses.size:
+            return 0.0
+        scaled = np.exp(losses[0] - losses)
+        deltas = _sums_from(masses) - _sums_from(masses * scaled) / np.maximum(scaled, 1e-300)
+        beyond = np.flatnonzero((deltas > delta) & (scaled > 1e-290))
+        return float(losses[beyond[-1]]) if beyond.size else 0.0
+
+
+def _sums_from(masses: Array) -> Array:
+    """Sum of all masses from each place on."""
+    return np.cumsum(masses[::-1])[::-1]
+
+
+class _Entry(NamedTuple):
+    """Law of the loss of one entry: losses at nodes, with weights in both worlds."""
+
+    losses: Array
+    first: Array
+    second: Array
+
+    @property
+    def moments(self) -> tuple[float, float, float]:
+        """Means in both worlds, and the larger variance."""
+        one, two = float(self.first @ self.losses), float(self.second @ self.losses)
+        variances = (
+            weights @ np.square(self.losses - mean)
+            for weights, mean in ((self.first, one), (self.second, two))
+        )
+        return one, two, float(max(variances))
+
+
+def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> LossLaw:
+    """Law of the loss over all rounds and entries of a scene, as the adversary computes it.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    first, second
+        Gradients of the attacked device in both worlds, (round, entry).
+    louder
+        Factor by which symbols arrive louder than the adversary, who takes the scene's gains for
+        true, reckons with.
+    """
+    uplink = scene.uplink
+    gains = scene.gains / math.sqrt(uplink.noise_power)
+    one, two = uplink.clipped(first), uplink.clipped(second)
+    if isinstance(uplink, Digital):
+        one, two = (uplink.link.bounded_probability(each, uplink.clip) for each in (one, two))
+    # Entries of one kind are computed once; rounding must not make two kinds of one.
+    kinds = np.stack([gains.ravel(), one.ravel(), two.ravel()])
+    kinds, counts = np.unique(kinds.round(12), axis=1, return_counts=True)
+    make = _bit if isinstance(uplink, Digital) else _value
+    return _composed(
+        [(make(louder, *kind), int(count)) for kind, count in zip(kinds.T, counts, strict=True)]
+    )
+
+
+def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
+    """Entry that sends a bit, which is +1 with one of two probabilities, under unit noise."""
+    received = np.concatenate([louder * gain + _NODES, -louder * gain + _NODES])
+    u = 2 * gain * received
+    losses = np.logaddexp(_log(high) + u, _log(1 - high))
+    losses -= np.logaddexp(_log(low) + u, _log(1 - low))
+    return _Entry(
+        losses, *(np.concatenate([p * _WEIGHTS, (1 - p) * _WEIGHTS]) for p in (high, low))
+    )
+
+
+def _value(louder: float, gain: float, one: float, two: float) -> _Entry:
+    """Entry that sends one of two values, under unit noise."""
+    received = np.concatenate([louder * gain * each + _NODES for each in (one, two)])
+    losses = gain * (one - two) * (received - gain * (one + two) / 2)
+    none = np.zeros_like(_WEIGHTS)
+    return _Entry(losses, np.concatenate([_WEIGHTS, none]), np.concatenate([none, _WEIGHTS]))
+
+
+def _log(value: float) -> float:
+    """Natural logarithm, minus infinity for 0."""
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _composed(entries: list[tuple[_Entry, int]]) -> LossLaw:
+    """Law of the sum of independent losses, each kind of entry so many times."""
+    moments = np.array([entry.moments for entry, _ in entries])
+    counts = np.array([count for _, count in entries])
+    one, two, variance = counts @ moments
+    reach = _SPREADS * math.sqrt(variance) + 1e-12
+    start, end = min(one, two) - reach, max(one, two) + reach
+    step = (end - start) / _POINTS
+    worlds = []
+    for world in ("first", "second"):
+        spectrum = np.ones(_POINTS // 2 + 1, dtype=complex)
+        for entry, count in entries:
+            spectrum = spectrum * np.fft.rfft(_on_grid(entry, world, step)) ** count
+        law = np.maximum(np.fft.irfft(spectrum, _POINTS), 0.0)
+        # The grid is a circle of losses: turn it until it begins at ``start``.
+        worlds.append(np.roll(law, -math.floor(start / step)))
+    losses = step * (math.floor(start / step) + np.arange(_POINTS))
+    return LossLaw(losses, *worlds)
+
+
+def _on_grid(entry: _Entry, world: str, step: float) -> Array:
+    """Masses of one entry's losses on the circle of the grid, each shared by its two neighbours so
+    that the mean is kept."""
+    places = entry.losses / step
+    below = np.floor(places)
+    share = places - below
+    weights = getattr(entry, world)
+    place = below.astype(np.int64)
+    found = np.bincount(place % _POINTS, weights * (1.0 - share), _POINTS)
+    found = found + np.bincount((place + 1) % _POINTS, weights * share, _POINTS)
+    return np.asarray(found, dtype=np.float64)
+
+
+# The worst place of a gradient for an example to move it from.
+
+
+_CENTRES = 49
+"""Centres that are compared, over all that clipping allows."""
+
+
+def at_worst_centre(scene: Scene, delta: float) -> Scene:
+    """The scene with its gradients where one example reveals most, as far as one place for all
+    entries can.
+
+    Parameters
+    ----------
+    scene
+        What is attacked. Where all that a device sends may differ, there is nothing to choose, nor
+        where values themselves are sent.
+    delta
+        The delta at which epsilon is to be largest.
+    """
+    uplink = scene.uplink
+    if scene.whole_device or not isinstance(uplink, Digital):
+        return scene
+    most = uplink.clip - min(uplink.clip, example_reach(scene))
+
+    def revealed(centre: float) -> tuple[float, float]:
+        there = replace(scene, centre=centre)
+        law = loss_law(there, canary(there), neighbour(there))
+        # Where epsilon is 0, the probability of telling the worlds apart decides.
+        return law.epsilon(delta), float((law.above_first - law.above_second).max())
+
+    # A centre and its mirror image have the same two worlds, in opposite order.
+    return replace(scene, centre=float(max(np.linspace(-most, most, _CENTRES), key=revealed)))
+
+
+# Law of the privacy loss of one round of a plan, between the two worlds that differ most.
+
+
+def loss_of_round(plan: Plan) -> LossLaw | None:
+    """Law of the privacy loss of the plan's worst round, as exact as its grid; no bound.
+
+    Parameters
+    ----------
+    plan
+        A plan. Every entry has its largest cap.
+
+    Returns
+    -------
+    LossLaw or None
+        None where nothing is known: no privacy statement, no noise, channel estimates that are
+        not exact, or bits of gradients whose norm is clipped, for which the worst pair is another.
+    """
+    uplink = plan.uplink
+    if plan.exposure is None or uplink.noise_is_exact or uplink.estimated is not None:
+        return None
+    if uplink.clips_norm and uplink.scheme == "digital":
+        return None
+    caps = np.broadcast_to(finite_cap(plan.uplink, plan.gain), (len(plan.gain), plan.dim))
+    loudest = float(caps.max())
+    scene = Scene(plan.uplink, loudest, plan.dim, plan.num_devices, 1, plan.limits.neighbouring)
+    return loss_law(scene, canary(scene), neighbour(scene))

@@ -1,0 +1,220 @@
+r"""An audit with one run: every device is a canary, and flips a coin.
+
+Device k takes one of two data sets by a fair coin :math:`S_k`; a run transmits once; the adversary
+guesses all r coins from what is public. If what is public is (epsilon, delta)-private with respect
+to the data of each single device, the number W of right guesses has, with :math:`p =
+e^\epsilon/(1 + e^\epsilon)`,
+
+.. math:: \Pr[W \ge v] \le \Pr[\text{Bin}(r, p) \ge v]
+          + \frac{\delta}{1 + e^\epsilon} \sum_{j<r} \max_w \Pr[\text{Bin}(j, p) = w].
+
+``docs/privacy.md`` has the proof (after Steinke, Nasr and Jagielski, 2023). Where the right-hand
+side is at most one minus the confidence, the claim is refuted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.tables import Listing, Row, format_up
+from flmc.evaluation.audit.attack import publish, rounds_of
+from flmc.evaluation.audit.bounds import CONFIDENCE
+from flmc.evaluation.audit.likelihood_ratio import at_worst_centre
+from flmc.evaluation.audit.scene import Scene, gradients_of_worlds
+from flmc.sampling.roles import air, device
+
+_LARGEST = 40.0
+"""Largest epsilon that is looked at; no number of devices proves as much."""
+
+
+@dataclass(frozen=True)
+class OneRun:
+    """What an audit with one run found: ``correct`` of ``num_canaries`` coins were guessed, so
+    epsilon is at least ``lower`` with probability ``confidence``; ``upper`` is the accountant's,
+    and ``most`` the bound that right guesses of all coins would have given."""
+
+    num_rounds: int
+    num_canaries: int
+    correct: int
+    delta: float
+    lower: float
+    upper: float
+    most: float
+    confidence: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether the attack refutes the accountant."""
+        return self.lower > self.upper
+
+    @property
+    def complaint(self) -> str:
+        """What is broken, in a sentence; empty where nothing is."""
+        if not self.broken:
+            return ""
+        return (
+            f"in one run of {self.num_rounds} rounds epsilon is at least {self.lower:.4g}, and the"
+            f" accountant states {self.upper:.4g}: the mechanism or the accountant is broken"
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """The audit as plain values, for JSON; an unbounded value is null."""
+        upper = None if math.isinf(self.upper) else self.upper
+        return {**vars(self), "upper": upper, "broken": self.broken}
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
+    def listing(self) -> Listing:
+        """The two bounds and the verdict, in rows."""
+        verdict = Row("verdict", "not refuted", severity="good")
+        if self.broken:
+            text = "REFUTED: the mechanism leaks more than it states"
+            verdict = Row("verdict", text, severity="bad")
+        elif self.most <= self.upper:
+            text = (
+                f"cannot decide: {self.num_canaries} devices can refute an epsilon below"
+                f" {self.most:.3g} only"
+            )
+            verdict = Row("verdict", text, severity="warning")
+        return Listing(
+            f"audit of one run over {self.num_rounds} rounds, delta {self.delta:g}",
+            (
+                Row("coins guessed", f"{self.correct} of {self.num_canaries}"),
+                Row(
+                    "epsilon is at least",
+                    f"{self.lower:.4g} (with confidence {100 * self.confidence:g} %)",
+                ),
+                Row("epsilon is at most", f"{format_up(self.upper)} (accountant)"),
+                verdict,
+            ),
+        )
+
+
+TransmitAll = Callable[[Scene, Array, np.random.Generator], Array]
+"""From a scene, gradients (round, device, entry) of all devices and random numbers to what is
+received, (round, entry)."""
+
+
+def transmit_all(scene: Scene, gradient: Array, rng: np.random.Generator) -> Array:
+    """Transmit once over the real uplink, through the roles of a round.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    gradient
+        Gradients of all devices, (round, device, entry), before clipping.
+    rng
+        Random numbers of bits and noise.
+    """
+    uplink, rounds = scene.uplink, rounds_of(scene, rng)
+    uniform = rng.random((1, *gradient.shape)) if uplink.random_bits else None
+    sent = device(gradient, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
+    noise = np.sqrt(uplink.noise_power) * rng.standard_normal((1, *rounds.gains.shape))
+    return np.asarray(publish(scene, rounds, air(sent, rounds.fading, noise))[0])
+
+
+def audit_one_run(
+    scene: Scene,
+    delta: float,
+    seed: int,
+    *,
+    transmit: TransmitAll = transmit_all,
+    confidence: float = CONFIDENCE,
+) -> OneRun:
+    """Attack a scene once, with all its devices as canaries.
+
+    Parameters
+    ----------
+    scene, delta
+        What is attacked, and the delta in (0, 1) at which epsilon is bounded.
+    seed
+        Seed of coins, signs, bits and noise.
+    transmit
+        What transmits; tests put a broken one in its place.
+    confidence
+        Probability with which the bound holds.
+    """
+    checks.between("delta", delta, 0.0, 1.0)
+    scene = at_worst_centre(scene, delta)
+    rng = np.random.default_rng(seed)
+    shape = (scene.num_rounds, scene.num_devices, scene.dim)
+    coins = rng.choice([-1.0, 1.0], size=scene.num_devices)
+    # Public signs of every device's own, so that the devices can be told apart at all.
+    signs = rng.choice([-1.0, 1.0], size=shape)
+    first, second = gradients_of_worlds(scene)
+    local = np.where(coins[:, None] > 0, first, second) * signs
+    received = transmit(scene, local, rng)
+    correct = int((_guess(scene, received, first * signs, second * signs) == coins).sum())
+    return OneRun(
+        scene.num_rounds,
+        scene.num_devices,
+        correct,
+        delta,
+        bound_from_guesses(correct, scene.num_devices, delta, confidence),
+        scene.event.epsilon(delta),
+        bound_from_guesses(scene.num_devices, scene.num_devices, delta, confidence),
+        confidence,
+    )
+
+
+def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
+    """Guess of every coin, +1 or -1, from what was received (round, entry): the sign of the best
+    linear estimate of all coins together, given both worlds' gradients (round, device, entry)."""
+    uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
+    scale = rounds.gains[:, None] * rounds.active[..., None]
+    one, two = (uplink.mean_symbol(each) for each in (first, second))
+    variance = (uplink.symbol_variance(first) + uplink.symbol_variance(second)) / 2
+    noise = (np.square(scale) * variance).sum(axis=1) + uplink.noise_power  # (round, entry)
+    move = np.moveaxis(scale * (one - two) / 2, 1, -1).reshape(-1, scene.num_devices)
+    rest = (received - (scale * (one + two) / 2).sum(axis=1)).ravel() / noise.ravel()
+    normal = move.T @ (move / noise.reshape(-1, 1)) + np.eye(scene.num_devices)
+    return np.where(np.linalg.solve(normal, move.T @ rest) > 0, 1.0, -1.0)
+
+
+def bound_from_guesses(correct: int, count: int, delta: float, confidence: float) -> float:
+    """Largest epsilon that so many right guesses refute, at least 0.
+
+    Parameters
+    ----------
+    correct, count
+        Right guesses of how many.
+    delta, confidence
+        Delta of the claim, and the probability with which the bound is to hold.
+    """
+    if chance_of_guesses(correct, count, 0.0, delta) > 1 - confidence:
+        return 0.0
+    low, high = 0.0, _LARGEST
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        refuted = chance_of_guesses(correct, count, middle, delta) <= 1 - confidence
+        low, high = (middle, high) if refuted else (low, middle)
+    return low
+
+
+def chance_of_guesses(correct: int, count: int, epsilon: float, delta: float) -> float:
+    """Upper bound of the probability of so many right guesses, if the claim is true.
+
+    Parameters
+    ----------
+    correct, count
+        Right guesses of how many.
+    epsilon, delta
+        The claim.
+    """
+    from scipy.special import bdtrc, gammaln
+
+    p = 1.0 / (1.0 + math.exp(-epsilon))
+    at_least = 1.0 if correct == 0 else float(bdtrc(correct - 1, count, p))
+    trials = np.arange(count)
+    mode = np.floor((trials + 1) * p).clip(0, trials)
+    log_mass = gammaln(trials + 1) - gammaln(mode + 1) - gammaln(trials - mode + 1)
+    log_mass += mode * math.log(p) + (trials - mode) * (-epsilon + math.log(p))
+    return at_least + delta / (1.0 + math.exp(epsilon)) * float(np.exp(log_mass).sum())

@@ -1,0 +1,101 @@
+"""What an audit found, as a value, in rows and for JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from flmc.base.tables import Listing, Row, format_up
+from flmc.evaluation.audit.resolution import Resolution
+
+_ROUNDING = 1e-9
+"""Share by which a gain may exceed its cap by rounding alone."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an attack found: ``lower`` holds with probability ``confidence``, ``upper`` is the
+    accountant's, and ``most`` is the largest lower bound that so many trials could have given."""
+
+    num_rounds: int
+    delta: float
+    trials: int
+    lower: float
+    upper: float
+    confidence: float
+    most: float
+    neighbouring: str = "device"
+    """What the two worlds differ in: all data of a ``device``, or one ``example``."""
+    loudest: float = 1.0
+    """Largest gain that devices really use, over the cap that the accountant was told of."""
+    resolution: Resolution | None = None
+    """What the audit could see, computed before it started."""
+
+    @property
+    def too_loud(self) -> bool:
+        """Whether devices transmit above the cap that the accountant was told of."""
+        return self.loudest > 1.0 + _ROUNDING
+
+    @property
+    def broken(self) -> bool:
+        """Whether the attack refutes the accountant, or the run is louder than it was told."""
+        return self.lower > self.upper or self.too_loud
+
+    @property
+    def complaint(self) -> str:
+        """What is broken, in a sentence; empty where nothing is."""
+        if self.lower > self.upper:
+            return (
+                f"over {self.num_rounds} rounds epsilon is at least {self.lower:.4g}, and the"
+                f" accountant states {self.upper:.4g}: the mechanism or the accountant is broken"
+            )
+        if self.too_loud:
+            return (
+                f"devices transmit with {self.loudest:.4g} times the cap of the gain that the"
+                " accountant was told of: the schedule or the power control is broken"
+            )
+        return ""
+
+    def to_document(self) -> dict[str, Any]:
+        """The audit as plain values, for JSON; an unbounded value is null."""
+        upper = None if math.isinf(self.upper) else self.upper
+        resolution = None if self.resolution is None else self.resolution.to_document()
+        return {**vars(self), "upper": upper, "resolution": resolution, "broken": self.broken}
+
+    def __str__(self) -> str:
+        return str(self.listing())
+
+    def listing(self) -> Listing:
+        """The two bounds and the verdict, in rows."""
+        verdict = Row("verdict", "not refuted", severity="good")
+        if self.too_loud:
+            text = f"REFUTED: gains are up to {self.loudest:.4g} times their cap"
+            verdict = Row("verdict", text, severity="bad")
+        elif self.broken:
+            verdict = Row(
+                "verdict", "REFUTED: the mechanism leaks more than it states", severity="bad"
+            )
+        elif self.most <= self.upper:
+            text = (
+                f"cannot decide: {self.trials} trials can refute an epsilon below {self.most:.3g}"
+                " only"
+            )
+            verdict = Row("verdict", text, severity="warning")
+        title = (
+            f"audit over {self.num_rounds} rounds, delta {self.delta:g}, {self.trials} trials in"
+            f" each world, which differ in one {self.neighbouring}"
+        )
+        return Listing(
+            title,
+            (
+                *([] if self.resolution is None else [Row("resolution", str(self.resolution))]),
+                Row("loudest gain", f"{self.loudest:.4g} times its cap"),
+                Row(
+                    "epsilon is at least",
+                    f"{self.lower:.4g} (with confidence {100 * self.confidence:g} %)",
+                ),
+                Row("epsilon is at most", f"{format_up(self.upper)} (accountant)"),
+                verdict,
+            ),
+        )

@@ -1,0 +1,173 @@
+r"""What an audit will be able to see, stated before it starts.
+
+The epsilon that is claimed would be understated by a factor f if every gain were louder by some
+factor g: then the two neighbours have the epsilon :math:`f\epsilon`. The law of their loss gives
+the rates of right and false alarms at a threshold, the number of trials gives the confidence bounds
+of both rates and how these scatter, and so the probability that the lower bound of such a mechanism
+exceeds the claim. The threshold at which the smallest understatement is seen is part of the
+statement: the attack uses it, beside one that it finds by itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import ndtr
+from flmc.evaluation.audit.bounds import CONFIDENCE, error_of_a_rate, rates_above, rates_below
+from flmc.evaluation.audit.likelihood_ratio import loss_law
+from flmc.evaluation.audit.scene import Scene, canary, neighbour
+
+SEEN_WITH = 0.95
+"""Probability with which an understatement is to be seen."""
+_LOUDEST = 100.0
+"""Largest factor of the gain that is looked at."""
+_SHOWN = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
+"""Factors of the gain whose power is told."""
+_THRESHOLDS = 200
+"""Thresholds that are compared, by their rates of false alarms."""
+
+
+class Power(NamedTuple):
+    """Probability with which gains that are louder than the run's will be seen.
+
+    Attributes
+    ----------
+    gain_factor
+        Factor of all gains.
+    epsilon_factor
+        Epsilon of the attacked neighbours at those gains, over the epsilon that is claimed.
+    probability
+        Probability that the audit refutes the claim.
+    """
+
+    gain_factor: float
+    epsilon_factor: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What an audit will see: the smallest understatement of epsilon that it finds with probability
+    ``seen_with``, by the factors of epsilon and of the gain; NaN where it sees none."""
+
+    epsilon_factor: float
+    gain_factor: float
+    powers: tuple[Power, ...]
+    threshold: float
+    """Loss above which the attack says that it sees the first world."""
+    seen_with: float = SEEN_WITH
+
+    def to_document(self) -> dict[str, Any]:
+        """The resolution as plain values, for JSON; null where nothing will be seen."""
+        known = not math.isnan(self.epsilon_factor)
+        return {
+            "epsilon_factor": self.epsilon_factor if known else None,
+            "gain_factor": self.gain_factor if known else None,
+            "seen_with": self.seen_with,
+            "powers": [each._asdict() for each in self.powers],
+        }
+
+    def __str__(self) -> str:
+        if math.isnan(self.epsilon_factor):
+            return f"no louder gains will be seen with {100 * self.seen_with:g} %"
+        return (
+            f"an epsilon understated by more than {_percent(self.epsilon_factor)} (gains louder by"
+            f" {_percent(self.gain_factor)}) will be seen with {100 * self.seen_with:g} %"
+        )
+
+
+def _percent(factor: float) -> str:
+    return f"{math.ceil(1000 * (factor - 1)) / 10:.3g} %"
+
+
+def expected_resolution(
+    scene: Scene, delta: float, trials: int, claimed: float, confidence: float = CONFIDENCE
+) -> Resolution:
+    """What an audit of a scene will be able to see.
+
+    Parameters
+    ----------
+    scene, delta, trials
+        What is attacked, the delta of the claim, and the trials in each world.
+    claimed
+        Epsilon that the accountant states; infinite where it states none.
+    confidence
+        Probability with which the lower bound holds.
+    """
+    test = _Test(scene, delta, trials, claimed, error_of_a_rate(confidence, thresholds=2))
+    _, threshold = test.best(1.0)
+    if not 0 < claimed < math.inf:
+        return Resolution(math.nan, math.nan, (), threshold)
+    low, high = (
+        1.0,
+        next((each for each in (*_SHOWN, _LOUDEST) if test.best(each)[0] >= SEEN_WITH), math.inf),
+    )
+    while math.isfinite(high) and high / low > 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if test.best(middle)[0] >= SEEN_WITH else (middle, high)
+    if math.isfinite(high):
+        threshold = test.best(high)[1]
+    powers = tuple(
+        Power(factor, test.epsilon(factor) / claimed, test.power(factor, threshold))
+        for factor in _SHOWN
+    )
+    if math.isinf(high):
+        return Resolution(math.nan, math.nan, powers, threshold)
+    return Resolution(test.epsilon(high) / claimed, high, powers, threshold)
+
+
+@dataclass(frozen=True)
+class _Test:
+    """The test of an audit: whether a lower bound, whose rates may fail with probability ``error``
+    each, exceeds the epsilon that is claimed."""
+
+    scene: Scene
+    delta: float
+    trials: int
+    claimed: float
+    error: float
+
+    def epsilon(self, factor: float) -> float:
+        """Epsilon of the attacked neighbours at gains that are louder by a factor."""
+        scene = self.scene.louder(factor)
+        return loss_law(scene, canary(scene), neighbour(scene)).epsilon(self.delta)
+
+    def best(self, factor: float) -> tuple[float, float]:
+        """Largest probability over thresholds to refute gains that are louder, and the threshold;
+        where none can, the threshold of the largest bound."""
+        losses, right, false = self._rates(factor)
+        places = np.searchsorted(-false, -np.geomspace(1e-6, 0.9, _THRESHOLDS))
+        chosen = np.unique(places.clip(0, len(losses) - 1))
+        bounds, scores = self._bounds(right[chosen], false[chosen])
+        best = int(np.argmax(scores if math.isfinite(self.claimed) else bounds))
+        return float(ndtr(scores[best : best + 1])[0]), float(losses[chosen[best]])
+
+    def power(self, factor: float, threshold: float) -> float:
+        """Probability to refute gains that are louder, at a threshold of the loss."""
+        losses, right, false = self._rates(factor)
+        place = min(int(np.searchsorted(losses, threshold)), len(losses) - 1)
+        _, scores = self._bounds(right[place : place + 1], false[place : place + 1])
+        return float(ndtr(scores)[0])
+
+    def _rates(self, factor: float) -> tuple[Array, Array, Array]:
+        """Losses, and the rates of right and false alarms at each as a threshold."""
+        law = loss_law(self.scene, canary(self.scene), neighbour(self.scene), factor)
+        return law.losses, law.above_first, law.above_second
+
+    def _bounds(self, right: Array, false: Array) -> tuple[Array, Array]:
+        """Expected lower bounds of epsilon at rates of right and false alarms, and by how many
+        standard deviations each exceeds the claim."""
+        at_least = rates_below(right * self.trials, self.trials, self.error) - self.delta
+        at_most = rates_above(false * self.trials, self.trials, self.error)
+        useful = at_least > 0
+        at_least = np.where(useful, at_least, 1.0)
+        bounds = np.where(useful, np.log(at_least / at_most), -np.inf)
+        # Both counts scatter independently; the bound is the logarithm of a ratio.
+        variance = right * (1 - right) / np.square(at_least)
+        variance = variance + false * (1 - false) / np.square(at_most)
+        spread = np.sqrt(np.maximum(variance, 1e-12) / self.trials)
+        return bounds, np.asarray((bounds - self.claimed) / spread)

@@ -1,0 +1,264 @@
+"""What is attacked: some rounds of a run, with the gains that it uses and the caps that its
+accountant was told of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.clipping import clip
+from flmc.base.errors import InvalidSetting
+from flmc.base.randomness import ROUNDS_PER_BLOCK
+from flmc.planning.plans import Plan
+from flmc.privacy.event import Event
+from flmc.sampling.schedule import block_of, draw_schedule
+from flmc.uplink.power import finite_cap
+from flmc.uplink.uplink import Uplink
+
+
+class Rounds(NamedTuple):
+    """Some rounds of a run, as its schedule has them.
+
+    Attributes
+    ----------
+    caps
+        Caps of the gain, which the accountant is told of, (round, dim).
+    gains
+        Gains that the run uses, (round, dim).
+    fading
+        Path gains, (round, device, dim).
+    active
+        Who transmits, (round, device) with 1 or 0.
+    step_sizes
+        Steps, (round).
+    """
+
+    caps: Array
+    gains: Array
+    fading: Array
+    active: Array
+    step_sizes: Array
+
+    def at(self, chosen: Array) -> Rounds:
+        """Some of these rounds, by their indices.
+
+        Parameters
+        ----------
+        chosen
+            Indices of rounds.
+        """
+        return Rounds(*(part[chosen] for part in self))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is attacked: an uplink among some devices, over some rounds."""
+
+    uplink: Uplink
+    gain: float
+    """Largest cap of the gain; the gain of all rounds and entries where there is no ``run``."""
+    dim: int
+    num_devices: int
+    num_rounds: int
+    neighbouring: str = "device"
+    """What the two worlds differ in: all data of a ``device``, or one ``example`` of it."""
+    run: Rounds | None = None
+    """Rounds of a run; None: all with one gain, and the channel as the uplink draws it."""
+    attacked: int = 0
+    """Number of the attacked device, from 0."""
+    centre: float = 0.0
+    """Gradient entry in the middle between the two worlds, where they differ in an example."""
+
+    def __post_init__(self) -> None:
+        if self.uplink.estimated is not None:
+            raise InvalidSetting(
+                "the audit attacks devices that know their channels: it would attack less than"
+                f" csi_error = {self.uplink.csi_error:g} reveals; audit the plan without it"
+            )
+
+    @classmethod
+    def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:
+        """The loudest rounds of a plan's run for one device, with the gains that the run uses.
+
+        Rounds are looked for in the blocks of random streams from that of the largest cap on, as
+        many as are needed. The attacked device is the one that is heard best in them.
+
+        Parameters
+        ----------
+        plan
+            The plan, with its uplink and what neighbouring data differ in.
+        num_rounds
+            Rounds to attack; fewer where the device transmits in fewer.
+        seed
+            Seed of the run, which decides channel and active devices where they are random.
+        """
+        checks.at_least("num_rounds", num_rounds, 1)
+        rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
+        heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]  # (round, device)
+        attacked = int(np.argmax(np.sort(heard, axis=0)[::-1][:num_rounds].sum(axis=0)))
+        loudest = np.argsort(-heard[:, attacked], kind="stable")[:num_rounds]
+        chosen = np.sort(loudest[heard[loudest, attacked] > 0])
+        return cls(
+            plan.uplink,
+            float(rounds.caps[chosen].max()),
+            plan.dim,
+            plan.num_devices,
+            len(chosen),
+            plan.limits.neighbouring,
+            rounds.at(chosen),
+            attacked,
+        )
+
+    @property
+    def caps(self) -> Array:
+        """Caps of the gain that the accountant is told of, (round, dim)."""
+        return self._constant if self.run is None else self.run.caps
+
+    @property
+    def gains(self) -> Array:
+        """Gains that are public and that the rounds use, (round, dim)."""
+        return self._constant if self.run is None else self.run.gains
+
+    @property
+    def _constant(self) -> Array:
+        return np.full((self.num_rounds, self.dim), self.gain)
+
+    def louder(self, factor: float) -> Scene:
+        """The scene with all gains multiplied, whatever their caps.
+
+        Parameters
+        ----------
+        factor
+            Factor of all gains.
+        """
+        run = None if self.run is None else self.run._replace(gains=factor * self.run.gains)
+        return replace(self, gain=factor * self.gain, run=run)
+
+    @property
+    def whole_device(self) -> bool:
+        """Whether the two worlds may differ in all that a device sends."""
+        if self.neighbouring == "device":
+            return True
+        return self.uplink.example_norm is None and self.uplink.hides_like_a_device
+
+    @property
+    def event(self) -> Event:
+        """The privacy event that the accountant states for these rounds, at their caps."""
+        return self.uplink.event_of_rounds(self.caps, self.dim, self.neighbouring)
+
+
+def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
+    """All rounds of some blocks, from that of the largest cap on: at least ``num_rounds``, or all
+    that there are."""
+    caps = finite_cap(plan.uplink, plan.gain)
+    num_blocks = -(-plan.num_rounds // ROUNDS_PER_BLOCK)
+    first = int(np.argmax(caps.max(axis=1))) // ROUNDS_PER_BLOCK if len(caps) > 1 else 0
+    found: list[Rounds] = []
+    for block in [*range(first, num_blocks), *range(first)]:
+        rounds = block_of(plan, block)
+        schedule = draw_schedule(plan, seed, range(1), block)
+        part = caps if len(caps) == 1 else caps[rounds.start : rounds.stop]
+        sizes = (len(rounds), plan.num_devices)
+        active = np.ones(sizes) if schedule.active is None else schedule.active[0]
+        found.append(
+            Rounds(
+                np.broadcast_to(part, (len(rounds), plan.dim)),
+                schedule.gain[0],
+                schedule.fading[0],
+                np.broadcast_to(active, sizes),
+                schedule.step_sizes,
+            )
+        )
+        if sum(len(each.caps) for each in found) >= num_rounds:
+            break
+    return Rounds(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+# The two worlds of an attack: gradients of the attacked device that lie as far apart as clipping
+# lets them.
+
+
+_BEYOND = 2.0
+"""How many times its clip a canary is: a mechanism that forgets to clip is louder, and seen."""
+
+
+def canary(scene: Scene) -> Array:
+    """Gradients of the attacked device in the first world, (round, entry).
+
+    Parameters
+    ----------
+    scene
+        What is attacked. Signs follow the sequence of Thue and Morse, over rounds and over entries,
+        which repeats nowhere for long: random numbers that repeat would show.
+    """
+    return gradients_of_worlds(scene)[0] * _signs(scene)
+
+
+def neighbour(scene: Scene) -> Array:
+    """Gradients of the attacked device in the second world, (round, entry): the opposite ones, or,
+    where one example differs, as far away as that moves them.
+
+    Parameters
+    ----------
+    scene
+        What is attacked.
+    """
+    return gradients_of_worlds(scene)[1] * _signs(scene)
+
+
+def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
+    """Gradient entry of a device in the first world and in the second, before signs.
+
+    Parameters
+    ----------
+    scene
+        Says what the worlds differ in: all data of the device, or one example.
+    """
+    if scene.whole_device:
+        most = _BEYOND * scene.uplink.clip
+        return most, -most
+    bound = example_reach(scene)
+    # Examples of the device, clipped one by one as a model does it, then summed: those that both
+    # worlds share put the sum at the centre, and one has a gradient far beyond its clip.
+    count = max(1, math.ceil(abs(scene.centre) / bound))
+    shared = np.full(count, scene.centre / count)
+    first, second = (
+        float(clip(np.append(shared, world * _BEYOND * bound), bound).sum())
+        for world in (1.0, -1.0)
+    )
+    return first, second
+
+
+def example_reach(scene: Scene) -> float:
+    """Largest entry of the example that differs, after it was clipped; a bounded norm is shared
+    evenly by all entries.
+
+    Parameters
+    ----------
+    scene
+        Where one example differs.
+    """
+    bound, by_norm = scene.uplink.example_bound, scene.uplink.example_norm is not None
+    return bound / math.sqrt(scene.dim) if by_norm else bound
+
+
+def _signs(scene: Scene) -> Array:
+    """Signs of the attacked device's gradients, (round, entry)."""
+    by_round, by_entry = (thue_morse(count) for count in (scene.num_rounds, scene.dim))
+    return np.asarray(by_round[:, None] * by_entry)
+
+
+def thue_morse(count: int) -> Array:
+    """The sequence of Thue and Morse: +1 for numbers whose binary digits have an even sum, else -1.
+
+    Parameters
+    ----------
+    count
+        Length of the sequence.
+    """
+    return np.array([(-1.0) ** number.bit_count() for number in range(count)])

@@ -1,0 +1,399 @@
+r"""How close the draws are to the exact posterior :math:`N(\mu, \Sigma)`: errors of mean and
+variance, squared W2, and one estimator of variance ratios for any number of chains.
+
+The MSE is the mean over kept rounds of :math:`\|\theta - \mu\|^2`. Exact posterior samples have MSE
+= trace(Sigma), *not* zero: a smaller MSE means a collapsed sampler, so it is never reported alone.
+Variance ratios are about the exact posterior mean
+(:mod:`flmc.evaluation.metrics`), and unbiased from two chains on. Squared W2 is of
+the Gaussian fitted to the draws of each data set, and given only where these are worth enough
+independent draws. Standard errors are over data sets, or
+over batches of chains where there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.evaluation.posterior_comparison import Comparison, Statistic, second_trace
+from flmc.models.distributions import Gaussian
+from flmc.sampling.moments import Moments
+
+# Variance of the draws over that of the posterior: one estimator for any number of chains.
+#
+# Deviations :math:`d = \theta - \mu` are from the exact posterior mean of each data set, so that
+# their mean square :math:`S` is unbiased for :math:`V + b b^\top`: V is the covariance of a chain's
+# draws, b the shift of their mean. A chain's own mean is never subtracted, because a chain that
+# remembers its past hardly moves about it, and looks too narrow by a factor that is not known.
+# Instead :math:`b b^\top` is taken from pairs of *different* groups g, h, whose means m are
+# independent: :math:`E[m_g m_h^\top] = b b^\top`, whatever the memory of a chain.
+#
+# With two or more chains a data set the groups are its batches of chains, and the ratio is
+# unbiased. With one chain a data set and several data sets the groups are the data sets: the shift
+# that they have in common is taken out, and what each has of its own counts as spread. One chain of
+# one data set leaves nothing to compare, so its whole shift counts as spread.
+
+
+ShiftKnownFrom = Literal["chains", "data sets", "nothing"]
+"""Which independent groups told the shift of the mean from the spread of the draws."""
+
+
+class Contributions(NamedTuple):
+    """Variance ratios of independent groups, whose weighted mean is the estimate.
+
+    Attributes
+    ----------
+    ratios
+        What each group contributes, (group, functional): the first is the ratio of the traces, the
+        others are along the posterior's eigen-directions, smallest variance first.
+    weights
+        Share of each group in the mean, (group).
+    shift_from
+        Which groups told the shift from the spread.
+    """
+
+    ratios: Array
+    weights: Array
+    shift_from: ShiftKnownFrom
+
+    @property
+    def mean(self) -> Array:
+        """The ratios, (functional)."""
+        return np.asarray(self.weights @ self.ratios)
+
+    @property
+    def standard_error(self) -> Array:
+        """Standard errors of the ratios, (functional); NaN for a single group."""
+        count = len(self.weights)
+        if count == 1:
+            return np.full(self.ratios.shape[1], np.nan)
+        squares = np.square(self.weights[:, None] * (self.ratios - self.mean))
+        return np.asarray(np.sqrt(squares.sum(axis=0) * count / (count - 1)))
+
+
+def contributions(moments: Moments, values: Array, directions: Array) -> Contributions:
+    """Variance ratios, with what every independent group contributes to them.
+
+    Parameters
+    ----------
+    moments
+        Sums over kept rounds about the exact posterior means.
+    values, directions
+        Eigenvalues (experiment, dim) and eigenvectors (experiment, dim, dim) of the posteriors'
+        covariances.
+
+    Returns
+    -------
+    Contributions
+        Of the data sets, or of the batches of chains where there is one data set.
+    """
+    experiments, batches, _ = moments.sums.shape
+    if experiments > 1 and batches > 1:
+        along = _within_data_sets(moments, directions) / values
+        of_trace = np.average(along, axis=1, weights=values)
+        ratios = np.column_stack([of_trace, along])
+        return Contributions(ratios, np.full(experiments, 1 / experiments), "chains")
+    if batches > 1:  # the batches of the one data set are the groups
+        sums, products, counts = moments.sums[0], moments.products[0], moments.counts
+        shift_from: ShiftKnownFrom = "chains"
+    else:
+        sums, products = moments.sums[:, 0], moments.products[:, 0]
+        counts = np.full(experiments, moments.counts[0])
+        shift_from = "data sets" if experiments > 1 else "nothing"
+    groups = _Groups(
+        sums / counts[:, None], products / counts[:, None, None], counts / counts.sum()
+    )
+    frame = np.broadcast_to(directions, products.shape)
+    along = groups.contributions(frame, values)
+    of_trace = groups.contributions(None, values.sum(axis=1, keepdims=True)).sum(axis=1)
+    return Contributions(np.column_stack([of_trace, along]), groups.weights, shift_from)
+
+
+def _within_data_sets(moments: Moments, directions: Array) -> Array:
+    """Variance of the draws of each data set along its eigen-directions, (experiment, dim), with
+    the shift from pairs of different batches, each weighted by its draws."""
+    counts = moments.counts
+    second = _along(moments.products.sum(axis=1), directions) / counts.sum()
+    sums = np.asarray(moments.sums @ directions)
+    pairs = np.square(sums.sum(axis=1)) - np.square(sums).sum(axis=1)
+    return np.asarray(second - pairs / (counts.sum() ** 2 - np.square(counts).sum()))
+
+
+def _along(products: Array, directions: Array) -> Array:
+    """Quadratic forms of matrices (group, dim, dim) along directions (group, dim, dim), whose
+    columns they are; (group, dim)."""
+    turned = np.asarray(products @ directions)
+    turned *= directions
+    groups, dim = turned.shape[:2]
+    if groups <= dim:
+        return np.asarray(turned.sum(axis=1))
+    # The same sum, row after row, for all groups at once: NumPy would take them one by one.
+    total = turned[:, 0].copy()
+    for row in range(1, dim):
+        total += turned[:, row]
+    return total
+
+
+def _coordinates(vectors: Array, directions: Array | None) -> Array:
+    """Vectors (group, dim) along directions (group, dim, dim), whose columns they are; the vectors
+    themselves along the axes."""
+    return vectors if directions is None else np.einsum("gif,gi->gf", directions, vectors)
+
+
+class _Groups(NamedTuple):
+    """Independent groups of draws with a common shift.
+
+    Attributes
+    ----------
+    means, seconds
+        Mean deviation (group, dim) and mean product of deviations (group, dim, dim).
+    weights
+        Share of each group in all draws, (group).
+    """
+
+    means: Array
+    seconds: Array
+    weights: Array
+
+    def contributions(self, directions: Array | None, scales: Array) -> Array:
+        """What each group contributes to the variances along directions over their scales, (group,
+        dim), without the shift.
+
+        The square of the shift is the mean over groups of a group's mean times that of the others,
+        and so each group stands in it twice: as itself and among the others. Both are its
+        contribution; with the first alone the standard error would count a group's shift as if it
+        stayed in the ratio.
+
+        Parameters
+        ----------
+        directions
+            Columns of matrices (group, dim, dim); None: the axes.
+        scales
+            What variances are divided by, (group or 1, dim or 1).
+        """
+        weights = self.weights[:, None]
+        if directions is None:
+            second = np.diagonal(self.seconds, axis1=1, axis2=2) / scales
+        else:
+            second = _along(self.seconds, directions) / scales
+        if len(weights) == 1:
+            return second
+        others = (self.weights @ self.means - weights * self.means) / (1 - weights)
+        mine, theirs = (_coordinates(each, directions) for each in (self.means, others))
+        as_itself = mine * theirs / scales
+        share = weights / (1 - weights)
+        pulled = share * mine / scales
+        if directions is None:
+            pull = self.means * pulled.sum(axis=0)
+        else:
+            pull = self.means @ np.einsum("gif,gf->fi", directions, pulled).T
+        among_others = pull - share * np.square(mine) / scales
+        # Over all groups each of the two has the square of the shift as its mean, so that what is
+        # left has it once.
+        return np.asarray(second - as_itself - among_others + self.weights @ as_itself)
+
+
+ENOUGH_DRAWS = 20.0
+"""Independent draws of a data set below which a Gaussian fitted to them says little of what they
+were drawn from: with 20 its variance is too small by 5 per cent."""
+
+
+class Estimate(NamedTuple):
+    """A mean and its standard error (NaN where there is nothing to estimate it from)."""
+
+    mean: float
+    se: float
+
+    @classmethod
+    def over(cls, values: Array) -> Estimate:
+        """Mean and standard error from values of independent data sets.
+
+        Parameters
+        ----------
+        values
+            One for each data set, (experiment), at least two.
+        """
+        return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+
+    def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "-"
+        return f"{self.mean:.4g}" + ("" if math.isnan(self.se) else f" ± {self.se:.2g}")
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Quality of the draws against the exact posterior, with standard errors."""
+
+    mse: Estimate
+    """Mean over kept rounds of the squared distance from the posterior mean."""
+    variance_ratio: Estimate
+    """trace(Cov)/trace(Sigma), averaged over data sets."""
+    variance_ratio_smallest: Estimate
+    """Smallest ratio of variances over the posterior's eigen-directions, each averaged over data
+    sets."""
+    variance_ratio_largest: Estimate
+    """Largest ratio of variances over the posterior's eigen-directions, each averaged over data
+    sets."""
+    wasserstein2_squared: Estimate
+    """Squared 2-Wasserstein distance from the Gaussian fitted to the draws to the posterior; NaN
+    where a data set has fewer than 20 independent draws."""
+    mean_error_squared: Estimate
+    """Squared distance of the pooled mean from the posterior mean."""
+    posterior_trace: float
+    """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
+    num_draws: int
+    """Draws per data set, chains times kept rounds."""
+    independent_draws: float
+    """How many independent draws would estimate the mean as well, from the memory of the Langevin
+    equation."""
+    wasserstein2_floor: float
+    """Expected squared W2 distance of exact posterior samples with the same memory: a value at the
+    floor cannot be told from perfect."""
+    shift_from: ShiftKnownFrom = "chains"
+    """Which independent groups told the shift of the mean from the spread in the variance ratios:
+    ``chains``; ``data sets``, where a data set has one chain, and a shift of its own counts as
+    spread; ``nothing`` for one chain of one data set, where all shift counts as spread."""
+    chains_for_wasserstein2: int | None = None
+    """Chains a data set from which on squared W2 is given, where these were too few; else None."""
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics that have a standard error, by name."""
+        pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return {name: value for name, value in pairs if isinstance(value, Estimate)}
+
+
+def measure(
+    moments: Moments, compare: Comparison, effective_step_size: float | None, num_chains: int
+) -> Metrics:
+    """Compare the moments of a run with the exact posterior.
+
+    Parameters
+    ----------
+    moments
+        Sums over kept rounds about the posterior mean.
+    compare
+        The exact posterior of every data set.
+    effective_step_size
+        The step eta kappa that the Langevin equation sees, for the memory of a chain; None if
+        unknown.
+    num_chains
+        Chains of every data set.
+
+    Returns
+    -------
+    Metrics
+        Means over data sets, with standard errors.
+    """
+    num_draws = int(moments.counts.sum())
+    # Kept rounds so far: a checkpoint measures a run that is not finished.
+    shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
+    independent = compare.independent_draws(*shape)
+    enough = independent >= ENOUGH_DRAWS
+    statistics = compare.statistics()
+    estimates: dict[str, Any] = {}
+    if not enough:  # it would not be given
+        del statistics["wasserstein2_squared"]
+        estimates["wasserstein2_squared"] = Estimate(math.nan, math.nan)
+    estimates |= _estimates(moments, statistics)
+    return Metrics(
+        **estimates,
+        **_variance_ratios(moments, compare),
+        posterior_trace=float(compare.trace.mean()),
+        num_draws=num_draws,
+        independent_draws=independent,
+        wasserstein2_floor=compare.floor(*shape),
+        chains_for_wasserstein2=(
+            None if enough else math.ceil(ENOUGH_DRAWS * num_chains / independent)
+        ),
+    )
+
+
+def variance_ratio_to(posterior: Gaussian) -> Callable[[Moments], Estimate]:
+    """What computes the variance of draws over that of a posterior, as ``Metrics.variance_ratio``
+    has it; the posterior is decomposed once for all moments.
+
+    Parameters
+    ----------
+    posterior
+        The exact posterior of every data set.
+
+    Returns
+    -------
+    Callable[[Moments], Estimate]
+        From sums over kept rounds about the exact posterior means to the ratio.
+    """
+    compare = Comparison(posterior)
+
+    def ratio(moments: Moments) -> Estimate:
+        found: Estimate = _variance_ratios(moments, compare)["variance_ratio"]
+        return found
+
+    return ratio
+
+
+def _variance_ratios(moments: Moments, compare: Comparison) -> dict[str, Any]:
+    """The variance ratios by the names of their metrics, and what told shift from spread."""
+    found = contributions(moments, compare.values, compare.directions)
+    estimates = [
+        Estimate(float(mean), float(se))
+        for mean, se in zip(found.mean, found.standard_error, strict=True)
+    ]
+    along = estimates[1:]
+    return {
+        "variance_ratio": estimates[0],
+        "variance_ratio_smallest": min(along, key=lambda each: each.mean),
+        "variance_ratio_largest": max(along, key=lambda each: each.mean),
+        "shift_from": found.shift_from,
+    }
+
+
+def squared_errors(moments: Moments) -> Array:
+    """MSE of every data set, (experiment).
+
+    It is the mean over chains and kept rounds of the squared distance from the centre of the
+    moments, which is the posterior mean where that is known.
+
+    Parameters
+    ----------
+    moments
+        Sums over kept rounds.
+    """
+    return second_trace(moments.products.sum(axis=1) / moments.counts.sum())
+
+
+def _estimates(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, Estimate]:
+    """Mean and standard error of statistics by name: over data sets, else a jackknife over batches
+    of chains."""
+    sums, products, counts = moments.sums, moments.products, moments.counts
+    total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
+    means = total_sum / total, total_product / total
+    found = {name: statistic(*means) for name, statistic in statistics.items()}
+    batches = len(counts)
+    if len(sums) > 1:
+        return {name: Estimate.over(values) for name, values in found.items()}
+    if batches == 1:
+        return {name: Estimate(float(values[0]), math.nan) for name, values in found.items()}
+    # Jackknife: the statistic without each batch in turn. Its standard error is the root of
+    # (b - 1)/b times the sum of squared deviations, which is sqrt(b - 1) times their root mean
+    # square.
+    left_out = [
+        (
+            (total_sum - sums[:, b]) / (total - counts[b]),
+            (total_product - products[:, b]) / (total - counts[b]),
+        )
+        for b in range(batches)
+    ]
+    return {
+        name: Estimate(
+            float(found[name][0]),
+            float(np.std([statistic(*each)[0] for each in left_out]) * np.sqrt(batches - 1)),
+        )
+        for name, statistic in statistics.items()
+    }

@@ -1,0 +1,133 @@
+"""What one chain delivers by itself, against the exact posterior.
+
+A deployment runs one chain, and the privacy of a run is that of one chain. The metrics of all
+chains together say which law the sampler has; whoever is given a single chain has its own mean and
+spread, which are further off. Here every chain of every data set is looked at alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.evaluation.posterior_comparison import Comparison
+from flmc.sampling.moments import Moments
+
+_MOST_WORK = 1e9
+"""Multiplications beyond which the distances of single chains are not computed: some seconds."""
+
+
+class Spread(NamedTuple):
+    """A number of single chains: its mean, its standard deviation from chain to chain, and the
+    standard error of the mean (NaN where there is nothing to tell it from).
+
+    Attributes
+    ----------
+    mean
+        Mean over chains and data sets.
+    sd
+        Standard deviation over chains and data sets.
+    se
+        Standard error of the mean: over data sets, else over chains.
+    """
+
+    mean: float
+    sd: float
+    se: float
+
+    @classmethod
+    def of(cls, values: Array) -> Spread:
+        """Spread of values of independent chains, (experiment, chain)."""
+        sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
+        groups = values.mean(axis=1) if len(values) > 1 else values[0]
+        se = float(groups.std(ddof=1) / np.sqrt(len(groups))) if len(groups) > 1 else math.nan
+        return cls(float(values.mean()), sd, se)
+
+    def to_document(self) -> dict[str, float | None]:
+        """The three numbers by name, for JSON; what is not a number is null."""
+        return {
+            name: None if math.isnan(value) else value for name, value in self._asdict().items()
+        }
+
+
+@dataclass(frozen=True)
+class OneChain:
+    """Quality of the kept rounds of a single chain; all but the variance ratio are shares of the
+    trace of the posterior's covariance."""
+
+    mean_error: Spread
+    """Squared distance of the chain's mean from the posterior mean, over the trace."""
+    common_error: Spread
+    """The part of it that all chains of a data set have in common, a shift that no number of rounds
+    takes away: the mean product of the errors of two different chains, over the trace. It is not
+    biased, so it may be negative; not a number for one chain a data set."""
+    variance_ratio: Spread
+    """Variance of the chain's draws about their own mean over that of the posterior."""
+    wasserstein2: Spread | None
+    """Squared W2 distance of the Gaussian fitted to the chain's draws from the posterior, over the
+    trace; None where it would take too long."""
+
+    def to_document(self) -> dict[str, Any]:
+        """All spreads by name, for JSON."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: None if each is None else each.to_document() for name, each in found.items()}
+
+
+def measure_one_chain(moments: Moments, compare: Comparison) -> OneChain | None:
+    """Compare every single chain with the exact posterior.
+
+    Parameters
+    ----------
+    moments
+        Sums over all kept rounds about the posterior means, of every chain by itself.
+    compare
+        The exact posterior of every data set.
+
+    Returns
+    -------
+    OneChain or None
+        Means over chains and data sets with their spread; None for sums of several chains.
+    """
+    if moments.batch_size > 1:
+        return None
+    trace = compare.trace[:, None]
+    means = moments.sums / moments.counts[:, None]
+    seconds = moments.products / moments.counts[:, None, None]
+    squares = np.square(means).sum(axis=2)
+    spread = np.trace(seconds, axis1=2, axis2=3) - squares
+    return OneChain(
+        mean_error=Spread.of(squares / trace),
+        common_error=_common(means, trace),
+        variance_ratio=Spread.of(spread / trace),
+        wasserstein2=_distance(compare, means, seconds),
+    )
+
+
+def _common(means: Array, trace: Array) -> Spread:
+    """Squared error that the chains of a data set share, from pairs of different chains."""
+    count = means.shape[1]
+    if count == 1:
+        return Spread(math.nan, math.nan, math.nan)
+    # Each chain's mean against that of all others: over chains this is the mean over pairs.
+    others = (means.sum(axis=1, keepdims=True) - means) / (count - 1)
+    products = (means * others).sum(axis=2) / trace
+    found = Spread.of(products)
+    # Chains stand in each other's products: over data sets there is a standard error, over the
+    # chains of one data set it is that of the pairs, whose mean varies twice as much as if the
+    # others' mean were fixed.
+    return found._replace(sd=math.nan, se=found.se * (1 if len(means) > 1 else 2))
+
+
+def _distance(compare: Comparison, means: Array, seconds: Array) -> Spread | None:
+    """Squared W2 distances of single chains over the trace."""
+    experiments, chains, dim = means.shape
+    if experiments * chains * dim**3 > _MOST_WORK:
+        return None
+    found = [
+        compare.wasserstein2_squared(means[:, chain], seconds[:, chain]) / compare.trace
+        for chain in range(chains)
+    ]
+    return Spread.of(np.stack(found, axis=1))

@@ -1,0 +1,172 @@
+"""Draws against the exact posterior, in the posterior's eigen-directions.
+
+Every statistic is a function of the first two moments, and exact draws have known values of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import variance_of_mean
+from flmc.models.distributions import Gaussian
+from flmc.sampling.moments import Moments
+
+
+def second_trace(second: Array) -> Array:
+    """Trace of each matrix, (experiment)."""
+    return np.asarray(np.trace(second, axis1=1, axis2=2))
+
+
+Statistic = Callable[[Array, Array], Array]
+"""From mean deviation (experiment, dim) and mean product of deviations (experiment, dim, dim) to
+one value per data set."""
+
+
+_NUMBERS_AT_ONCE = 250_000
+"""Numbers of the matrices that are compared at a time: 2 MB, some of which are in memory at once.
+Of many data sets, all of them would be most of what an evaluation takes."""
+
+
+class Comparison:
+    """The posterior in its eigen-directions, and what draws are compared with there.
+
+    Parameters
+    ----------
+    posterior
+        The exact posterior of every data set.
+    """
+
+    def __init__(self, posterior: Gaussian) -> None:
+        self.values, self.directions = posterior.eigen
+        self.trace = self.values.sum(axis=1)
+        self._last: tuple[Array, Array, Array] | None = None
+        """Moments and their squared W2 distance: with one chain a data set, what is measured of all
+        chains is measured of the single ones again."""
+
+    def statistics(self) -> dict[str, Statistic]:
+        """Every metric that is a function of the first two moments of a data set, by name."""
+        return {
+            "mse": lambda shift, second: second_trace(second),
+            "wasserstein2_squared": self.wasserstein2_squared,
+            "mean_error_squared": lambda shift, second: np.square(shift).sum(axis=1),
+        }
+
+    def _parts(self) -> Iterator[slice]:
+        """The data sets, some at a time."""
+        count, dim = self.values.shape
+        at_once = max(1, _NUMBERS_AT_ONCE // dim**2)
+        return (slice(first, first + at_once) for first in range(0, count, at_once))
+
+    def _rotated(self, shift: Array, second: Array, part: slice) -> Array:
+        """Covariance of the draws of some data sets in the posterior's eigen-directions,
+        (experiment, dim, dim)."""
+        covariance = second[part] - shift[part, :, None] * shift[part, None, :]
+        directions = self.directions[part]
+        return np.asarray(np.swapaxes(directions, 1, 2) @ covariance @ directions)
+
+    def wasserstein2_squared(self, shift: Array, second: Array) -> Array:
+        r"""Squared distance of every data set, :math:`\|\bar\theta - \mu\|^2 +
+        \operatorname{tr}(C + \Sigma - 2(\Sigma^{1/2} C \Sigma^{1/2})^{1/2})`."""
+        if self._last is not None and all(map(np.array_equal, self._last, (shift, second))):
+            return self._last[2]
+        distance = np.concatenate([self._distance(shift, second, part) for part in self._parts()])
+        self._last = shift, second, np.maximum(distance, 0.0)
+        return self._last[2]
+
+    def _distance(self, shift: Array, second: Array, part: slice) -> Array:
+        """Squared distance of some data sets, up to rounding, which can make it negative."""
+        covariance = self._rotated(shift, second, part)
+        root = np.sqrt(self.values[part])
+        inner = np.linalg.eigvalsh(root[:, :, None] * covariance * root[:, None, :])
+        # Rounding can make an eigenvalue of a singular covariance slightly negative.
+        cross = np.sqrt(np.maximum(inner, 0.0)).sum(axis=1)
+        return np.asarray(
+            np.square(shift[part]).sum(axis=1)
+            + np.trace(covariance, axis1=1, axis2=2)
+            + self.trace[part]
+            - 2 * cross
+        )
+
+    def memory(self, effective_step_size: float | None) -> Array:
+        r"""Correlation of successive rounds along each direction, :math:`\rho_i = 1 -
+        \eta_{\text{eff}}/v_i`; 1 where it is not known."""
+        if effective_step_size is None:
+            return np.ones_like(self.values)
+        # A negative correlation counts as none: it would make draws worth more than independent
+        # ones.
+        return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
+
+    def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
+        """How many independent draws would estimate the mean as well, weighted by the posterior's
+        variances."""
+        weight = (variance_of_mean(memory, num_kept) * self.values).sum(axis=1) / self.trace
+        return float(num_chains / weight.mean())
+
+    def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
+        r"""Expected squared W2 of exact draws with this memory to first order, in the eigenvalues
+        :math:`v` of Sigma: :math:`\sum_i v_i w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i
+        v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the chains; w is the variance of the mean of a chain's
+        draws. The first sum is the mean's part, the second the covariance's."""
+        v = self.values
+        mean_part = (v * variance_of_mean(memory, num_kept)).sum(axis=1)
+        covariance_part = np.concatenate(
+            [_covariance_part(v[part], memory[part], num_kept) for part in self._parts()]
+        )
+        return float(np.mean(mean_part + covariance_part) / num_chains)
+
+
+def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
+    """What the covariance adds to the expected squared distance of exact draws of one chain, for
+    eigenvalues and memories (experiment, dim) of some data sets."""
+    # Of the symmetric matrix one triangle is computed, pair after pair.
+    dim = v.shape[1]
+    i, j = np.triu_indices(dim)
+    place = np.zeros((dim, dim), np.intp)
+    place[i, j] = place[j, i] = np.arange(len(i))
+    one, other = v.T[i], v.T[j]
+    both = variance_of_mean(memory.T[i] * memory.T[j], num_kept)
+    triangle = one * other / (one + other) * both
+    pairs = np.ascontiguousarray(triangle.T).take(place, axis=1)
+    return np.asarray(0.5 * (pairs.sum(axis=(1, 2)) + np.trace(pairs, axis1=1, axis2=2)))
+
+
+def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:
+    """What computes the squared 2-Wasserstein distance of draws from a posterior, data set by data
+    set; the posterior is decomposed once for all moments.
+
+    Parameters
+    ----------
+    posterior
+        The exact posterior of every data set.
+
+    Returns
+    -------
+    Callable[[Moments], Array]
+        From moments to the squared distance (experiment) of the Gaussian fitted to the draws.
+    """
+    compare = Comparison(posterior)
+
+    def distance(moments: Moments) -> Array:
+        total = moments.counts.sum()
+        return compare.wasserstein2_squared(
+            moments.sums.sum(axis=1) / total, moments.products.sum(axis=1) / total
+        )
+
+    return distance
+
+
+def distance_of_exact_draws(posterior: Gaussian, num_draws: int) -> float:
+    """Expected squared 2-Wasserstein distance of independent posterior draws: they are few, so it
+    is not zero.
+
+    Parameters
+    ----------
+    posterior
+        The exact posterior of every data set.
+    num_draws
+        Draws per data set.
+    """
+    compare = Comparison(posterior)
+    return compare.floor(1, num_draws, np.zeros_like(compare.values))

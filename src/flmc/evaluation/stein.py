@@ -1,0 +1,344 @@
+"""Stein's evidence: whether draws can come from a posterior of which only the gradient is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.findings import Finding, Grade
+from flmc.base.tables import Row
+from flmc.evaluation.diagnostics import APART, Mixing
+from flmc.evaluation.pilot import summed_gradients
+from flmc.evaluation.stein_judgement import (
+    DRAWS_PER_GROUP,
+    FEWEST_GROUPS,
+    Judged,
+    Judgement,
+    effective_draws,
+    judge,
+    make_groups,
+)
+from flmc.models.model import Model
+
+NARROW, WIDE = 0.8, 1.25
+"""Stein ratios below and above which a warning is given, if they are significant."""
+SHIFTED = 0.5
+"""Posterior standard deviations by which the mean may be off without a warning."""
+_CURES = (
+    "gradients may be too large for clip or link, the link too steep, or smoothness too small for"
+    " the step"
+)
+"""What makes draws too wide, or moves them, once the chains agree."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What gradients at the draws tell of the first data set; NaN where it is not known."""
+
+    stein_ratio: float
+    r"""Mean over entries of :math:`E[(\theta_i - \bar\theta_i)\,\partial_i U]`, which for a normal
+    posterior is :math:`\operatorname{tr}(C\Sigma^{-1})/d`; 1 is right. The *variance ratio* of a
+    known posterior is another number, :math:`\operatorname{tr}C/\operatorname{tr}\Sigma`."""
+    stein_ratio_se: float
+    """Standard error of ``stein_ratio``."""
+    smallest: float
+    """Smallest Stein ratio over the entries."""
+    largest: float
+    """Largest Stein ratio over the entries."""
+    mean_shift: float
+    """Largest shift of the mean over the entries, in posterior standard deviations."""
+    mean_shift_se: float
+    """Standard error of ``mean_shift``."""
+    smallest_direction: float = math.nan
+    """Smallest Stein ratio over principal directions of the draws."""
+    largest_direction: float = math.nan
+    """Largest Stein ratio over principal directions of the draws."""
+    mean_shift_direction: float = math.nan
+    """Largest shift of the mean over principal directions, in posterior standard deviations."""
+    effective_draws: float = math.nan
+    """Effective draws that all chains hold, in the worst entry or direction."""
+    num_groups: int = 0
+    """Groups of draws from which errors are told: whole chains, or long batches of chains."""
+    num_judged: int = 0
+    """Ratios and shifts that were judged, which the significance of each is corrected for."""
+    score: float = math.nan
+    """Largest Student's t of all that were judged over its critical value: above 1 it is
+    significant."""
+    why_unknown: str = ""
+    """Why the errors are not known; empty where they are."""
+    off: tuple[Judged, ...] = ()
+    """What is both significant and beyond its limits: ratios first, then shifts; of each kind the
+    worst."""
+
+    @property
+    def variance_ratio(self) -> float:
+        """The Stein ratio, by the name that it had up to version 0.1."""
+        return self.stein_ratio
+
+    @property
+    def variance_ratio_se(self) -> float:
+        """Standard error of the Stein ratio, by the name that it had up to version 0.1."""
+        return self.stein_ratio_se
+
+    def to_document(self) -> dict[str, Any]:
+        """The evidence as plain values, for JSON; what is not a number is null."""
+        found = {name: value for name, value in asdict(self).items() if name != "off"}
+        found |= {"variance_ratio": self.stein_ratio, "variance_ratio_se": self.stein_ratio_se}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in found.items()
+        }
+
+    @property
+    def rows(self) -> list[Row]:
+        """The evidence in rows, for whoever shows a result."""
+        if math.isnan(self.stein_ratio):
+            return [Row("Stein ratio", f"not known: {self.why_unknown}", severity="warning")]
+        error = " (error not known)" if self.why_unknown else ""
+        ratio = f"{self.stein_ratio:.3g}{_plus_minus(self.stein_ratio_se)}{error} (1 is right)"
+        ratio += f"; {self.smallest:.3g} to {self.largest:.3g} over entries"
+        shift = f"{self.mean_shift:.2g}{_plus_minus(self.mean_shift_se)} posterior sd in the worst"
+        shift += f" entry{error}"
+        if not self.why_unknown:
+            ratio += f", {self.smallest_direction:.3g} to {self.largest_direction:.3g} over"
+            ratio += " directions"
+            shift += f", {self.mean_shift_direction:.2g} in the worst principal direction"
+        return [Row("Stein ratio", ratio), Row("mean off by about", shift)]
+
+    def findings(self, mixing: Mixing | None = None) -> list[Finding]:
+        """What speaks against the draws, and what is not known of them.
+
+        Parameters
+        ----------
+        mixing
+            Whether the chains agree, if that is known. What chains that have not mixed can explain
+            is not blamed on anything else: it cannot be judged before they have.
+        """
+        r_hat = 1.0 if mixing is None else mixing.doubt
+        if self.why_unknown:
+            return self._unknown(r_hat)
+        found, unclear = [], False
+        for each in self.off:
+            if self._explained(each, r_hat):
+                unclear = True
+            else:
+                found.append(_finding(each))
+        return [self._not_judged(r_hat)] if unclear and not found else found
+
+    @staticmethod
+    def _explained(each: Judged, r_hat: float) -> bool:
+        """Whether chains that have not mixed explain a ratio, or a shift, that is off."""
+        if r_hat > APART:
+            return True
+        if each.quantity == "ratio":
+            # All draws together are wider than those of a chain by R-hat squared.
+            return NARROW / r_hat**2 < each.value < WIDE * r_hat**2
+        # Halves of chains differ from each other by so many standard deviations, as a root mean
+        # square; their mean may be off by twice that.
+        return r_hat > 1 and abs(each.value) < SHIFTED + 2 * math.sqrt(r_hat**2 - 1)
+
+    def _unknown(self, r_hat: float) -> list[Finding]:
+        """Finding that errors are not known: a warning where the draws look wrong, else a note."""
+        seems = [
+            *([] if NARROW < self.stein_ratio < WIDE else [f"Stein ratio {self.stein_ratio:.3g}"]),
+            *(
+                [f"mean off by {self.mean_shift:.2g} posterior sd"]
+                if self.mean_shift > SHIFTED
+                else []
+            ),
+        ]
+        numbers = {"stein_ratio": self.stein_ratio, "mean_shift": self.mean_shift}
+        numbers["effective_draws"] = self.effective_draws
+        short = "whether the draws are right is not known"
+        if math.isnan(self.stein_ratio):
+            grade: Grade = "note" if math.isfinite(self.effective_draws) else "warning"
+            return [Finding("draws-unknown", grade, f"{short}: {self.why_unknown}", short, numbers)]
+        if not seems:
+            text = f"{short} to any error: {self.why_unknown}"
+            return [Finding("draws-unknown", "note", text, short, numbers)]
+        if r_hat > APART:
+            return [self._not_judged(r_hat)]
+        text = (
+            f"the draws look wrong ({', '.join(seems)}), but to what error is not known:"
+            f" {self.why_unknown}. If it is no chance, {_CURES}"
+        )
+        return [Finding("draws-unknown", "warning", text, "the draws look wrong", numbers)]
+
+    def _not_judged(self, r_hat: float) -> Finding:
+        """Note that the draws cannot be judged before the chains agree."""
+        text = (
+            "whether the draws are from the posterior cannot be judged before the chains agree:"
+            f" the Stein ratio is {self.stein_ratio:.3g} and the mean off by {self.mean_shift:.2g}"
+            " posterior sd now, which chains that have not mixed explain"
+        )
+        numbers = {
+            "variance_ratio": self.stein_ratio,
+            "stein_ratio": self.stein_ratio,
+            "mean_shift": self.mean_shift,
+            "r_hat": r_hat,
+        }
+        return Finding("draws-not-judged", "note", text, numbers=numbers)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against the draws, a sentence each, for chains that agree."""
+        return [each.message for each in self.findings() if each.severity != "note"]
+
+
+def _finding(each: Judged) -> Finding:
+    """Finding that the draws are too wide or too narrow somewhere, or that their mean is off."""
+    numbers = {"se": each.se, "score": each.score, "rank": float(each.rank)}
+    if each.quantity == "ratio":
+        short = f"the draws are too {'wide' if each.value > 1 else 'narrow'}"
+        text = f"{short}, {each.value:.3g} times the posterior's variance {each.place}: {_CURES}"
+        numbers |= {"variance_ratio": each.value, "variance_ratio_se": each.se}
+        numbers |= {"stein_ratio": each.value, "stein_ratio_se": each.se}
+        return Finding("draws-spread", "warning", text, short, numbers)
+    size = abs(each.value)
+    short = f"the mean of the draws is about {size:.2g} posterior sd off"
+    text = (
+        f"the mean of the draws is about {size:.2g} posterior standard deviations off"
+        f" {each.place}: {_CURES}, or devices differ so much that clipping or a curved link"
+        " outvotes them"
+    )
+    numbers |= {"mean_shift": size, "mean_shift_se": each.se}
+    return Finding("draws-place", "warning", text, short, numbers)
+
+
+def _plus_minus(se: float) -> str:
+    """A standard error as the end of a number; nothing where it is not known."""
+    return "" if math.isnan(se) else f" ± {se:.1g}"
+
+
+# Whether draws can come from a posterior that is not known, from its gradient alone.
+#
+# For draws from a density proportional to :math:`e^{-U}` integration by parts (Stein's identity)
+# gives, for every unit vector v (an entry, or any direction),
+#
+# .. math:: E[v\cdot\nabla U] = 0, \qquad E[v\cdot(\theta - \bar\theta)\;v\cdot\nabla U] = 1,
+#
+# and at temperature T, with density proportional to :math:`e^{-U/T}`, the second is T: so the
+# second, the *Stein ratio*, measures how much wider than the posterior the draws are along v,
+# whatever the posterior's shape. If the mean of the draws is off by d, the first is about
+# :math:`v\cdot\Sigma^{-1} d`. Both need the true gradients of all devices at the draws, so they
+# belong to a simulation, not to a deployment.
+
+
+_MOST_DRAWS = 2000
+"""About the largest number of draws at which gradients are computed."""
+_MOST_NUMBERS = 2_000_000_000
+"""About the largest number of entries of local gradients that are computed in all."""
+_FEWEST_DRAWS = DRAWS_PER_GROUP * FEWEST_GROUPS
+"""Draws, and effective draws, below which no error is known."""
+
+
+def examine(model: Model, draws: Array) -> Evidence:
+    """Stein's evidence for or against the draws of the first data set.
+
+    Parameters
+    ----------
+    model
+        Gives the gradients of all devices at the draws.
+    draws
+        Kept draws of the first data set, (chain, draw, dim); some are left out where there are
+        many.
+
+    Returns
+    -------
+    Evidence
+        What was judged; where draws are too few, do not vary, or have gradients that are not
+        finite, it says so in ``why_unknown``.
+    """
+    num_chains, num_draws, dim = draws.shape
+    # Every so-many-th draw of each chain: neighbours tell little new, and gradients are costly.
+    most = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _MOST_NUMBERS // (model.num_devices * dim)))
+    theta = draws[:, :: max(1, num_chains * num_draws // most)]
+    count = theta.shape[0] * theta.shape[1]
+    if count < 2:
+        return _nothing(f"one draw has no spread; at least {_FEWEST_DRAWS} are needed", count)
+    gradient = summed_gradients(model, theta.reshape(-1, dim)).reshape(theta.shape)
+    if not np.isfinite(gradient).all() or not np.isfinite(theta).all():
+        return _nothing("draws, or gradients at the draws, are not finite")
+    still = np.flatnonzero(np.ptp(theta, axis=(0, 1)) == 0)
+    if still.size:
+        return _nothing(f"the draws do not vary in entry {still[0] + 1}")
+    effective = effective_draws(theta)
+    groups = make_groups(theta.shape[0], theta.shape[1], min(effective, float(count)))
+    if groups is None:
+        return _without_errors(theta, gradient, effective)
+    return _evidence(judge(theta, gradient, groups), effective, len(groups))
+
+
+def _evidence(found: Judgement, effective: float, num_groups: int) -> Evidence:
+    """Evidence from what was judged."""
+    by_entry, along, shifts, shifts_along = (
+        [each for each in kind if each.what == what]
+        for kind in (found.spread, found.shifts)
+        for what in ("entry", "direction")
+    )
+    worst = max(shifts, key=lambda each: abs(each.value))
+    judged = (*found.spread, *found.shifts)
+    return Evidence(
+        stein_ratio=found.overall.value,
+        stein_ratio_se=found.overall.se,
+        smallest=min(each.value for each in by_entry),
+        largest=max(each.value for each in by_entry),
+        mean_shift=abs(worst.value),
+        mean_shift_se=worst.se,
+        smallest_direction=min(each.value for each in along),
+        largest_direction=max(each.value for each in along),
+        mean_shift_direction=max(abs(each.value) for each in shifts_along),
+        effective_draws=effective,
+        num_groups=num_groups,
+        num_judged=len(judged),
+        score=max(abs(each.score) for each in judged),
+        off=_worst_of_each_kind(found),
+    )
+
+
+def _worst_of_each_kind(found: Judgement) -> tuple[Judged, ...]:
+    """What is significant and beyond its limits: the most significant of what is too wide, of what
+    is too narrow, and of the shifts."""
+    kinds = (
+        [each for each in found.spread if each.value >= WIDE],
+        [each for each in found.spread if each.value <= NARROW],
+        [each for each in found.shifts if abs(each.value) > SHIFTED],
+    )
+    significant = ([each for each in kind if each.significant] for kind in kinds)
+    return tuple(max(kind, key=lambda each: abs(each.score)) for kind in significant if kind)
+
+
+def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence:
+    """Ratios and shifts of draws that are too few to tell their errors."""
+    dim = theta.shape[2]
+    deviation = (theta - theta.mean(axis=(0, 1))).reshape(-1, dim)
+    slopes = gradient.reshape(-1, dim)
+    by_entry = (deviation * slopes).mean(axis=0)
+    ratio, variance = float(by_entry.mean()), np.square(deviation).mean(axis=0)
+    moved = (slopes.mean(axis=0) @ deviation.T) @ deviation / len(deviation)
+    shift = moved / np.sqrt(variance * max(ratio, 1e-12))
+    why = (
+        f"the chains hold about {effective:.0f} effective draws, and errors need"
+        f" {_FEWEST_DRAWS} ({FEWEST_GROUPS} batches of {DRAWS_PER_GROUP}); use more rounds or more"
+        " chains"
+    )
+    return Evidence(
+        ratio,
+        math.nan,
+        float(by_entry.min()),
+        float(by_entry.max()),
+        float(np.abs(shift).max()),
+        math.nan,
+        effective_draws=effective,
+        why_unknown=why,
+    )
+
+
+def _nothing(why: str, effective: float = math.nan) -> Evidence:
+    """Evidence that knows nothing, and why."""
+    nan = math.nan
+    return Evidence(nan, nan, nan, nan, nan, nan, effective_draws=effective, why_unknown=why)

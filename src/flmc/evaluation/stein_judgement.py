@@ -1,0 +1,357 @@
+r"""Which entries and directions of the draws are significantly too wide, too narrow, or off, by
+groups of draws that are nearly independent.
+
+Whole chains are independent. Where there are few of them, each is cut into batches that are long
+compared with its memory. The mean of a batch of B draws has the variance :math:`\sigma^2\tau/B`
+with the autocorrelation time :math:`\tau`, less a share of about :math:`\tau/(2B)` for memory that
+fades exponentially: what a batch owes to its neighbours. A batch that holds n effective draws has
+:math:`\tau/B = 1/n`, so errors from batches are widened by :math:`(1 - 1/(2n))^{-1/2}`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.evaluation.chain_statistics import FEWEST_DRAWS, chain_statistics
+
+DRAWS_PER_GROUP = 5
+"""Effective draws of a group, at least: its mean is then nearly normal, and hardly depends on its
+neighbours'."""
+FEWEST_GROUPS = 8
+"""Groups below which no error is stated: a third of them chooses directions, and Student's t of
+fewer than five others is beyond any use."""
+_MOST_GROUPS = 40
+"""Groups at most: more would hardly sharpen an error, and shorter groups are less normal."""
+_MOST_QUANTITIES = 20
+"""Entries, and as many principal directions, of which the effective draws are computed."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Nearly independent groups of the draws of some chains.
+
+    Attributes
+    ----------
+    parts
+        Chains and draws of each group, as a pair of slices.
+    widening
+        Factor by which errors are widened for the memory between batches of one chain; 1 for
+        groups of whole chains.
+    """
+
+    parts: tuple[tuple[slice, slice], ...]
+    widening: float
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def means(self, values: Array) -> Array:
+        """Mean of each group, (group, ...), of values (chain, draw, ...).
+
+        Parameters
+        ----------
+        values
+            Something known of every draw, (chain, draw, ...).
+        """
+        return np.stack([values[part].mean(axis=(0, 1)) for part in self.parts])
+
+
+def effective_draws(theta: Array) -> float:
+    """Number of independent draws that would tell as much, in the worst entry or direction.
+
+    Chains are independent of each other, so there are at least as many as chains.
+
+    Parameters
+    ----------
+    theta
+        Draws of some chains, (chain, draw, dim).
+
+    Returns
+    -------
+    float
+        The smallest effective size for the middle, over evenly chosen entries and the widest
+        principal directions of the draws.
+    """
+    num_chains, num_draws, dim = theta.shape
+    if num_draws < FEWEST_DRAWS:
+        return float(num_chains)
+    chosen = np.unique(np.linspace(0, dim - 1, min(dim, _MOST_QUANTITIES)).round().astype(int))
+    widest = principal_directions(theta.reshape(-1, dim))[:_MOST_QUANTITIES]
+    values = np.concatenate([theta[..., chosen], theta @ widest.T], axis=2)
+    sizes = chain_statistics(np.moveaxis(values, 2, 0)).ess_bulk
+    sizes = sizes[np.isfinite(sizes)]
+    return max(float(num_chains), float(sizes.min())) if sizes.size else float(num_chains)
+
+
+def principal_directions(draws: Array) -> Array:
+    """Unit vectors along which some draws vary independently, widest first, (direction, dim).
+
+    Parameters
+    ----------
+    draws
+        Draws (draw, dim).
+
+    Returns
+    -------
+    Array
+        As many directions as the draws span.
+    """
+    deviation = draws - draws.mean(axis=0)
+    if draws.shape[1] <= draws.shape[0]:
+        squares, columns = np.linalg.eigh(deviation.T @ deviation)
+        squares, directions = squares[::-1], columns.T[::-1]
+    else:  # no matrix of dim x dim entries, which may be large
+        _, widths, directions = np.linalg.svd(deviation, full_matrices=False)
+        squares = np.square(widths)
+    return np.asarray(directions[squares > 1e-12 * squares[0]])
+
+
+def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | None:
+    """Groups that hold enough effective draws each; None if they would be too few.
+
+    Parameters
+    ----------
+    num_chains, num_draws
+        Chains, and draws of each.
+    effective
+        Effective draws of all chains together.
+    """
+    wanted = min(_MOST_GROUPS, int(effective / DRAWS_PER_GROUP))
+    batches = max(1, min(wanted // num_chains, num_draws))
+    if batches == 1:
+        edges = [round(each) for each in np.linspace(0, num_chains, min(wanted, num_chains) + 1)]
+        parts = [(slice(a, b), slice(None)) for a, b in pairwise(edges)]
+        widening = 1.0
+    else:
+        length = num_draws // batches
+        first = num_draws - length * batches  # what does not fill a batch is left out
+        parts = [
+            (slice(chain, chain + 1), slice(first + k * length, first + (k + 1) * length))
+            for chain in range(num_chains)
+            for k in range(batches)
+        ]
+        widening = 1.0 / math.sqrt(1.0 - len(parts) / (2.0 * effective))
+    return Groups(tuple(parts), widening) if len(parts) >= FEWEST_GROUPS else None
+
+
+# Which entries and directions of the draws are significantly too wide, too narrow, or off.
+#
+# Every quantity has a value from each group of draws, and Student's t of its mean. Ratios are
+# judged by their logarithm: a mean square is skewed, like a gamma variable, and its error grows
+# with it, so that t of the ratio itself would call draws too narrow too often; the logarithm has an
+# error that does not depend on the ratio. Directions are chosen from a third of the groups and
+# judged on the others: along directions that were chosen from the same draws, right draws would
+# look too wide.
+#
+# So many quantities are judged that some are far off by chance. With :math:`M` of them, each is
+# judged at the level :math:`\alpha/M` (Bonferroni, which holds however they depend on each other):
+# draws from the posterior are blamed in a share of at most about :math:`\alpha` of all runs.
+
+
+LEVEL = 0.01
+"""Share of runs with right draws in which anything is found significant, at most."""
+_MOST_DIRECTIONS = 20
+"""Directions that are judged: half of them the widest, half the narrowest, where there are more."""
+
+Quantity = Literal["ratio", "shift"]
+"""What a number is: a Stein ratio, or a shift of the mean in posterior standard deviations."""
+What = Literal["all", "entry", "direction"]
+"""What is judged: the mean over all entries, an entry, or a principal direction."""
+
+
+class Judged(NamedTuple):
+    """A quantity with its standard error, and how significantly it differs from what is right.
+
+    Attributes
+    ----------
+    quantity
+        ``ratio`` or ``shift``.
+    what, rank
+        The entry (from 0), or the direction (from 0, widest first); 0 for all entries.
+    value, se
+        Estimate and standard error: of a ratio, or of a shift in posterior standard deviations.
+    score
+        Student's t over its critical value: beyond 1 or -1 it is significant.
+    """
+
+    quantity: Quantity
+    what: What
+    rank: int
+    value: float
+    se: float
+    score: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether chance is no explanation, however many quantities were judged."""
+        return abs(self.score) > 1.0
+
+    @property
+    def place(self) -> str:
+        """Words for what was judged."""
+        if self.what == "all":
+            return "over all entries"
+        if self.what == "entry":
+            return f"in entry {self.rank + 1}"
+        return f"along principal direction {self.rank + 1} of the draws (1 is the widest)"
+
+
+class Judgement(NamedTuple):
+    """All quantities that were judged.
+
+    Attributes
+    ----------
+    overall
+        Stein ratio over all entries.
+    spread
+        Stein ratios: overall, of the entries, of the directions.
+    shifts
+        Shifts of the mean in posterior standard deviations: of the entries, of the directions.
+    """
+
+    overall: Judged
+    spread: tuple[Judged, ...]
+    shifts: tuple[Judged, ...]
+
+
+def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
+    """Judge the draws: overall, entry by entry, and along their principal directions.
+
+    Parameters
+    ----------
+    theta, gradient
+        Draws and the gradients of the negative log posterior there, (chain, draw, dim).
+    groups
+        Nearly independent groups of the draws.
+    """
+    dim = theta.shape[2]
+    deviation = theta - theta.mean(axis=(0, 1))
+    by_entry = entry_ratios(groups, deviation, gradient)
+    along = _Along.of(groups, deviation, gradient)
+    count = 1 + 2 * dim + 2 * len(along.directions)
+    test, test_along = (
+        _Test(number, groups.widening, count) for number in (len(groups), along.num_groups)
+    )
+    entries = range(dim)
+    overall = test.ratios(by_entry.mean(axis=1, keepdims=True), "all", entries[:1])
+    ratios = test.ratios(by_entry, "entry", entries)
+    ratios_along = test_along.ratios(along.ratios, "direction", along.ranks)
+    variances = np.square(deviation).mean(axis=(0, 1))
+    unit = _shift_unit(variances, np.full(dim, overall[0].value))
+    moved = _times_covariance(groups.means(gradient), deviation) / variances
+    shifts = test.shifts(moved * unit, "entry", entries)
+    widths = np.square(deviation @ along.directions.T).mean(axis=(0, 1))
+    unit = _shift_unit(widths, np.array([each.value for each in ratios_along]))
+    shifts_along = test_along.shifts(along.slopes * unit, "direction", along.ranks)
+    return Judgement(overall[0], (*overall, *ratios, *ratios_along), (*shifts, *shifts_along))
+
+
+def entry_ratios(groups: Groups, deviation: Array, gradient: Array) -> Array:
+    """Stein's ratio of every group and entry, (group, dim), each about the mean of the others.
+
+    About any fixed point the mean of (theta - point) x gradient is 1 for draws from the posterior.
+    A group's own mean is no fixed point and would make the ratio too small; that of the other
+    groups is as good as fixed.
+
+    Parameters
+    ----------
+    groups
+        Nearly independent groups of the draws.
+    deviation, gradient
+        Draws less their common mean, and gradients, (chain, draw, dim).
+    """
+    sizes = np.array([deviation[part].shape[0] * deviation[part].shape[1] for part in groups.parts])
+    sums = groups.means(deviation) * sizes[:, None]
+    centres = (sums.sum(axis=0) - sums) / (sizes.sum() - sizes)[:, None]
+    return np.asarray(groups.means(deviation * gradient) - centres * groups.means(gradient))
+
+
+def _times_covariance(slopes: Array, deviation: Array) -> Array:
+    """Mean gradients (group, dim) times the covariance of the draws, without that matrix."""
+    flat = deviation.reshape(-1, deviation.shape[2])
+    return np.asarray((slopes @ flat.T) @ flat / len(flat))
+
+
+def _shift_unit(variances: Array, ratios: Array) -> Array:
+    r"""What turns a mean gradient into posterior standard deviations of the shift.
+
+    A mean that is off by b has the mean gradient :math:`b/\sigma^2`; draws with the ratio r have
+    the variance :math:`r\sigma^2`. So :math:`\sqrt{v/r}` times the mean gradient is b over
+    sigma."""
+    return np.sqrt(variances / np.maximum(ratios, 1e-12))
+
+
+class _Along(NamedTuple):
+    """Principal directions (direction, dim) of a third of the groups with their ranks, 0 for the
+    widest, and what the other ``num_groups`` have along them: ratios and mean gradients, (group,
+    direction)."""
+
+    directions: Array
+    ranks: Sequence[int]
+    ratios: Array
+    slopes: Array
+    num_groups: int
+
+    @classmethod
+    def of(cls, groups: Groups, deviation: Array, gradient: Array) -> _Along:
+        """Directions from every third group, judged on the others."""
+        dim = deviation.shape[2]
+        chosen = np.concatenate([deviation[part].reshape(-1, dim) for part in groups.parts[::3]])
+        directions = principal_directions(chosen)
+        ranks = list(range(len(directions)))
+        if len(ranks) > _MOST_DIRECTIONS:
+            half = _MOST_DIRECTIONS // 2
+            ranks = ranks[:half] + ranks[-half:]
+            directions = directions[ranks]
+        others = tuple(part for k, part in enumerate(groups.parts) if k % 3)
+        judged = replace(groups, parts=others)
+        away, slopes = (deviation - chosen.mean(axis=0)) @ directions.T, gradient @ directions.T
+        return cls(
+            directions, ranks, judged.means(away * slopes), judged.means(slopes), len(others)
+        )
+
+
+class _Test:
+    """Student's t test of the means of values of some groups, one of ``count`` quantities."""
+
+    def __init__(self, num_groups: int, widening: float, count: int) -> None:
+        from scipy.special import stdtrit  # imported in a tenth of the time of scipy.stats
+
+        self.widening = widening
+        self.critical = float(stdtrit(num_groups - 1, 1.0 - LEVEL / count / 2))
+
+    def shifts(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
+        """Judge means (group, quantity) that should be 0."""
+        mean, se = self._errors(values)
+        return self._judged(("shift", what), ranks, mean, se, mean)
+
+    def ratios(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
+        """Judge means (group, quantity) that should be 1."""
+        mean, se = self._errors(values)
+        # A ratio whose error is half of it is no mean of squares of 40 draws or more (posteriors
+        # far from normal): there the logarithm would hide what is far below 1.
+        usual = se < 0.5 * mean
+        safe = np.where(usual, mean, 1.0)
+        off = np.where(usual, np.log(safe) * safe, mean - 1.0)
+        return self._judged(("ratio", what), ranks, mean, se, off)
+
+    def _errors(self, values: Array) -> tuple[Array, Array]:
+        """Means over groups and their standard errors, (quantity)."""
+        se = values.std(axis=0, ddof=1) * self.widening / np.sqrt(len(values))
+        return values.mean(axis=0), np.maximum(se, 1e-300)
+
+    def _judged(
+        self, kind: tuple[Quantity, What], ranks: Sequence[int], mean: Array, se: Array, off: Array
+    ) -> tuple[Judged, ...]:
+        """Each mean with its score: how far it is off, over its error and the critical value."""
+        scores = off / se / self.critical
+        return tuple(
+            Judged(*kind, rank, float(value), float(error), float(score))
+            for rank, value, error, score in zip(ranks, mean, se, scores, strict=True)
+        )

@@ -1,1 +1,0 @@
-"""Local costs of many data sets, in little memory."""

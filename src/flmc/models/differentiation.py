@@ -1,0 +1,418 @@
+"""What JAX finds of log densities: local gradients, single examples clipped or not, curvatures, and
+the mode. The model that uses it is :mod:`flmc.models.log_density`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.data.federated import FederatedData
+from flmc.models.local_costs import ExampleBound
+
+# JAX, which is imported where it is used.
+
+
+def require_jax() -> Any:
+    """JAX, or a line that says how to get it.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
+    try:
+        import jax
+    except ImportError as error:
+        raise MissingExtra("log densities need JAX: pip install 'flmc[jax]'") from error
+    return jax
+
+
+# Parameters as a tree of arrays, and as one vector theta.
+
+
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of every array of a tree, in the order in which they lie in theta."""
+
+
+class ParameterTree:
+    """The form of a tree of parameters: from a vector to the tree, in the vector's own precision.
+
+    Parameters
+    ----------
+    jax
+        The module.
+    start
+        A tree of numbers and arrays, in any form that JAX knows as a pytree.
+
+    Attributes
+    ----------
+    layout
+        Name and shape of every array of the tree.
+    start
+        The given tree as one vector, (dim).
+    """
+
+    def __init__(self, jax: Any, start: Any) -> None:
+        paths, self._form = jax.tree_util.tree_flatten_with_path(start)
+        self._unflatten = jax.tree_util.tree_unflatten
+        leaves = [np.asarray(leaf, dtype=np.float64) for _, leaf in paths]
+        names = [
+            ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) or "theta"
+            for path, _ in paths
+        ]
+        self.layout: Layout = tuple(
+            (name, tuple(int(n) for n in leaf.shape))
+            for name, leaf in zip(names, leaves, strict=True)
+        )
+        flat = np.concatenate([leaf.ravel() for leaf in leaves] or [np.empty(0)])
+        self.start: Array = checks.finite_array("start", flat)
+        checks.at_least("the number of parameters", len(flat), 1)
+
+    def parameters(self, theta: Any) -> Any:
+        """The tree of one theta.
+
+        Parameters
+        ----------
+        theta
+            (dim), an array of NumPy or JAX.
+        """
+        leaves, first = [], 0
+        for _, shape in self.layout:
+            size = int(np.prod(shape))
+            leaves.append(theta[first : first + size].reshape(shape))
+            first += size
+        return self._unflatten(self._form, leaves)
+
+
+# Local costs from log densities, and their gradients by JAX.
+#
+# Everything is a function of theta and of the data, in the precision of both, so that an engine may
+# compile it into a loop of its own. Clipping single examples is exact: their gradients are found
+# one by one, in slices so that memory stays bounded.
+
+
+_AT_ONCE = 4_000_000
+"""Numbers of single examples' gradients that are held at a time."""
+
+
+class DifferentiatedCosts:
+    """Local costs of devices and their gradients, as functions that JAX can trace.
+
+    Parameters
+    ----------
+    jax
+        The module.
+    log_prior, log_likelihood
+        Log densities of parameters, and of one example given them.
+    parameters
+        From one theta to parameters.
+    num_devices
+        Number K of devices, each of which has the share 1/K of the prior.
+    """
+
+    def __init__(
+        self,
+        jax: Any,
+        log_prior: Callable[[Any], Any],
+        log_likelihood: Callable[[Any, Any], Any],
+        parameters: Callable[[Any], Any],
+        num_devices: int,
+    ) -> None:
+        self._jax, self._parameters, self._num_devices = jax, parameters, num_devices
+        self._log_prior, self._log_likelihood = log_prior, log_likelihood
+
+    def _cost_of_example(self, theta: Any, row: Any, count: Any) -> Any:
+        """Negative log likelihood of an example; 0 for one that only fills up."""
+        value = -self._log_likelihood(self._parameters(theta), row)
+        return self._jax.numpy.where(count > 0, value, 0.0)
+
+    def prior_share(self, theta: Any) -> Any:
+        """1/K of the negative log prior at one theta."""
+        return -self._log_prior(self._parameters(theta)) / self._num_devices
+
+    def _device_cost(self, theta: Any, rows: Any, counts: Any) -> Any:
+        each = self._jax.vmap(self._cost_of_example, in_axes=(None, 0, 0))(theta, rows, counts)
+        return each.sum() + self.prior_share(theta)
+
+    def total(self, theta: Any, data: Any) -> Any:
+        """Negative log posterior at one theta, up to a constant."""
+        devices = self._jax.vmap(self._device_cost, in_axes=(None, 0, 0))
+        return devices(theta, data["rows"], data["counts"]).sum()
+
+    def gradients(self, theta: Any, data: Any) -> Any:
+        """Local gradients at one theta, (device, dim)."""
+        jax = self._jax
+        devices = jax.vmap(jax.grad(self._device_cost), in_axes=(None, 0, 0))
+        found = devices(theta, data["rows"], data["counts"])
+        # A device without examples has the prior's share, whatever fills it up.
+        there = data["counts"].sum(axis=1, keepdims=True) > 0
+        return jax.numpy.where(there, found, jax.grad(self.prior_share)(theta))
+
+    def bounded(self, example_bound: ExampleBound | None) -> Callable[[Any, Any], Any]:
+        """Local gradients as a function of theta and data, single examples bounded or not."""
+        if example_bound is None:
+            return self.gradients
+        bound, by_norm = example_bound
+        return partial(self.clipped_gradients, bound=bound, by_norm=by_norm)
+
+    def clipped_gradients(self, theta: Any, data: Any, bound: Any, *, by_norm: bool) -> Any:
+        """Local gradients at one theta with single examples clipped, (device, dim)."""
+        jax = self._jax
+        share = jax.grad(self.prior_share)(theta)
+        num_devices, largest = data["counts"].shape
+        size = min(largest, max(1, _AT_ONCE // (num_devices * len(theta))))
+
+        def device(rows: Any, counts: Any) -> Any:
+            def add(index: Any, total: Any) -> Any:
+                # The last slice begins earlier, and leaves out what the one before it had.
+                first = jax.numpy.minimum(index * size, largest - size)
+                rows_of, counts_of = jax.tree.map(
+                    lambda values: jax.lax.dynamic_slice_in_dim(values, first, size),
+                    (rows, counts),
+                )
+                fresh = first + jax.numpy.arange(size) >= index * size
+                found = self._clipped(theta, rows_of, counts_of * fresh, bound, by_norm=by_norm)
+                return total + found
+
+            return jax.lax.fori_loop(0, -(-largest // size), add, share)
+
+        return jax.vmap(device)(data["rows"], data["counts"])
+
+    def _clipped(self, theta: Any, rows: Any, counts: Any, bound: Any, *, by_norm: bool) -> Any:
+        """Sum of the clipped gradients of some examples of a device, (dim)."""
+        jax = self._jax
+        numpy = jax.numpy
+        each = jax.vmap(jax.grad(self._cost_of_example), in_axes=(None, 0, 0))
+        found = numpy.nan_to_num(each(theta, rows, counts), nan=0.0, posinf=None, neginf=None)
+        if by_norm:
+            found = _bounded_by_norm(numpy, found, bound)
+        # Entries too where norms are bounded: what follows must hold whatever rounding does.
+        found = numpy.clip(found, -bound, bound)
+        return numpy.where(counts[:, None] > 0, found, 0.0).sum(axis=0)
+
+
+def _bounded_by_norm(numpy: Any, found: Any, bound: Any) -> Any:
+    """Gradients of examples, (example, dim), scaled down to a norm of at most ``bound``.
+
+    Huge entries are first cut down to a size whose square and inverse are ordinary numbers: near
+    the end of the range compilers take an inverse for 0, and an example would pass as it is. An
+    example whose norm is still no number counts as 0."""
+    double = found.dtype == numpy.float64
+    most, least = (1e140, 1e-140) if double else (1e14, 1e-14)
+    found = numpy.clip(found, -most, most)
+    largest = numpy.abs(found).max(axis=1, keepdims=True)
+    unit = found / numpy.maximum(largest, least)
+    norm = numpy.maximum(largest, least) * numpy.sqrt(numpy.square(unit).sum(axis=1, keepdims=True))
+    factor = numpy.minimum(1.0, bound / numpy.maximum(norm, least * least))
+    return numpy.where(numpy.isfinite(norm), found * factor, 0.0)
+
+
+def padded_rows(data: FederatedData) -> dict[str, Any]:
+    """Examples of every device as one array for each name, filled up to the largest device.
+
+    What fills a device up repeats its own first example, so that nothing of another device is on
+    it; a device without examples is filled up with any, and gradients leave them out.
+
+    Parameters
+    ----------
+    data
+        Examples of all devices.
+
+    Returns
+    -------
+    dict
+        ``rows``, (device, largest, ...) by name, and ``counts``, (device, largest): 1 for an
+        example, 0 for what fills up.
+    """
+    largest = max(1, *data.device_sizes)
+    ends = np.cumsum(data.device_sizes)
+    index = np.zeros((data.num_devices, largest), dtype=np.intp)
+    counts = np.zeros((data.num_devices, largest))
+    for device, (end, size) in enumerate(zip(ends, data.device_sizes, strict=True)):
+        index[device] = end - size if size else 0
+        index[device, :size] = np.arange(end - size, end)
+        counts[device, :size] = 1.0
+    return {
+        "rows": {name: values[index] for name, values in data.rows().items()},
+        "counts": counts,
+    }
+
+
+def check_densities(
+    log_prior: Callable[[Any], Any],
+    log_likelihood: Callable[[Any, Any], Any],
+    parameters: Any,
+    example: Any,
+) -> None:
+    """Refuse densities that are no finite number at the start, or not a single one.
+
+    Parameters
+    ----------
+    log_prior, log_likelihood
+        The densities.
+    parameters, example
+        Where they are tried.
+
+    Raises
+    ------
+    InvalidSetting
+        If one fails, or gives something else.
+    """
+    asked: dict[str, Callable[[], Any]] = {
+        "log_prior": lambda: log_prior(parameters),
+        "log_likelihood": lambda: log_likelihood(parameters, example),
+    }
+    for name, call in asked.items():
+        try:
+            value = np.asarray(call())
+        except Exception as error:  # a user's own function
+            raise InvalidSetting(
+                f"{name} failed at the start: {type(error).__name__}: {error}"
+            ) from error
+        if value.shape != () or not np.isfinite(value):
+            raise InvalidSetting(
+                f"{name} must be one finite number at the start, got {value!r}; it is a log"
+                " density of one example, not of all"
+            )
+
+
+# Curvatures of a negative log posterior, and its mode, in double precision by JAX.
+
+
+_NEWTON_STEPS = 100
+"""Newton steps to the mode at most."""
+_MANY = 5000
+"""Entries from which on less is measured: a gradient takes long, and the smallest curvature of so
+many is hardly found by a power iteration."""
+
+
+class _Effort(NamedTuple):
+    """Steps of power iteration and of descent, and the factor for what the iteration misses."""
+
+    power_steps: int
+    descent_steps: int
+    factor: float
+
+
+_ORDINARY, _LARGE = _Effort(60, 300, 1.02), _Effort(20, 60, 1.1)
+
+
+class Curvature:
+    """Curvatures of a function of theta, and where it is least.
+
+    Parameters
+    ----------
+    jax
+        The module.
+    total
+        Negative log posterior of one theta, (dim), up to a constant.
+    """
+
+    def __init__(self, jax: Any, total: Callable[[Any], Any]) -> None:
+        self._jax, self._total = jax, total
+        self._slope = jax.jit(jax.grad(total))
+        self._product = jax.jit(lambda theta, way: jax.jvp(jax.grad(total), (theta,), (way,))[1])
+
+    def measure(self, theta: Array) -> tuple[float, float | None]:
+        """Largest and smallest curvature here and near the mode; None: not convex, or not measured.
+
+        Parameters
+        ----------
+        theta
+            Where to begin, (dim).
+        """
+        effort = _LARGE if len(theta) > _MANY else _ORDINARY
+        with self._jax.enable_x64():
+            largest, smallest = self._extremes(theta, effort)
+            for _ in range(effort.descent_steps):
+                pull = np.array(self._slope(theta))
+                moved = theta - pull / largest
+                if not np.isfinite(moved).all():
+                    break
+                theta = moved
+            there = self._extremes(theta, effort)
+        largest, smallest = max(largest, there[0]), min(smallest, there[1])
+        return largest, smallest if smallest > 0 else None
+
+    def _extremes(self, theta: Array, effort: _Effort) -> tuple[float, float]:
+        """Largest and smallest eigenvalue of the Hessian, by power iteration; 0 for a smallest that
+        is not measured."""
+        dominant = self._dominant(theta, 0.0, effort)
+        # The iteration approaches from below; the last steps change little. Where the dominant
+        # curvature is downwards, the step must respect it as well.
+        largest = effort.factor * max(abs(dominant), 1e-12)
+        if effort is _LARGE:
+            return largest, 0.0
+        # The smallest is the one farthest from the largest.
+        return largest, largest - max(self._dominant(theta, largest, effort), 0.0)
+
+    def _dominant(self, theta: Array, shift: float, effort: _Effort) -> float:
+        """Eigenvalue of largest magnitude of the Hessian, or of a multiple of the identity less
+        the Hessian."""
+        vector = np.random.default_rng(0).standard_normal(len(theta))
+        value = 0.0
+        for _ in range(effort.power_steps):
+            vector = vector / np.linalg.norm(vector)
+            product = np.array(self._product(theta, vector))
+            moved = shift * vector - product if shift else product
+            value, vector = float(vector @ moved), moved
+            if not np.isfinite(vector).all() or not vector.any():
+                break
+        if not np.isfinite(value):
+            raise InvalidSetting(
+                "the curvature cannot be measured: the log densities have no finite second"
+                " derivative there; scale the features to about 1, or give smoothness"
+            )
+        return value
+
+    def laplace(self, theta: Array) -> tuple[Array, Array]:
+        """Mode of the posterior and the inverse of the curvature there, by damped Newton steps.
+
+        Parameters
+        ----------
+        theta
+            Where to begin, (dim).
+        """
+        jax = self._jax
+        with jax.enable_x64():
+            cost, curvature = jax.jit(self._total), jax.jit(jax.hessian(self._total))
+            for _ in range(_NEWTON_STEPS):
+                pull = np.array(self._slope(theta))
+                inverse = np.linalg.pinv(np.array(curvature(theta)), hermitian=True)
+                step, now, length = inverse @ pull, float(cost(theta)), 1.0
+                while not float(cost(theta - length * step)) <= now and length > 1e-6:
+                    length /= 2.0
+                theta = theta - length * step
+                if float(step @ pull) < 1e-12:
+                    break
+            try:
+                return theta, np.linalg.inv(np.array(curvature(theta)))
+            except np.linalg.LinAlgError:
+                raise InvalidSetting(
+                    "the posterior is flat in some direction: give scale"
+                ) from None
+
+
+def diagonal_curvature(jax: Any, cost: Callable[[Any], Any], theta: Array) -> Array:
+    """Diagonal of the Hessian of a function, (dim); exact where the Hessian is diagonal.
+
+    Parameters
+    ----------
+    jax
+        The module.
+    cost
+        A function of one theta.
+    theta
+        Where, (dim).
+    """
+    with jax.enable_x64():
+        product = jax.jit(lambda at, way: jax.jvp(jax.grad(cost), (at,), (way,))[1])
+        signs = np.where(np.random.default_rng(0).random((8, len(theta))) < 0.5, -1.0, 1.0)
+        products = [np.array(product(theta, each)) * each for each in signs]
+        return np.asarray(np.mean(products, axis=0))

@@ -1,0 +1,163 @@
+"""Quadratic local costs of linear regressions from sufficient statistics: held, kept in less memory
+(Hessians without their lower triangles), or drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.data.linear_data import LinearStatistics, StatisticsSource
+from flmc.models.local_costs import Quadratic
+
+# Quadratic local costs that are kept in less memory: Hessians without their lower triangles.
+
+
+class KeptCosts:
+    """Local costs of the first data sets of many, to the bit as they were handed over.
+
+    Parameters
+    ----------
+    most_numbers
+        Numbers that may be kept.
+    num_experiments, num_devices, dim
+        Data sets that there are, devices of each, and entries of theta.
+    """
+
+    def __init__(self, most_numbers: int, num_experiments: int, num_devices: int, dim: int) -> None:
+        rows, columns = np.triu_indices(dim)
+        self._upper = rows * dim + columns
+        """Where the upper triangle is in a matrix whose rows lie one behind the other."""
+        self._place = np.empty((dim, dim), np.intp)
+        """Where each entry of a matrix is in its upper triangle."""
+        self._place[rows, columns] = self._place[columns, rows] = np.arange(len(rows))
+        each = num_devices * (len(rows) + dim)
+        self._room = min(num_experiments, most_numbers // each)
+        # Pages of memory that nothing is written to take none.
+        self._hessian = np.empty((self._room, num_devices, len(rows)))
+        self._offset = np.empty((self._room, num_devices, dim))
+        self.count = 0
+        """Data sets that are kept, from the first on."""
+
+    def add(self, costs: Quadratic) -> None:
+        """Keep the costs of the next data sets, or of as many of them as there is room for.
+
+        Those whose Hessians are not symmetric to the bit, and all behind them, are not kept.
+
+        Parameters
+        ----------
+        costs
+            Of the data sets behind those that were added before.
+        """
+        hessian, offset = (array[: self._room - self.count] for array in costs)
+        if not np.array_equal(hessian, np.swapaxes(hessian, 2, 3)):
+            self._room = self.count
+        if self._room == self.count:
+            return
+        part = slice(self.count, self.count + len(hessian))
+        flat = hessian.reshape(*hessian.shape[:2], -1)
+        np.take(flat, self._upper, axis=2, out=self._hessian[part], mode="clip")
+        self._offset[part] = offset
+        self.count = part.stop
+
+    def rows(self, experiments: range) -> Quadratic:
+        """Costs of some data sets that are kept, as arrays of their own.
+
+        Parameters
+        ----------
+        experiments
+            Their numbers, consecutive and below ``count``.
+        """
+        part = slice(experiments.start, experiments.stop)
+        return Quadratic(
+            np.take(self._hessian[part], self._place, axis=2), self._offset[part].copy()
+        )
+
+
+_MOST_HELD = 20_000_000
+"""Numbers of local costs that are held in memory as they are: 160 MB in double precision."""
+_MOST_KEPT = 32_000_000
+"""Numbers that are kept of more local costs, without what symmetry tells: 256 MB. The rest is drawn
+again whenever it is needed, which takes about as long as 300 rounds."""
+_DRAWN_AT_ONCE = 1024
+"""Data sets whose statistics are in memory beside their costs: of small ones, what caches hold. A
+multiple of those that share a stream, so that none is drawn in vain."""
+
+
+class LinearCosts:
+    """Local costs of all data sets of a source.
+
+    Parameters
+    ----------
+    source
+        Sufficient statistics.
+    noise_variance
+        Variance of a target given its features.
+    prior_precision, pull
+        Precision of the prior, (dim, dim), and its product with the prior's mean, (dim); every
+        device has the same share of both.
+    """
+
+    def __init__(
+        self, source: StatisticsSource, noise_variance: float, prior_precision: Array, pull: Array
+    ) -> None:
+        self._source, self._noise_variance = source, noise_variance
+        self._shares = (prior_precision / source.num_devices, pull / source.num_devices)
+        count, devices, dim = source.num_experiments, source.num_devices, source.dim
+        each = devices * dim * (dim + 1)
+        self._at_once = max(1, _MOST_HELD // (8 * each))
+        self._held: Quadratic | None = None
+        self._kept: KeptCosts | None = None
+        if each * count <= _MOST_HELD:
+            self._held = self._draw(range(count))
+        elif not isinstance(source, LinearStatistics):  # which are in memory already
+            self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
+
+    def parts(self) -> Iterator[tuple[slice, Quadratic]]:
+        """All data sets in their order, some at a time, with their costs; what is drawn for it is
+        kept as far as there is room."""
+        count = self._source.num_experiments
+        for first in range(0, count, self._at_once):
+            part = slice(first, min(first + self._at_once, count))
+            costs = self.rows(part)
+            if self._kept is not None and self._kept.count == first:
+                self._kept.add(costs)
+            yield part, costs
+
+    def rows(self, experiments: slice) -> Quadratic:
+        """Costs of some data sets.
+
+        Parameters
+        ----------
+        experiments
+            Which data sets, consecutive ones.
+        """
+        if self._held is not None:
+            return Quadratic(*(array[experiments] for array in self._held))
+        asked = range(*experiments.indices(self._source.num_experiments))
+        if self._kept is None or asked.start >= self._kept.count:
+            return self._draw(asked)
+        within = self._kept.count - asked.start
+        costs = self._kept.rows(asked[:within])
+        if within >= len(asked):
+            return costs
+        rest = self._draw(asked[within:])
+        return Quadratic(*(np.concatenate(arrays) for arrays in zip(costs, rest, strict=True)))
+
+    def _draw(self, experiments: range) -> Quadratic:
+        """Costs of some data sets, from their statistics and the prior's share."""
+        shape = (len(experiments), self._source.num_devices, self._source.dim)
+        costs = Quadratic(np.empty((*shape, self._source.dim)), np.empty(shape))
+        first = experiments.start // _DRAWN_AT_ONCE * _DRAWN_AT_ONCE
+        for begin in range(first, experiments.stop, _DRAWN_AT_ONCE):
+            end = min(begin + _DRAWN_AT_ONCE, experiments.stop)
+            part = range(max(begin, experiments.start), end)
+            sums = self._source.rows(part)
+            place = slice(part.start - experiments.start, part.stop - experiments.start)
+            for cost, of_data, share in zip(
+                costs, (sums.gram, sums.moment), self._shares, strict=True
+            ):
+                np.divide(of_data, self._noise_variance, out=cost[place])
+                cost[place] += share
+        return costs

@@ -1,0 +1,96 @@
+r"""Models of single devices: the posterior of a device's own data, with the whole prior.
+
+They are what devices could sample without a federation. The local cost of device k in a federation
+has 1/K of the prior; here it has all of it, :math:`-\ln p(D_k \mid \theta) - \ln p(\theta)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting
+from flmc.data.federated import FederatedData
+from flmc.data.linear_data import LinearStatistics
+from flmc.models.linear import LinearGaussian
+from flmc.models.log_density import LogDensityModel
+from flmc.models.model import Model
+
+
+def local_models(model: Model) -> Iterator[Model]:
+    """A model of each device's own data with the whole prior, one after the other.
+
+    Curvatures are those of the device's own data: it may use what it holds.
+
+    Parameters
+    ----------
+    model
+        A :class:`flmc.LinearGaussian` of one data set, or a model from log densities.
+
+    Yields
+    ------
+    Model
+        A model with one device; in the model's own coordinates, also where the federation samples
+        in others.
+
+    Raises
+    ------
+    InvalidSetting
+        If the model does not know its examples and its prior apart.
+
+    Examples
+    --------
+    >>> from flmc.models.single_device import local_models
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    >>> each = list(local_models(model))
+    >>> len(each), each[0].num_devices
+    (20, 1)
+    """
+    if isinstance(model, LinearGaussian) and model.num_experiments == 1:
+        yield from _linear(model)
+    elif isinstance(model, LogDensityModel):
+        for device in range(model.num_devices):
+            data = of_device(model.data, device)
+            start = model.to_parameters(model._start)
+            yield LogDensityModel(model._log_prior, model.log_likelihood, data, start)
+    else:
+        raise InvalidSetting(
+            "local posteriors need a linear regression of one data set or a model from log"
+            f" densities, got {type(model).__name__} of {model.num_experiments}"
+        )
+
+
+def of_device(data: FederatedData, device: int) -> FederatedData:
+    """The examples of one device, as data of one device.
+
+    Parameters
+    ----------
+    data
+        Examples of all devices.
+    device
+        Number of the device, from 0.
+    """
+    own = data.device_of == device
+    return replace(
+        data,
+        features=data.features[own],
+        targets=data.targets[own],
+        device_sizes=(int(own.sum()),),
+        device_names=(data.device_names[device],),
+    )
+
+
+def _linear(model: LinearGaussian) -> Iterator[Model]:
+    """Linear regressions of single devices, from the quadratic costs without the prior's share."""
+    hessian, offset = model.quadratic()
+    mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
+    gram = hessian[0] - model.prior_precision / model.num_devices
+    moment = offset[0] - model.prior_precision @ mean / model.num_devices
+    # In units of the noise's variance: the statistics were divided by it.
+    for own_gram, own_moment in zip(gram, moment, strict=True):
+        yield LinearGaussian(
+            LinearStatistics(own_gram[None, None], own_moment[None, None]),
+            prior_precision=model.prior_precision,
+            prior_mean=mean,
+        )

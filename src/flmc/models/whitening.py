@@ -1,0 +1,250 @@
+r"""A model in other coordinates, :math:`\nabla_\phi f_k(c + R\phi) = R^\top \nabla f_k`, and where
+coordinates come from: given, from the prior, from a public sample, from draws."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array
+from flmc.base.errors import InvalidSetting
+from flmc.data.federated import FederatedData
+from flmc.models.affine import START_SD, Coordinates
+from flmc.models.distributions import Gaussian, Normal
+from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
+from flmc.models.log_density import LogDensityModel
+from flmc.models.model import Model
+
+# A model in other coordinates: :math:`\nabla_\phi f_k(c + R\phi) = R^\top \nabla f_k`.
+
+
+class WhitenedModel(Model):
+    """Any model, sampled in other coordinates; results are in the model's own.
+
+    Single examples cannot be clipped: a bound of theirs in the model's own coordinates is none in
+    those that are transmitted. A model from log densities can, see
+    :meth:`flmc.models.log_density.LogDensityModel.whitened`.
+
+    Parameters
+    ----------
+    base
+        The model.
+    coordinates
+        The map to its coordinates.
+    smoothness, convexity
+        Curvatures in the new coordinates; None: those of the posterior where it is known.
+    public
+        Whether coordinates and given curvatures are public knowledge.
+    """
+
+    def __init__(
+        self,
+        base: Model,
+        coordinates: Coordinates,
+        smoothness: float | None = None,
+        convexity: float | None = None,
+        *,
+        public: bool = False,
+    ) -> None:
+        if base.coordinates is not None:
+            raise InvalidSetting("the model has coordinates of its own already: whiten it once")
+        if coordinates.centre.shape != (base.dim,):
+            raise InvalidSetting(
+                f"the coordinates must have the model's {base.dim} entries, got"
+                f" {len(coordinates.centre)}"
+            )
+        self.base, self.coordinates = base, coordinates
+        self.dim, self.num_devices, self.num_experiments = (
+            base.dim,
+            base.num_devices,
+            base.num_experiments,
+        )
+        self.layout, self.public = base.layout, public and smoothness is not None
+        self.made_from_data = base.made_from_data or not public
+        self.prior = Normal(np.zeros(base.dim), np.full(base.dim, START_SD * coordinates.unit))
+        self.posterior = None if base.posterior is None else _seen(base.posterior, coordinates)
+        if smoothness is None and self.posterior is not None:
+            curvatures = 1.0 / np.linalg.eigvalsh(self.posterior.covariance)
+            smoothness, convexity = float(curvatures.max()), float(curvatures.min())
+        self.smoothness, self.convexity = smoothness, convexity
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Local gradients in the new coordinates, (experiment, chain, device, dim).
+
+        Parameters
+        ----------
+        theta
+            Where, in the new coordinates, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+        """
+        there = self._coordinates.to_model(theta)
+        return self.base.gradient(there, experiments) @ self._coordinates.scale
+
+    @property
+    def _coordinates(self) -> Coordinates:
+        assert self.coordinates is not None
+        return self.coordinates
+
+    def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
+        """Local costs in the new coordinates, where they are quadratic.
+
+        Parameters
+        ----------
+        experiments
+            Which data sets; all by default.
+        """
+        costs = self.base.quadratic(experiments)
+        if costs is None:
+            return None
+        scale, centre = self._coordinates.scale, self._coordinates.centre
+        hessian = scale.T @ costs.hessian @ scale
+        return Quadratic(hessian, (costs.offset - costs.hessian @ centre) @ scale)
+
+    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
+        """Local gradients in the new coordinates as JAX traces them, where the model has them.
+
+        Parameters
+        ----------
+        example_bound
+            None is given back where single examples are to be bounded.
+        """
+        costs = None if example_bound is not None else self.base.traced()
+        if costs is None:
+            return None
+        coordinates = self._coordinates
+        return TracedCosts(
+            lambda phi, data: (
+                costs.gradients(coordinates.to_model(phi), data)
+                @ coordinates.scale.astype(phi.dtype)
+            ),
+            costs.data,
+        )
+
+    def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
+        """What the model predicts.
+
+        Parameters
+        ----------
+        theta
+            Where, in the new coordinates, (experiment, chain, dim).
+        experiments
+            The data sets that the first axis of ``theta`` is about; all by default.
+        """
+        return self.base.predict(self._coordinates.to_model(theta), experiments)
+
+
+def _seen(posterior: Gaussian, coordinates: Coordinates) -> Gaussian:
+    """A posterior in the new coordinates."""
+    inverse = np.linalg.inv(coordinates.scale)
+    covariance = inverse @ posterior.covariance @ inverse.T
+    return Gaussian(coordinates.from_model(posterior.mean), covariance)
+
+
+def whiten(
+    model: Model,
+    source: Literal["prior"] | FederatedData | None = None,
+    *,
+    draws: Array | None = None,
+    scale: Array | None = None,
+    centre: Array | None = None,
+    smoothness: float | None = None,
+    convexity: float | None = None,
+) -> Model:
+    r"""The model in coordinates :math:`\theta = c + R\phi` in which its posterior is round.
+
+    A sampler then needs few rounds. Results come back in the model's own coordinates. R and c must
+    not depend on the devices' data if a plan is to carry a privacy statement; for coordinates that
+    follow from a pilot's draws and are accounted, see :func:`flmc.plan_two_stages`.
+
+    Parameters
+    ----------
+    model
+        Any model. One from log densities can clip single examples in the new coordinates too.
+    source
+        ``"prior"``: mean and standard deviations of the prior. Public examples of the same form as
+        the devices' (for a model from log densities): mode and curvature of their posterior, with
+        the likelihood weighted as if there were as many as the devices hold.
+    draws
+        Draws (..., dim), whose mean and covariance decide; not public unless they are of public
+        data.
+    scale, centre
+        R, (dim) for a diagonal or (dim, dim), and c, (dim); zero if it is not given.
+    smoothness, convexity
+        Curvatures in the new coordinates from public knowledge.
+
+    Returns
+    -------
+    Model
+        The same model in other coordinates.
+
+    Raises
+    ------
+    InvalidSetting
+        If not exactly one of source, draws and scale is given, or shapes do not fit.
+
+    Examples
+    --------
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=400, num_devices=4))
+    >>> exact = np.linalg.cholesky(model.posterior.covariance[0])
+    >>> round_one = flmc.whiten(model, scale=exact, centre=model.posterior.mean[0])
+    >>> round(round_one.smoothness, 9), round(round_one.convexity, 9)
+    (1.0, 1.0)
+    """
+    if sum(given is not None for given in (source, draws, scale)) != 1:
+        raise InvalidSetting(
+            "whiten takes one of a source, draws or a scale, got"
+            f" {sum(given is not None for given in (source, draws, scale))} of them"
+        )
+    public = draws is None
+    if draws is not None:
+        coordinates = Coordinates.of_draws(draws)
+    elif scale is not None:
+        middle = np.zeros(model.dim) if centre is None else centre
+        coordinates = Coordinates(middle, np.asarray(scale, np.float64))
+    elif isinstance(source, FederatedData):
+        coordinates = _of_sample(model, source)
+    else:
+        checks.one_of("source", str(source), ("prior",))
+        spread = np.broadcast_to(np.asarray(model.prior.sd, np.float64), (model.dim,))
+        middle = np.broadcast_to(np.asarray(model.prior.mean, np.float64), (model.dim,))
+        coordinates = Coordinates(middle, spread.copy())
+    return in_coordinates(model, coordinates, smoothness, convexity, public=public)
+
+
+def in_coordinates(
+    model: Model,
+    coordinates: Coordinates,
+    smoothness: float | None,
+    convexity: float | None,
+    *,
+    public: bool,
+) -> Model:
+    """A model in given coordinates.
+
+    Parameters
+    ----------
+    model, coordinates
+        The model, and the map to its coordinates.
+    smoothness, convexity
+        Curvatures in the new coordinates; None: measured or computed, if that is possible.
+    public
+        Whether coordinates and given curvatures are public knowledge.
+    """
+    if isinstance(model, LogDensityModel):
+        return model.in_coordinates(coordinates, smoothness, convexity, public=public)
+    return WhitenedModel(model, coordinates, smoothness, convexity, public=public)
+
+
+def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
+    """Mode and root of the inverse curvature of the posterior that public examples would give."""
+    if not isinstance(model, LogDensityModel):
+        raise InvalidSetting(
+            "a public sample is for models from log densities; for others give draws or a scale"
+        )
+    mode, covariance = model.on(sample).laplace()
+    # As many examples as the devices hold would make it narrower.
+    ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
+    return Coordinates(mode, np.array(np.linalg.cholesky(covariance / ratio)))

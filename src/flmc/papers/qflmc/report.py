@@ -1,0 +1,281 @@
+"""`flmc reproduce --paper qflmc`: tables, pictures, and what they say, as Markdown and HTML."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting
+from flmc.base.version import VERSION
+from flmc.papers.qflmc.readings import (
+    DELTA,
+    EPSILON_OF_SNR_FIGURE,
+    READINGS,
+    SNR_OF_EPSILON_FIGURES,
+    Reading,
+)
+from flmc.papers.qflmc.search import Found
+from flmc.papers.qflmc.sections import (
+    FIGURES_IN_WORDS,
+    PAPER,
+    beyond_section,
+    claims_section,
+    contradiction_section,
+    failing,
+    landmarks_section,
+    search_section,
+    summary,
+)
+from flmc.papers.qflmc.study import FULL, Study, conduct
+from flmc.papers.request import StudyRequest, refuse_given
+from flmc.planning.limits import Limits
+from flmc.runs.files.durable_files import read_table, write_table
+from flmc.views.figures import (
+    COLOURS,
+    draw_curves,
+    draw_distance,
+    draw_mse,
+    epsilon_label,
+    make_x_logarithmic,
+    new_figure,
+    write_png_and_pdf,
+)
+from flmc.views.reports import Block, write_html, write_markdown
+
+# The pictures of a reproduction, drawn from its tables.
+
+
+_BENCHMARK = {"marker": "", "linewidth": 5, "alpha": 0.35, "solid_capstyle": "butt", "zorder": 1}
+"""Broad and pale, below the curve with privacy: it is seen where that lies on it."""
+
+SCHEME_STYLES: dict[str, dict[str, Any]] = {
+    "digital": {"color": COLOURS[0], "marker": "o", "markersize": 3, "linewidth": 1.5},
+    "analog": {"color": COLOURS[1], "marker": "s", "markersize": 3, "linewidth": 1.5},
+    "digital without DP": {"color": COLOURS[0], **_BENCHMARK},
+    "analog without DP": {"color": COLOURS[1], **_BENCHMARK},
+}
+"""How the curves of figures 2 and 3 look."""
+
+
+def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
+    """Draw every picture of a reproduction from its CSV, as PNG and PDF.
+
+    Parameters
+    ----------
+    study
+        What was measured: which figures there are.
+    out
+        The directory with the CSV, where the pictures go.
+
+    Returns
+    -------
+    list of tuple of str and str
+        Name of the PNG, and caption, of every picture.
+    """
+    drawn = []
+    points = read_table(out / "points.csv") if study.figures else []
+    for number in study.figures:
+        for reading in READINGS:
+            rows = [
+                row for row in points if (row["figure"], row["reading"]) == (number, reading.name)
+            ]
+            caption = f"Figure {number} of the paper, {reading.name}: {reading.words}"
+            drawn.append((_draw_figure(study, number, reading, rows, out), caption))
+    if study.beyond:
+        drawn.append(
+            (
+                _draw_beyond(out),
+                "Beyond: squared W2 distance and epsilon of the run, at equal effective step and"
+                " rounds",
+            )
+        )
+    return drawn
+
+
+def _draw_figure(
+    study: Study, number: str, reading: Reading, rows: Sequence[Mapping[str, Any]], out: Path
+) -> str:
+    """Draw one figure of the paper under one reading; returns the name of the PNG."""
+    curves = list(dict.fromkeys(row["curve"] for row in rows))
+    styles = SCHEME_STYLES if number != "4" else None
+    figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
+    # All these pictures have the same shape, so their margins are written down: to find them for
+    # every picture would take half of the time.
+    figure.subplots_adjust(left=0.125, right=0.975, bottom=0.165, top=0.9, wspace=0.36)
+    draw_mse(left, rows, curves, study.trace, styles=styles)
+    draw_distance(right, rows, curves, study.exact_distance, styles=styles)
+    for axes in (left, right):
+        if number == "2":
+            axes.set_xlabel("SNR [dB]")
+        else:
+            make_x_logarithmic(axes)
+            axes.set_xlabel(epsilon_label("round", DELTA))
+    left.legend(fontsize=6.5, framealpha=0.8, edgecolor="none")
+    fixed = (
+        f"epsilon {EPSILON_OF_SNR_FIGURE:g} of a round, delta {DELTA:g}"
+        if number == "2"
+        else f"{SNR_OF_EPSILON_FIGURES:g} dB"
+    )
+    # A small f and i are one sign of the font, for which a PDF would embed the font once more.
+    figure.suptitle(f"Figure {number}, reading: {reading.label}; {fixed}", fontsize=9)
+    return write_png_and_pdf(figure, out, f"figure_{number}_{reading.file_name}")
+
+
+def _draw_beyond(out: Path) -> str:
+    """Draw the comparison beyond the paper; returns the name of the PNG."""
+    figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.8)
+    panels[0].set_title(f"epsilon {EPSILON_OF_SNR_FIGURE:g} of a round, delta {DELTA:g}", size=9)
+    panels[1].set_title(f"{SNR_OF_EPSILON_FIGURES:g} dB", size=9)
+    table = read_table(out / "beyond.csv")
+    names = list(dict.fromkeys(row["scheme"] for row in table))
+    for column, (sweep, label) in enumerate(
+        (("snr_db", "SNR [dB]"), ("epsilon", epsilon_label("round", DELTA)))
+    ):
+        rows = [
+            {**row, "curve": row["scheme"], "epsilon_run_se": "0"}
+            for row in table
+            if row["sweep"] == sweep
+        ]
+        for axes, value, words in (
+            (panels[column], "wasserstein2_squared", "squared W2 distance"),
+            (panels[2 + column], "epsilon_run", epsilon_label("run", Limits().run_delta)),
+        ):
+            draw_curves(axes, [row for row in rows if row[value]], value, names)
+            if sweep == "epsilon":
+                make_x_logarithmic(axes)
+            axes.set_xlabel(label)
+            axes.set_ylabel(words, size=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+    return write_png_and_pdf(figure, out, "figure_beyond")
+
+
+def write(study: Study, out: Path, command: str) -> None:
+    """Write everything about a study into a directory: CSV, PNG and PDF, report.md and report.html.
+
+    Parameters
+    ----------
+    study
+        All results.
+    out
+        The directory; it is made if need be.
+    command
+        The command that made the study, for the report.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    if study.curves.rows:
+        write_table(out / "points.csv", [row.to_dict() for row in study.curves.rows])
+    if study.verdicts:
+        write_table(out / "claims.csv", _claim_rows(study))
+    if study.beyond:
+        write_table(out / "beyond.csv", [row.to_dict() for row in study.beyond])
+    if study.found:
+        write_table(out / "search.csv", [_found_row(found) for found in study.found])
+    blocks = report(study, command, draw_study(study, out))
+    write_markdown(out / "report.md", blocks)
+    write_html(out / "report.html", blocks)
+
+
+def _claim_rows(study: Study) -> list[dict[str, Any]]:
+    """A row of the CSV for every claim under every reading."""
+    return [
+        {
+            "reading": reading,
+            "claim": v.claim,
+            "statistic": v.statistic,
+            "value": v.value,
+            "verdict": v.word,
+        }
+        for reading, verdicts in study.verdicts.items()
+        for v in verdicts.values()
+    ]
+
+
+def _found_row(found: Found) -> dict[str, Any]:
+    """A row of the CSV for one combination of the search."""
+    return {
+        **vars(found.combination),
+        "changes": found.changes,
+        "claims": len(found.holds),
+        "fails": "; ".join(failing(found)),
+    }
+
+
+def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
+    """The whole report as blocks.
+
+    Parameters
+    ----------
+    study
+        All results.
+    command
+        The command that made the study.
+    pictures
+        File name and caption of every picture.
+    """
+    preview = (
+        ""
+        if study.experiments >= FULL
+        else f" This is a preview: the full study has {FULL} experiments."
+    )
+    versions = f"flmc {VERSION}, NumPy {np.__version__}, Python {platform.python_version()}"
+    made = (
+        f"Made by `{command}` with seed {study.seed} and {study.experiments} experiments,"
+        f" {versions}.{preview}"
+    )
+    blocks: list[Block] = [
+        ("title", "Reproduction of the paper's figures and claims"),
+        ("text", PAPER),
+        ("text", made),
+    ]
+    if study.changes:
+        changed = ", ".join(f"{name} = {value}" for name, value in study.changes.items())
+        blocks.append(
+            (
+                "text",
+                f"The base case was changed: {changed}. The claims are about the paper's base"
+                " case, so none is judged here.",
+            )
+        )
+    if study.verdicts:
+        blocks += summary(study)
+        blocks += claims_section(study)
+        blocks += [*landmarks_section(study), *contradiction_section()]
+    blocks += [("heading", "Figures"), ("text", FIGURES_IN_WORDS)]
+    blocks += [("picture", picture) for picture in pictures]
+    if study.beyond:
+        blocks += beyond_section(study)
+    if study.found:
+        blocks += search_section(study)
+    return blocks
+
+
+# `flmc reproduce --paper qflmc`: conduct the study, and write its report.
+
+
+def reproduce(**asked: Any) -> Study:
+    """Measure the figures, judge the claims, and write tables, pictures and report into a
+    directory.
+
+    Parameters
+    ----------
+    **asked
+        What is asked, by the names of :class:`~flmc.papers.request.StudyRequest`.
+    """
+    request = StudyRequest(**asked)
+    refuse_given(request, "qflmc", data_file="its data sets are synthetic")
+    # Raises now if Matplotlib is missing, before anything is computed.
+    new_figure(columns=1)
+    study = conduct(request)
+    try:
+        command = request.command(
+            "figure", experiments=study.experiments, seed=study.seed, data=request.data
+        )
+        write(study, request.out, command)
+    except OSError as error:
+        raise InvalidSetting(f"cannot write to {str(request.out)!r}: {error.strerror}") from error
+    return study

@@ -1,1 +1,0 @@
-"""The report of a reproduction: its pictures, its words, and the pages that hold both."""

@@ -1,0 +1,424 @@
+"""What a plan's chain is predicted to sample, and what speaks against the plan, each with its
+numbers and a cure.
+
+Spread and place of the samples are judged alike. A temperature that is off by 0.05 makes the mean
+square error of exact samples larger by 5 %; a mean that is off by 0.25 posterior standard
+deviations makes it larger by 6 % in that direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.findings import Finding, Grade
+from flmc.base.tables import format_up
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction, predict
+from flmc.planning.step_size import Curvature
+from flmc.uplink.example_clipping import typical_shrink
+from flmc.uplink.uplink import Uplink
+
+# Prediction of what the chain of a plan will sample.
+
+
+def predict_plan(decided: Plan, model: Model) -> Prediction | None:
+    """Prediction of what a plan's chain will sample; None where none can be made.
+
+    Parameters
+    ----------
+    decided
+        A plan whose link has a slope.
+    model
+        The model that it was made for.
+    """
+    if (
+        not isinstance(model, LinearGaussian)
+        or not decided.scheduler.everyone
+        or decided.uplink.clips_examples
+        or decided.uplink.clips_norm  # the law of a clipped norm is not that of single entries
+    ):
+        return None
+    return predict(model, decided.uplink, decided.step_size, noise_of(decided))
+
+
+def noise_of(decided: Plan) -> Array:
+    """Mean variance N_0/A^2 of the channel's noise at the server in kept rounds, (dim).
+
+    Parameters
+    ----------
+    decided
+        The plan.
+    """
+    return np.asarray(decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0))
+
+
+HEAT_TOLERANCE = 0.05
+"""Difference of the temperature from 1 beyond which it is warned of."""
+HOPELESS_HEAT = 1.5
+"""Temperature (or one over it) beyond which a plan cannot be called sampling from the posterior."""
+SHIFT_TOLERANCE = 0.25
+"""Shift of the mean, in posterior standard deviations, beyond which it is warned of."""
+HOPELESS_SHIFT = 1.0
+"""Shift of the mean, in posterior standard deviations, beyond which the place of the samples is
+wrong."""
+WIDTH_TOLERANCE = 1.15
+"""Variance over that of the temperature, as a pilot sees it, above which a link is warned of. What
+is sampled is wider than a pilot sees: 1.27 where it sees 1.16."""
+_UNEVEN = 1.35
+"""Predicted variance ratio in a single direction (or one over it), over the temperature, that is
+warned of: the automatic step stays below 1.25."""
+BURN_IN_TOLERANCE = 1.05
+"""What is needed is a rough estimate: a burn-in that is 5 % shorter is not worth a warning."""
+HOPELESS_BURN_IN = 2.0
+"""Needed over planned burn-in beyond which chains cannot have arrived."""
+
+
+def no_slope() -> Finding:
+    """Note that nothing is known of what a link without slope samples."""
+    text = "the link has no slope: temperature and rounds needed are unknown"
+    return Finding("no-slope", "warning", text)
+
+
+def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
+    """Finding where the temperature is not 1.
+
+    Parameters
+    ----------
+    heat
+        The temperature of the plan.
+    cure
+        What helps, in words.
+    """
+    if abs(heat - 1.0) <= HEAT_TOLERANCE:
+        return []
+    meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
+    text = f"temperature {heat:.3g} instead of 1: the samples' variance will be {meaning}{cure}"
+    short = f"temperature {heat:.3g}, must be 1"
+    return [Finding("temperature", _grade_of(heat), text, short, {"temperature": heat})]
+
+
+def cure_of_heat(decided: Plan) -> str:
+    """What helps against a temperature that is not 1, by what decides the gain.
+
+    Parameters
+    ----------
+    decided
+        The plan.
+    """
+    heat = decided.temperature or 1.0
+    step = f"a step of {decided.step_size / heat:.3g} at the same gain"
+    if heat < 1:
+        return f"; use a smaller gain, langevin 'calibrated', or {step}"
+    if not decided.uplink.channel.constant and decided.binding == "power":
+        return f"; deep fades do it: use more SNR, fewer devices in a round, or {step}"
+    ways = {"power": "more SNR", "privacy": "a larger epsilon", "given": "a larger gain"}
+    return f"; use {ways.get(decided.binding, 'a smaller slope')}, or {step} (or step_size 'auto')"
+
+
+def _grade_of(ratio: float) -> Grade:
+    """How much a ratio of variances matters that should be 1."""
+    off = max(ratio, 1.0 / max(ratio, 1e-300))
+    return "infeasible" if off > HOPELESS_HEAT else "warning"
+
+
+def judge_shift(shift: float, cure: Callable[[], str]) -> list[Finding]:
+    """Finding where the mean will be off.
+
+    Parameters
+    ----------
+    shift
+        By how many posterior standard deviations, in the direction in which it is worst.
+    cure
+        Gives the words of what helps; asked only where the mean is off.
+    """
+    if shift <= SHIFT_TOLERANCE:
+        return []
+    grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
+    short = f"the mean will be off by {shift:.2g} posterior sd"
+    text = (
+        f"{short} in the worst direction: devices differ, and a curved link or a clip weighs large"
+        f" gradients too little; {cure()}"
+    )
+    return [Finding("mean-shift", grade, text, short, {"mean_shift": shift})]
+
+
+def judge_width(ratio: float, cure: str) -> list[Finding]:
+    """Finding where the samples will be too wide because the link is not straight.
+
+    Parameters
+    ----------
+    ratio
+        Variance over that of the plan's temperature, the mean over directions.
+    cure
+        What helps, in words.
+    """
+    if not ratio > WIDTH_TOLERANCE:
+        return []
+    short = f"the samples' variance will be {ratio:.2g} times too large, or more"
+    text = (
+        f"{short}: local gradients near the mode lie where the link is flat, so they pull too"
+        f" little; {cure}"
+    )
+    return [Finding("variance-ratio", _grade_of(ratio), text, short, {"variance_ratio": ratio})]
+
+
+def judge_burn_in(decided: Plan, curvature: Curvature) -> list[Finding]:
+    """Finding where the burn-in is shorter than what is needed, with a cure.
+
+    Parameters
+    ----------
+    decided, curvature
+        The plan, and the curvature that it was made with.
+    """
+    needed = decided.rounds_needed
+    if needed is None:
+        text = (
+            "whether the burn-in is long enough cannot be judged without the convexity of the model"
+        )
+        return [Finding("burn-in-unknown", "warning", text)]
+    planned = decided.num_burn_in
+    if needed <= BURN_IN_TOLERANCE * planned:
+        return []
+    cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
+    if (curvature.smoothness or 0.0) > 100.0 * (curvature.convexity or math.inf):
+        cure += (
+            "; smoothness and convexity differ by more than a factor of 100: if they are right,"
+            " rescale theta"
+        )
+    if decided.limits.scope == "run" and decided.binding == "privacy":
+        cure = (
+            "under a run budget more rounds shrink the steps: use more data, a larger epsilon, a"
+            " smaller clip"
+        )
+        if decided.limits.neighbouring == "device":
+            cure += " or neighbouring = 'example', if single examples are what is to be hidden"
+    grade: Grade = "infeasible" if needed > HOPELESS_BURN_IN * planned else "warning"
+    text = (
+        f"burn-in of {planned} rounds is short: about {needed} are needed, and a chain"
+        f" that still travels can have any variance; {cure}"
+    )
+    short = f"{needed} rounds of burn-in needed, {planned} planned"
+    return [Finding("burn-in", grade, text, short, {"needed": needed, "planned": planned})]
+
+
+def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
+    """Finding where the larger steps of the first rounds are near instability.
+
+    Parameters
+    ----------
+    decided, curvature
+        The plan, and the curvature that it was made with.
+    """
+    step = decided.burn_in_step_factor * (decided.effective_step_size or 0.0)
+    early = step * (curvature.smoothness or 0.0)
+    if not decided.num_fast or early <= 1.0:
+        return []
+    factor = decided.burn_in_step_factor
+    text = (
+        f"burn_in_step_factor {factor:.3g} makes the early steps unstable: the"
+        f" effective step times the smoothness is {early:.3g}, and should stay below 1"
+    )
+    numbers = {"relative_step": early, "burn_in_step_factor": factor}
+    return [Finding("unstable-early-steps", "warning", text, numbers=numbers)]
+
+
+def missing_devices(decided: Plan) -> Finding:
+    """Warning that absent devices add noise which no plan can know.
+
+    Parameters
+    ----------
+    decided
+        A plan in which only some devices transmit.
+    """
+    text = (
+        "only some devices transmit in a round: the gradients of the others are missing from"
+        " the estimate, which adds noise that neither the temperature nor a prediction includes"
+    )
+    numbers = {"fewest_devices": float(decided.num_active.min())}
+    return Finding("missing-devices", "warning", text, numbers=numbers)
+
+
+def over_budget(decided: Plan) -> list[Finding]:
+    """Findings where a gain that was given spends more than the privacy budget.
+
+    Parameters
+    ----------
+    decided
+        The plan.
+    """
+    limits = decided.limits
+    if decided.binding != "given" or limits.epsilon is None or limits.privacy == "off":
+        return []
+    if limits.scope == "round":
+        once = decided.round_cost
+        if once is None or once.epsilon <= limits.epsilon * (1 + 1e-9):
+            return []
+        text = (
+            f"the given gain spends epsilon {format_up(once.epsilon)} in a round, and the budget is"
+            f" {limits.epsilon:g}"
+        )
+        numbers = {"epsilon": once.epsilon, "budget": limits.epsilon}
+        return [Finding("over-budget", "warning", text, numbers=numbers)]
+    if decided.affordable_rounds >= decided.num_rounds:
+        return []
+    text = (
+        f"the given gain has spent the run's budget of epsilon {limits.epsilon:g} after"
+        f" {decided.affordable_rounds} of {decided.num_rounds} rounds: a run stops there"
+    )
+    short = f"the budget is spent after {decided.affordable_rounds} of {decided.num_rounds} rounds"
+    numbers = {"affordable_rounds": float(decided.affordable_rounds), "budget": limits.epsilon}
+    return [Finding("over-budget", "infeasible", text, short, numbers)]
+
+
+def judge_prediction(prediction: Prediction | None, heat: float) -> list[Finding]:
+    """Findings where the prediction differs from the temperature, or many gradients will be
+    clipped.
+
+    Parameters
+    ----------
+    prediction
+        What the chain will sample; None if none was found.
+    heat
+        The temperature of the plan.
+    """
+    if prediction is None:
+        text = (
+            "no prediction of the spread: the step or the problem is too large, or nearly every"
+            " gradient is clipped"
+        )
+        return [Finding("no-prediction", "warning", text)]
+    findings = []
+    ratio = prediction.variance_ratio
+    if ratio < 0.95 * min(heat, 1.0) or ratio > 1.25 * max(heat, 1.0):
+        text = (
+            f"predicted variance ratio {ratio:.3g}, unlike the temperature"
+            f" {heat:.3g}: the step is too large, or local gradients are too large for this link;"
+            " use a smaller step or slope parameter, or a larger clip"
+        )
+        short = f"predicted variance ratio {ratio:.3g}, must be 1"
+        numbers = {"variance_ratio": ratio, "temperature": heat}
+        findings.append(Finding("variance-ratio", _grade_of(ratio), text, short, numbers))
+    low, high = prediction.variance_ratio_smallest, prediction.variance_ratio_largest
+    if not findings and (high > _UNEVEN * max(heat, 1.0) or low < min(heat, 1.0) / _UNEVEN):
+        worst = high if high > _UNEVEN * max(heat, 1.0) else low
+        text = (
+            f"predicted variance ratio {worst:.3g} in one direction: the step is too large for the"
+            " curvature there; use a smaller step"
+        )
+        short = f"predicted variance ratio {worst:.3g} in one direction, must be 1"
+        numbers = {"smallest": low, "largest": high}
+        findings.append(Finding("variance-ratio", _grade_of(worst), text, short, numbers))
+    if prediction.clipped_fraction > 0.02:
+        share = prediction.clipped_fraction
+        text = (
+            f"{100 * share:.2g} % of gradient entries will be clipped: predictions are rough; use a"
+            " larger clip"
+        )
+        findings.append(Finding("clipped", "warning", text, numbers={"clipped_fraction": share}))
+    return findings
+
+
+# What speaks against a plan that clips every example's gradient, beside the device's.
+
+
+def clip_in_words(uplink: Uplink) -> str:
+    """How single examples are bounded: ``4``, or ``a norm of 4``.
+
+    Parameters
+    ----------
+    uplink
+        An uplink that clips examples.
+    """
+    size = f"{uplink.example_bound:g}"
+    return size if uplink.example_norm is None else f"a norm of {size}"
+
+
+def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
+    """Findings where examples are clipped but ``example_shrink`` is 1, which makes samples too
+    wide.
+
+    Parameters
+    ----------
+    uplink
+        Says how examples are clipped.
+    dim
+        Number of entries of a linear regression, for which the share is known; None for another
+        model.
+    """
+    if not uplink.clips_examples or uplink.example_shrink != 1.0:
+        return []
+    if dim is None:
+        text = (
+            "example_shrink is 1, as if clipping examples took nothing from the gradient: if it"
+            " does, the samples are too wide; give the share of the curvature that it leaves"
+        )
+        return [Finding("example-shrink", "warning", text)]
+    typical = typical_shrink(uplink.example_clip, uplink.example_norm, dim)
+    if typical > 0.999:
+        return []
+    text = (
+        f"example_shrink is 1, as if clipping examples at {clip_in_words(uplink)} left their"
+        f" gradients as they are: it leaves {typical:.3f} where features and residuals are standard"
+        " normal (flmc.uplink.example_clipping.typical_shrink)"
+    )
+    return [Finding("example-shrink", "warning", text, numbers={"typical_shrink": typical})]
+
+
+def judge_roughly(prediction: Prediction | None) -> list[Finding]:
+    """Findings of a prediction that does not know that examples are clipped as well.
+
+    Parameters
+    ----------
+    prediction
+        What the chain would sample if examples were not clipped; None if that is not known.
+    """
+    share = 1.0 if prediction is None else prediction.clipped_fraction
+    if prediction is None or share <= 0.02:
+        return []
+    ratio = prediction.variance_ratio
+    text = (
+        f"about {100 * share:.2g} % of a device's gradient entries will be clipped, beside its"
+        " examples: the samples are wider than the temperature says,"
+        f" {ratio:.3g} times the posterior's variance if examples were not"
+        " clipped; use a larger clip or a smaller slope parameter"
+    )
+    numbers = {"clipped_fraction": share, "variance_ratio": ratio}
+    return [Finding("clipped", "warning", text, numbers=numbers)]
+
+
+def shift_by_clipped_examples(model: LinearGaussian, uplink: Uplink) -> Finding:
+    """Finding that says how far clipping examples moves the mean, from the first data set.
+
+    Parameters
+    ----------
+    model, uplink
+        The regression, and how single examples are bounded.
+    """
+    # The point where the clipped gradients cancel, by steps with the posterior's covariance, which
+    # stands in for the inverse curvature of the clipped cost.
+    theta = model.posterior.mean[:1, None].copy()
+    covariance = model.posterior.covariance[0]
+    for _ in range(100):
+        pull = uplink.local_gradients(model, theta, slice(0, 1)).sum(axis=2)
+        theta = theta - (covariance @ pull[0].T).T[None]
+        if np.abs(pull).max() < 1e-6 * uplink.example_bound:
+            break
+    away = theta[0, 0] - model.posterior.mean[0]
+    share = 100 * float(np.square(away).sum()) / float(np.trace(covariance))
+    shift = float(np.sqrt(away @ np.linalg.solve(covariance, away)))
+    text = (
+        f"clipping examples at {clip_in_words(uplink)} shifts the mean by {share:.2g} % of"
+        f" trace(Sigma), squared; {shift:.2g} posterior sd in the worst direction"
+    )
+    short = f"clipping examples shifts the mean by {shift:.2g} posterior sd"
+    if shift > SHIFT_TOLERANCE:
+        grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
+        return Finding(
+            "mean-shift", grade, f"{text}; use a larger example clip", short, {"mean_shift": shift}
+        )
+    return Finding("example-clip-shift", "note", text, short, {"mean_shift": shift})

@@ -1,0 +1,74 @@
+"""How the privacy cost of a plan grows with the rounds that are run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import cost_of_run, exposure_of
+
+
+class SpentAfter(NamedTuple):
+    """What the first rounds of a run cost.
+
+    Attributes
+    ----------
+    rounds
+        Number of rounds.
+    epsilon
+        Upper bound of their epsilon at the run's delta; infinite where there is none.
+    """
+
+    rounds: int
+    epsilon: float
+
+
+def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
+    """Whole numbers from 1 to the number of rounds, evenly spaced by their logarithms.
+
+    Parameters
+    ----------
+    num_rounds
+        The last of them.
+    num_points
+        How many at most; equal ones count once.
+
+    Examples
+    --------
+    >>> from flmc.planning.privacy_curve import rounds_to_show
+    >>> rounds_to_show(300, 4)
+    (1, 7, 45, 300)
+    """
+    places = np.geomspace(1.0, num_rounds, num_points)
+    return tuple(sorted({round(float(place)) for place in places}))
+
+
+def privacy_over_rounds(plan: Plan, counts: tuple[int, ...]) -> Iterator[SpentAfter]:
+    """Epsilon of the first rounds of a plan, for several numbers of rounds.
+
+    Parameters
+    ----------
+    plan
+        The plan; nothing is yielded where its privacy is unknown.
+    counts
+        Numbers of rounds, from 1 to those of the plan.
+
+    Yields
+    ------
+    SpentAfter
+        One for every number, as soon as it is computed. The last of a whole run is
+        ``plan.run_cost``.
+    """
+    if plan.exposure is None:
+        return
+    for count in counts:
+        if count == plan.num_rounds and plan.run_cost is not None:
+            yield SpentAfter(count, plan.run_cost.epsilon)
+            continue
+        caps = plan.gain if len(plan.gain) == 1 else plan.gain[:count]
+        sizes = (count, plan.num_devices, plan.dim)
+        event = exposure_of(plan.uplink, caps, plan.scheduler, *sizes, plan.limits.neighbouring)
+        yield SpentAfter(count, cost_of_run(event, plan.limits).epsilon)

@@ -1,0 +1,163 @@
+"""Requirements that a plan must meet, as text: ``temperature<=1.05``, ``run.epsilon<=3``,
+``burn-in``."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flmc.base.errors import InvalidSetting
+from flmc.base.findings import gravest
+from flmc.base.tables import format_up
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import Cost
+from flmc.planning.search.privacy_estimate import estimate_epsilon
+
+_RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_CODES = {
+    "burn-in": "the burn-in is long enough",
+    "temperature": "the temperature is 1, to 5 %",
+    "mean-shift": "the mean is off by less than 0.25 posterior sd",
+    "variance-ratio": "the predicted variance ratio is like the temperature",
+    "clipped": "few gradient entries are clipped",
+    "over-budget": "a given gain keeps the budget",
+    "no-prediction": "the law of the samples can be predicted",
+    "feasible": "nothing makes the plan infeasible",
+    "good": "nothing speaks against the plan",
+}
+"""Words that are requirements by themselves: that a plan has no finding of this code."""
+
+
+def _epsilon(cost: Cost | None) -> float | None:
+    return None if cost is None else cost.epsilon
+
+
+def _predicted(plan: Plan, name: str) -> float | None:
+    """A number of the prediction; None where there is no prediction."""
+    value: float | None = getattr(plan.prediction, name, None)
+    return value
+
+
+_QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
+    "temperature": lambda plan: plan.temperature,
+    "gain": lambda plan: plan.typical_gain,
+    "step_size": lambda plan: plan.step_size,
+    "rounds": lambda plan: float(plan.num_rounds),
+    "kept": lambda plan: float(plan.num_rounds - plan.num_burn_in),
+    "rounds_needed": lambda plan: plan.rounds_needed,
+    "effective_draws": lambda plan: plan.effective_draws,
+    "price": lambda plan: plan.release().price,
+    "round.epsilon": lambda plan: _epsilon(plan.round_cost),
+    "run.epsilon": lambda plan: _epsilon(plan.run_cost),
+    "variance_ratio": lambda plan: _predicted(plan, "variance_ratio"),
+    "mean_shift": lambda plan: _predicted(plan, "mean_shift"),
+    "clipped_fraction": lambda plan: _predicted(plan, "clipped_fraction"),
+    "margin.power": lambda plan: plan.margins_db["power"],
+    "margin.langevin": lambda plan: plan.margins_db["langevin"],
+    "margin.privacy": lambda plan: plan.margins_db["privacy"],
+    "received_snr_db": lambda plan: plan.radio.received_snr_db,
+}
+"""Numbers of a plan that requirements may bound, by name; margins are in decibels."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One requirement: a bound of a number of the plan, or a word.
+
+    Attributes
+    ----------
+    text
+        How it was written.
+    name, relation, bound
+        What is bounded, by which relation, and the bound; the last two are empty for a word.
+    """
+
+    text: str
+    name: str
+    relation: str = ""
+    bound: float = 0.0
+
+    def broken(self, plan: Plan, *, roughly: bool = False) -> str | None:
+        """Sentence that says why a plan does not meet the requirement; None if it does.
+
+        Parameters
+        ----------
+        plan
+            A plan with its forecast.
+        roughly
+            Whether a quick estimate of the run's epsilon will do, in a search.
+        """
+        if not self.relation:
+            return self._broken_word(plan)
+        of_run = self.name == "run.epsilon" and roughly
+        value = estimate_epsilon(plan) if of_run else _QUANTITIES[self.name](plan)
+        if value is None:
+            return f"{self.text} is not met: {self.name} is unknown"
+        # A budget is kept to rounding: 5.000000000005 meets a bound of 5.
+        slack = 1e-9 * abs(self.bound) if self.relation in ("<=", ">=") else 0.0
+        bound = self.bound + (slack if self.relation == "<=" else -slack)
+        if _RELATIONS[self.relation](value, bound):
+            return None
+        said = format_up(value) if self.name.endswith("epsilon") else f"{value:.5g}"
+        return f"{self.text} is not met: {self.name} is {said}"
+
+    def _broken_word(self, plan: Plan) -> str | None:
+        """The sentence for a requirement that is a word."""
+        if self.name in ("feasible", "good"):
+            worst = gravest(plan.findings)
+            if not worst or (self.name == "feasible" and worst[0].severity != "infeasible"):
+                return None
+            return f"{self.name} is not met: {worst[0].short or worst[0].message}"
+        found = next((each for each in plan.findings if each.code == self.name), None)
+        if found is None or found.severity == "note":
+            return None
+        return f"{self.name} is not met: {found.short or found.message}"
+
+
+def read_requirement(text: str) -> Requirement:
+    """The requirement in a text, ``NAME<=NUMBER`` (or >=, <, >) or a word.
+
+    Parameters
+    ----------
+    text
+        What was written.
+
+    Raises
+    ------
+    InvalidSetting
+        If the name is unknown, or no number follows the relation.
+
+    Examples
+    --------
+    >>> from flmc.planning.requirements import read_requirement
+    >>> read_requirement("temperature <= 1.05").bound
+    1.05
+    """
+    parts = re.fullmatch(r"\s*([\w.\-]+?)\s*(?:(<=|>=|<|>)\s*(\S+))?\s*", text)
+    name, relation, number = parts.groups() if parts else (text, None, None)
+    if relation is None:
+        if name not in _CODES:
+            raise InvalidSetting(
+                f"a requirement must be NAME<=NUMBER (or >=, <, >) with a name of"
+                f" {', '.join(_QUANTITIES)}; or one of {', '.join(_CODES)}; got {text!r}"
+            )
+        return Requirement(text.strip(), name)
+    if name not in _QUANTITIES:
+        raise InvalidSetting(
+            f"a requirement must bound one of {', '.join(_QUANTITIES)}; got {text!r}"
+        )
+    try:
+        bound = float(number or "")
+    except ValueError:
+        bound = math.nan
+    if math.isnan(bound):
+        raise InvalidSetting(f"a requirement needs a number behind {relation}, got {text!r}")
+    return Requirement(text.strip(), name, relation, bound)

@@ -1,0 +1,1 @@
+"""Searches over settings: which link, slope, clip, rounds or SNR would do, judged by prediction."""

@@ -1,0 +1,132 @@
+"""Quick estimate of the gain that a privacy budget allows, for searches that try many plans.
+
+Over many rounds the gain is small, and what a device sends is told apart like two normal
+distributions whose means differ by the gain times the *sensitivity*, the largest difference of mean
+symbols: a Gaussian mechanism, whose accountant takes no time. The randomness of bits, which hides a
+little more, is left out. An estimate guides a search; what is stated comes from the accountant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from flmc.models.model import Model
+from flmc.planning.decision import Request
+from flmc.planning.limits import Limits
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
+from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.uncertain_gain_event import UncertainGainEvent
+from flmc.uplink.schedulers import AllDevices
+from flmc.uplink.uplink import Uplink
+
+_PLACE_MARGIN = 0.95
+"""Factor of the gain of bits where single examples are hidden: the accountant bounds the cost at
+the worst place of the sum, which is a few per cent more than at any one place."""
+
+
+def sensitivity(uplink: Uplink, neighbouring: str) -> float:
+    """Largest difference of mean symbols between neighbouring data.
+
+    Parameters
+    ----------
+    uplink
+        Gives mean symbol, clip and example clip.
+    neighbouring
+        What is replaced: all data of a ``device``, or one ``example``.
+    """
+    clip = uplink.clip
+    if neighbouring == "device" or not uplink.clips_examples:
+        low, high = uplink.mean_symbol(np.array([-clip, clip]))
+        return float(high - low)
+    reach = min(uplink.example_bound, clip)
+    # One example moves the sum by twice its clip at most, from an unknown place.
+    centre = np.linspace(-(clip - reach), clip - reach, 101)
+    moved = uplink.mean_symbol(centre + reach) - uplink.mean_symbol(centre - reach)
+    return float(moved.max())
+
+
+def estimate_gain(
+    uplink: Uplink, limits: Limits, num_devices: int, dim: int, num_transmitting: int
+) -> float:
+    """Estimate of the largest constant gain within the privacy budget; infinite without a budget.
+
+    Other criteria than ``tight`` are left to the accountant.
+
+    Parameters
+    ----------
+    uplink, limits, num_devices, dim, num_transmitting
+        As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
+    """
+    return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
+
+
+def gain_estimator(
+    uplink: Uplink, limits: Limits, num_devices: int, dim: int
+) -> Callable[[int], float]:
+    """The estimate of :func:`estimate_gain` as a function of the number of rounds in which a device
+    transmits, for a search that tries many of them.
+
+    Parameters
+    ----------
+    uplink, limits, num_devices, dim
+        As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
+    """
+    if limits.criterion != "tight" or not has_budget(uplink, limits):
+        return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
+    of_run = limits.scope == "run"
+    # The entries of a round share what an example moves, where its norm is bounded.
+    shared = uplink.shares_move(limits.neighbouring)
+    # The budget fixes mu, how far apart two normals may be; it grows with the root of the count.
+    one = GaussianEvent(1.0, 1.0, ((1.0, 1),))
+    mu = one.allowed_gain(limits.epsilon or 0.0, limits.run_delta if of_run else limits.delta)
+    apart = sensitivity(uplink, limits.neighbouring)
+    by_bits = limits.neighbouring == "example" and uplink.bit_variance > 0
+    unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
+
+    def estimate(num_transmitting: int) -> float:
+        count = (1 if shared else dim) * (num_transmitting if of_run else 1)
+        allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
+        allowed = _PLACE_MARGIN * allowed if by_bits else allowed
+        if not isinstance(unit, UncertainGainEvent):
+            return allowed
+        if unit.planned(allowed) <= 0:
+            raise unit.too_loud(limits.epsilon or 0.0, allowed)
+        return unit.planned(allowed)
+
+    return estimate
+
+
+def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
+    """Estimate of what a budget of the run allows a request; None for other budgets, for which the
+    accountant is quick.
+
+    Parameters
+    ----------
+    model, uplink, limits, request
+        What is planned.
+    """
+    if limits.scope != "run" or limits.allocation != "static" or not has_budget(uplink, limits):
+        return None
+    policy = request.scheduler or AllDevices()
+    often = policy.most_rounds(request.num_rounds, model.num_devices)
+    return estimate_gain(uplink, limits, model.num_devices, model.dim, often)
+
+
+def estimate_epsilon(plan: Plan) -> float:
+    """Estimate of the run's epsilon, for a search; the accountant states the bound.
+
+    Parameters
+    ----------
+    plan
+        A plan whose privacy is known.
+    """
+    if plan.exposure is None:
+        return math.inf
+    apart = sensitivity(plan.uplink, plan.limits.neighbouring)
+    run = plan.exposure.run
+    sent = (run.loud if isinstance(run, UncertainGainEvent) else run).transmissions
+    return GaussianEvent(apart, plan.uplink.noise_power, sent).epsilon(plan.limits.run_delta)

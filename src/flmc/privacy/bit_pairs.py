@@ -1,0 +1,304 @@
+r"""Pairs of bit probabilities whose convex hull holds every pair that neighbouring data can make.
+
+Given every other device's bits, a received entry is :math:`w = A b + z` up to a known constant, in
+units of the noise's standard deviation. Under two data sets the bit b is +1 with probability p and
+q:
+
+.. math:: P = p\,N(A, 1) + (1-p)\,N(-A, 1), \qquad Q = q\,N(A, 1) + (1-q)\,N(-A, 1).
+
+The hockey-stick divergence :math:`H_x(P \| Q)`, :math:`x = e^\epsilon`, is jointly convex in (p,
+q), so its supremum over a set of pairs is at a vertex of a polygon around the set. The maximum over
+the vertices is convex in x again: it is the profile of one pair of distributions, which dominates
+every pair in the polygon.
+
+Close to :math:`x = 1` almost nothing of the divergence is information, so everything is computed
+from the *excess* :math:`D(\epsilon) = \delta(\epsilon) - (1 - e^\epsilon)_+`, and from the gap
+:math:`\gamma = p - q`. With :math:`c = e^\epsilon - 1` the best test is a threshold t,
+:math:`e^{2At} = 1 + c/(\gamma - c q)`, and
+
+.. math:: D = \gamma\,B(t) - |c|\,Q(\text{beyond } t), \qquad B(t) = \int_{t-A}^{t+A} \varphi,
+
+where *beyond* means above t for :math:`\epsilon \ge 0` and below t else. No term of it is the
+difference of two nearly equal numbers, however small the gain or the gap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import ndtr, normal_between
+
+REACH, FAR_REACH = 13.0, 37.0
+"""Standard deviations of noise beyond which mass is counted as lost: 6e-39, and 6e-300 for deltas
+that are as small."""
+_LOUD = 1e6
+"""Largest amplitude that is computed with: the noise changes no bit long before."""
+_QUIET = 0.1
+"""Amplitude below which B(t) is integrated."""
+_FARTHEST = 600.0
+"""Largest loss that is computed with: exponentials of larger ones overflow. What is beyond counts
+as infinite."""
+_ROUNDING = 4e-16
+"""Share of each term of D that is added to it, so that rounding never makes D too small."""
+
+
+@dataclass(frozen=True)
+class PairHull:
+    """Vertices of a polygon around all pairs of bit probabilities that neighbours can make.
+
+    Attributes
+    ----------
+    low
+        Probability q of +1 under the second data set, (vertex).
+    gap
+        Distance p - q of the two probabilities, positive, (vertex).
+    miss
+        Probability 1 - p of -1 under the first data set, (vertex).
+    """
+
+    low: Array
+    gap: Array
+    miss: Array
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[float, float]]) -> PairHull:
+        """Hull of some pairs.
+
+        Parameters
+        ----------
+        pairs
+            Pairs of q and 1 - p: the probability of +1 under the second data set, and of -1 under
+            the first.
+
+        Returns
+        -------
+        PairHull
+            The pairs as vertices.
+        """
+        low, miss = (np.array(values) for values in zip(*pairs, strict=True))
+        return cls(low, 1.0 - low - miss, miss)
+
+    @property
+    def largest_loss(self) -> float:
+        """Largest loss of one entry at any gain; infinite where a bit is certain."""
+        with np.errstate(divide="ignore"):
+            ratios = np.maximum(np.log1p(self.gap / self.low), np.log1p(self.gap / self.miss))
+        return float(np.max(ratios))
+
+    def loss(self, w: Array, amplitude: float) -> Array:
+        """Privacy loss at received values.
+
+        Parameters
+        ----------
+        w
+            Received values in standard deviations of the noise, (point).
+        amplitude
+            Amplitude A of a bit, in the same unit.
+
+        Returns
+        -------
+        Array
+            Losses between -600 and 600, (vertex, point).
+        """
+        u = np.clip(2.0 * min(amplitude, _LOUD) * np.asarray(w), -700.0, 700.0)
+        low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
+        with np.errstate(divide="ignore"):
+            # For a negative u everything is divided by exp(u), so that nothing overflows.
+            rise, fall = np.expm1(np.maximum(u, 0.0)), np.expm1(np.maximum(-u, 0.0))
+            up = np.log1p(gap * rise / (1.0 + low * rise))
+            down = -np.log1p(gap * fall / (1.0 + miss * fall))
+        return np.asarray(np.clip(np.where(u > 0, up, down), -_FARTHEST, _FARTHEST))
+
+    def loss_range(self, amplitude: float, reach: float = REACH) -> tuple[float, float]:
+        """Smallest and largest loss within reach of the noise, over all vertices.
+
+        Parameters
+        ----------
+        amplitude
+            Amplitude A of a bit, in standard deviations of the noise.
+        reach
+            How far the noise reaches, in its standard deviations.
+        """
+        far = min(amplitude, _LOUD) + reach
+        ends = self.loss(np.array([-far, far]), amplitude)
+        return float(ends.min()), float(ends.max())
+
+    def spread(self, amplitude: float) -> float:
+        """Largest standard deviation of the loss under P, over some vertices.
+
+        It sets the size of a grid, not a bound, so the vertices at both ends and the one with the
+        largest gap do.
+
+        Parameters
+        ----------
+        amplitude
+            Amplitude A of a bit, in standard deviations of the noise.
+        """
+        some = sorted({0, int(np.argmax(self.gap)), len(self.gap) - 1})
+        few = PairHull(self.low[some], self.gap[some], self.miss[some])
+        z = np.linspace(-8.0, 8.0, 97)
+        weight = np.exp(-0.5 * z * z)
+        weight /= weight.sum()
+        loud = min(amplitude, _LOUD)
+        losses = [few.loss(sign * loud + z, loud) for sign in (1.0, -1.0)]
+        shares = (few.low + few.gap, few.miss)
+        mean, square = (
+            sum(
+                share * (loss**power * weight).sum(axis=1)
+                for share, loss in zip(shares, losses, strict=True)
+            )
+            for power in (1, 2)
+        )
+        return math.sqrt(max(float(np.max(square - np.square(mean))), 0.0))
+
+    def excess(self, epsilon: Array, amplitude: float) -> Array:
+        r"""Largest excess :math:`D(\epsilon)` over the vertices, rounded up.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilons of either sign, at most 600 in magnitude, (point).
+        amplitude
+            Amplitude A of a bit, in standard deviations of the noise.
+
+        Returns
+        -------
+        Array
+            An upper bound of :math:`\delta(\epsilon) - (1 - e^\epsilon)_+` for every pair in the
+            hull, (point).
+        """
+        loud = min(amplitude, _LOUD)
+        c = np.expm1(np.asarray(epsilon))
+        low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
+        above = gap - c * low
+        # Beyond the largest loss nothing speaks for P; below the smallest nothing for Q.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = (above > 0) & (c > -gap / (gap + miss))
+            ratio = np.maximum(np.where(inside, c / above, 0.0), -1.0)  # rounding may go beyond
+            t = np.abs(np.log1p(ratio)) / (2.0 * loud)
+        far = ndtr(-loud - t)
+        if loud < _QUIET:  # as a difference, B would lose digits
+            between = normal_between(t, loud)
+            near = far + between
+        else:
+            near = ndtr(loud - t)
+            between = near - far
+        beyond = np.where(c >= 0, low * near + (1.0 - low) * far, low * far + (1.0 - low) * near)
+        first, second = gap * between, np.abs(c) * beyond
+        found = first - second + _ROUNDING * (first + second)
+        return np.asarray(np.max(np.where(inside, np.maximum(found, 0.0), 0.0), axis=0))
+
+
+# Bits of a gradient entry that moves by at most D, from an unknown place: a polygon around all
+# their pairs.
+#
+# At the place x the pair of probabilities is :math:`(\Phi(x + D), \Phi(x)) = (q + \gamma, q)`.
+# Where the link's density is log-concave, the gap :math:`\gamma` is a concave function of q,
+# because :math:`d\gamma/dq = \varphi(x + D)/\varphi(x) - 1` falls with x. So between two places the
+# curve lies below its tangents there, and the points where neighbouring tangents meet, with the two
+# ends of the curve, are vertices of a polygon that holds it. Their distance from the curve is of
+# second order in the distance of the places.
+
+
+_TURN = 0.1
+"""Distance of two places in the sum of the angles 2 arcsin sqrt(q) and 2 arcsin sqrt(p): puts the
+vertices 0.06 % of the gap beyond the curve."""
+_TRIED = 1001
+"""Places on each of the scales on which angles are measured."""
+_HULL_ROUNDING = 1e-12
+"""Share by which gaps are enlarged, so that rounding leaves no pair outside the polygon."""
+
+
+class MovedBit(NamedTuple):
+    """Probabilities of a bit at some places, before and after the gradient moved."""
+
+    low: Array
+    """Probability q of +1 before."""
+    gap: Array
+    """By how much it grows, with full relative accuracy."""
+    miss: Array
+    """Probability of -1 afterwards, with full relative accuracy."""
+    slope: Array
+    """Derivative of the gap with respect to q: the ratio of the densities, minus 1."""
+
+
+class MovableLink(Hashable, Protocol):
+    """What the accountant needs of a link whose density is log-concave."""
+
+    def moved(self, x: Array, shift: float) -> MovedBit:
+        """Probabilities before and after gradient entries at ``x`` moved up by ``shift``."""
+
+
+def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
+    r"""Polygon around the pairs of a bit whose gradient moves by at most ``shift``, in either
+    order.
+
+    The divergence grows with p and falls with q, so the longest move is the worst. The pairs in the
+    other order are those of an odd link at the opposite place, which are on the same curve.
+
+    Parameters
+    ----------
+    link
+        An odd link, :math:`\Phi(-x) = 1 - \Phi(x)`, whose density is log-concave.
+    clip
+        Bound of the gradient entry: it stays in [-clip, clip].
+    shift
+        Largest move.
+
+    Returns
+    -------
+    PairHull
+        The vertices.
+    """
+    shift = min(shift, 2.0 * clip)
+    nodes = link.moved(_places(link, clip, shift), shift)
+    low, gap, miss, slope = (np.asarray(values, dtype=np.float64) for values in nodes)
+    if not np.ptp(slope):  # a straight line: its ends are all
+        ends = [0, -1]
+        return PairHull(low[ends], gap[ends] * (1.0 + _HULL_ROUNDING), miss[ends])
+    # Tangents at neighbouring places meet where both have the same height; on a straight piece
+    # anywhere will do.
+    bend = slope[:-1] - slope[1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (np.diff(gap) - slope[1:] * np.diff(low)) / (bend * np.diff(low))
+    share = np.clip(np.where((bend > 0) & np.isfinite(share), share, 0.5), 0.0, 1.0)
+    meet_low = low[:-1] + share * np.diff(low)
+    meet_gap = np.maximum(
+        gap[:-1] + slope[:-1] * (meet_low - low[:-1]), gap[1:] + slope[1:] * (meet_low - low[1:])
+    )
+    # 1 - p along the tangent at the upper place: a sum of positive terms.
+    meet_miss = miss[1:] + (1.0 + slope[1:]) * (low[1:] - meet_low)
+    return PairHull(
+        np.concatenate([low[:1], meet_low, low[-1:]]),
+        np.concatenate([gap[:1], meet_gap, gap[-1:]]) * (1.0 + _HULL_ROUNDING),
+        np.concatenate([miss[:1], meet_miss, miss[-1:]]),
+    )
+
+
+def _places(link: MovableLink, clip: float, shift: float) -> Array:
+    """Places in [-clip, clip - shift], the ends among them, at which both probabilities turn by
+    little from one to the next."""
+    if shift >= 2.0 * clip:
+        return np.array([-clip])
+    # The link may rise within any fraction of the clip, about 0 or about minus the shift.
+    wide, near = np.linspace(-1.0, 1.0, _TRIED), np.geomspace(1e-6, 1.0, _TRIED)
+    about = clip * np.unique(np.concatenate([wide, near, -near, [0.0]]))
+    tried = np.concatenate([about, about - shift, [clip - shift]])
+    tried = np.unique(tried[(tried >= -clip) & (tried <= clip - shift)])
+    found = link.moved(tried, shift)
+    # The smaller of a probability and its complement is the accurate one.
+    angle = np.arcsin(np.sqrt(np.clip(found.low, 0.0, 1.0))) + np.arccos(
+        np.sqrt(np.clip(found.miss, 0.0, 1.0))
+    )
+    turned = np.maximum.accumulate(2.0 * angle)
+    count = max(1, int(np.ceil((turned[-1] - turned[0]) / _TURN)))
+    wanted = np.linspace(turned[0], turned[-1], count + 1)
+    index = np.searchsorted(turned, wanted)
+    return np.asarray(
+        tried[np.unique(np.concatenate([[0], index.clip(0, len(tried) - 1), [len(tried) - 1]]))]
+    )

@@ -1,0 +1,466 @@
+r"""Tail probabilities of the privacy loss of bits, for the criteria `tail` and `paper`: the
+worst-case pair of one entry, the law of its loss, and the tail of the sum.
+
+Given every other device's bits, the received entry is :math:`w = A b + z` up to a known constant,
+with the device's bit b and noise z. Under two data sets the bit is +1 with probability
+:math:`\Phi(\ell)` and :math:`\Phi(-\ell)`:
+
+.. math:: P = p_1 N(A, N_0) + (1-p_1) N(-A, N_0), \qquad Q = p_0 N(A, N_0) + (1-p_0) N(-A, N_0).
+
+The loss :math:`\ln\frac{p_1 v + 1 - p_1}{p_0 v + 1 - p_0}`, :math:`v = e^{2 A w/N_0}`, increases
+with w for :math:`p_1 > p_0`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache, partial
+
+import numpy as np
+
+from flmc.base.arrays import Array, ComplexArray
+from flmc.base.special import ndtr
+from flmc.privacy.composed_loss import ComposedLoss
+from flmc.privacy.loss_grid import EntryLoss, LossGrid
+from flmc.privacy.root_finding import largest_argument
+
+REACH = 10.0
+"""Standard deviations of noise beyond which mass (1e-23) is counted as lost."""
+_LARGE = 1e9
+"""Largest amplitude that is computed with: the noise changes no bit long before."""
+_SMALL = 1e-4
+"""Size of losses below which the difference of two logarithms would be rounded too much."""
+_LARGEST_LOSS = 700.0
+"""Largest loss of a pair that is certain on one side: beyond it exponentials overflow. A grid ends
+before it, and counts what is beyond as infinite."""
+
+
+@dataclass(frozen=True)
+class BitPair:
+    """Worst-case pair of one entry: a bit in noise of variance 1, under two data sets.
+
+    Attributes
+    ----------
+    high, low
+        Probability of +1 under the first and the second data set, ``high`` > ``low``.
+    amplitude
+        A/sqrt(N_0), the amplitude of the bit in standard deviations of the noise.
+    """
+
+    high: float
+    low: float
+    amplitude: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
+
+    def loss(self, w: Array) -> Array:
+        """Privacy loss at received values.
+
+        Parameters
+        ----------
+        w
+            Received values, in standard deviations of the noise, in any shape.
+
+        Returns
+        -------
+        Array
+            Losses, in the shape of ``w``.
+        """
+        u = 2.0 * self.amplitude * np.asarray(w)
+        fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
+        plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
+        above, below = (p * plus + (1.0 - p) * minus for p in (self.high, self.low))
+        with np.errstate(divide="ignore"):
+            # The difference of logarithms loses digits where both are nearly equal: there the
+            # logarithm of 1 plus the relative excess is accurate, unless the excess is near -1.
+            values = np.log(above) - np.log(below)
+            if min(2.0 * self.amplitude, 1.0) * (self.high - self.low) < _SMALL:
+                excess = np.copysign((self.high - self.low) * -np.expm1(-np.abs(u)), u) / below
+                values = np.where(excess > -0.5, np.log1p(np.maximum(excess, -0.5)), values)
+        return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
+
+    def threshold(self, loss: Array) -> Array:
+        """Received value at which the loss has a given value.
+
+        Parameters
+        ----------
+        loss
+            Losses, in any shape.
+
+        Returns
+        -------
+        Array
+            Values w in standard deviations of the noise; infinite at and beyond the bounds of the
+            loss.
+        """
+        loss = np.minimum(loss, _LARGEST_LOSS)
+        # The loss l is attained where exp(2 A w) = above/below; both are written with the distance
+        # of l from its bounds, so that nothing cancels near them.
+        above = (
+            (1.0 - self.high) * np.expm1(loss - self.lower_bound)
+            if self.high < 1
+            else np.exp(loss) * (1.0 - self.low)
+        )
+        below = (
+            -self.high * np.expm1(loss - self.bound)
+            if self.low > 0
+            else np.full_like(loss, self.high)
+        )
+        # Bounds are rounded: a grid point that is meant to lie on one must not fall short of it.
+        above = np.where(loss <= self.lower_bound + 1e-12 * abs(self.lower_bound), 0.0, above)
+        below = np.where(loss >= self.bound - 1e-12 * abs(self.bound), 0.0, below)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            w = (np.log(np.maximum(above, 0.0)) - np.log(np.maximum(below, 0.0))) / (
+                2.0 * self.amplitude
+            )
+        return np.where(above <= 0, -np.inf, np.where(below <= 0, np.inf, w))
+
+    @property
+    def bound(self) -> float:
+        """Largest loss at any w."""
+        return math.log1p((self.high - self.low) / self.low) if self.low > 0 else math.inf
+
+    @property
+    def lower_bound(self) -> float:
+        """Smallest loss at any w."""
+        return (
+            -math.log1p((self.high - self.low) / (1.0 - self.high)) if self.high < 1 else -math.inf
+        )
+
+
+# Law of the privacy loss of one entry when the received value is normal about known centres.
+
+
+_LOUDEST = 40.0
+"""Largest amplitude over noise that the quadrature follows."""
+
+
+@dataclass(frozen=True)
+class LossLaw:
+    """Law of a pair's loss when the received value is normal with variance 1 about one of
+    ``centres``, which have ``weights``."""
+
+    pair: BitPair
+    centres: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def under_first(cls, pair: BitPair) -> LossLaw:
+        """Law of the loss when the received value comes from P, the first data set."""
+        pair = _audible(pair)
+        return cls(pair, (pair.amplitude, -pair.amplitude), (pair.high, 1.0 - pair.high))
+
+    @classmethod
+    def of_paper(cls, pair: BitPair, num_devices: int) -> LossLaw:
+        """Law of the paper's bound of the loss: the received value is noise plus A (K - 1)."""
+        pair = _audible(pair)
+        return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
+
+    def nodes(self, width: float) -> tuple[Array, Array]:
+        """Losses at received values ``width`` apart, and their weights: the trapezoidal rule."""
+        z, density = _normal_nodes(width)
+        received = np.concatenate([c + z for c in self.centres])
+        return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
+
+    def node_width(self, fastest: float) -> float:
+        """Width of nodes that resolves exp(i t loss) for t up to ``fastest`` and keeps clear of the
+        loss's singularities, at a distance of pi/(2 A) from the real line."""
+        wanted = 2 * math.pi / (25.0 * self.pair.amplitude + self.steepest * fastest + 60.0)
+        # A power of the root of two, so that the width changes rarely.
+        return float(2.0 ** (math.floor(2 * math.log2(min(0.1, wanted))) / 2))
+
+    def cumulant(self, s: float, *, exactly: bool = False) -> tuple[float, float]:
+        """Values of ln E[exp(s loss)] and its slope, by few nodes (which may not do for large s),
+        or ``exactly``."""
+        loss, weights = self.nodes(self.node_width(abs(s))) if exactly else self._still_nodes
+        exponent = s * loss
+        peak = float(exponent.max())
+        exponent -= peak
+        tilted = np.exp(exponent, out=exponent) * weights
+        total = float(tilted.sum())
+        return math.log(total) + peak, float(tilted @ loss) / total
+
+    @cached_property
+    def _still_nodes(self) -> tuple[Array, Array]:
+        """Nodes for real arguments."""
+        return self.nodes(self.node_width(0.0))
+
+    def log_magnitude(self, c: float, t: float) -> float:
+        """Logarithm of the magnitude of E[exp((c + i t) loss)]."""
+        loss, weights = self.nodes(self.node_width(t))
+        peak = float((c * loss).max())
+        value = abs(complex(weights @ np.exp((c + 1j * t) * loss - peak)))
+        return math.log(max(value, 1e-300)) + peak
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance of the loss."""
+        loss, weights = self._still_nodes
+        mean = float(loss @ weights)
+        return mean, float(np.square(loss - mean) @ weights)
+
+    @property
+    def steepest(self) -> float:
+        """Steepest slope of the loss, at w = 0."""
+        return 2.0 * self.pair.amplitude * (self.pair.high - self.pair.low)
+
+    @cached_property
+    def largest(self) -> float:
+        """Largest loss within reach of the noise."""
+        return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
+
+    @property
+    def smallest(self) -> float:
+        """Smallest loss within reach of the noise."""
+        return float(self.pair.loss(np.array([min(self.centres) - REACH]))[0])
+
+    def grid(self, step: float, shares: int) -> LossGrid:
+        """Grid of the law with losses rounded to multiples of ``step``, upwards on average.
+
+        Between two points of the grid the share of the mass that goes to the upper one grows in so
+        many ``shares``, each at least as large as its losses ask for. With 1 all losses are rounded
+        up."""
+        first, last = math.floor(self.smallest / step), math.ceil(self.largest / step)
+        fine = step / shares * np.arange(first * shares, last * shares + 1)
+        edges = self.pair.threshold(np.asarray(fine))
+        above = np.asarray(self.weights) @ ndtr(np.asarray(self.centres)[:, None] - edges)
+        between = np.maximum(above[:-1] - above[1:], 0.0).reshape(-1, shares)
+        upper = between @ (np.arange(1, shares + 1) / shares)
+        mass = np.zeros(last - first + 1)
+        mass[1:] += upper
+        mass[:-1] += between.sum(axis=1) - upper
+        mass[0] += 1.0 - float(above[0])  # beyond the reach of the noise
+        return LossGrid(step, first, mass, float(above[-1]))
+
+
+@lru_cache(maxsize=16)
+def _normal_nodes(width: float) -> tuple[Array, Array]:
+    """Values of the noise ``width`` apart, and their weights: widths are few, laws many."""
+    z = np.arange(-REACH, REACH + width, width)
+    nodes = z, width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
+    for array in nodes:
+        array.flags.writeable = False
+    return nodes
+
+
+def _audible(pair: BitPair) -> BitPair:
+    """The pair with an amplitude of at most 40, beyond which the quadrature would have to follow
+    every step.
+
+    Nothing changes: bits are received without error, and the loss is the largest but for exp(-2 *
+    40 * 30)."""
+    return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
+
+
+# Tail probabilities of the privacy loss, for the criteria `tail` and `paper`.
+#
+# A sum X of independent losses exceeds epsilon with probability
+#
+# .. math:: \Pr(X > \epsilon) = \frac{1}{2\pi i}
+# \int_{c - i\infty}^{c + i\infty} \frac{M(s)\,e^{-s\epsilon}}{s}\,ds, \qquad c > 0,
+#
+# M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly
+# :math:`\sum_k e^{c k P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`,
+# those with k > 0 vanish once epsilon + P is above every loss, so the error is known; the rest of
+# the line is negligible, for at least as long as the integrand may take to come back. Where the
+# integrand does not decay, because the losses are nearly discrete at high signal-to-noise ratio, a
+# grid and FFT give an upper bound instead.
+
+
+_ALIASING = 40.0  # exp(-40) = 4e-18
+_MOST_POINTS = 1 << 10
+_FASTEST = 5e3
+"""Most radians per noise deviation that the quadrature of the moment generating function
+follows."""
+_FLOOR = 1e-15
+"""Smallest probability that is resolved; it is added."""
+_DISTINCT = 2.0
+"""Amplitude over noise from which losses are nearly discrete: bits are received without error."""
+_STEEPEST = 3e3
+_CHUNK = 32
+_SHARES = 8
+"""Number of shares of a cell's mass that go to its upper end."""
+_FEW = 100
+"""Number of losses up to which all are rounded up."""
+_FINE, _FINEST = 600.0, 4000.0
+"""Grid steps per standard deviation of a loss: of many, and of a few."""
+
+
+Sum = Sequence[tuple[LossLaw, int]]
+"""Laws of independent losses, each with the number of times that it is added."""
+
+
+def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
+    r"""Upper bound of Pr(X > epsilon) for a sum X of losses, but for a relative 1e-9.
+
+    Parameters
+    ----------
+    parts
+        Laws of independent losses, each with the number of times that it is added.
+    epsilon
+        Value that the sum exceeds.
+    both
+        Whether to bound Pr(abs(X) > epsilon), for the loss under P of symmetric pairs. X under Q
+        has the law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`.
+    quick
+        Whether to return a looser bound, which takes little time and is never below the other.
+    """
+    highest = sum(count * law.largest for law, count in parts)
+    moments = [(law.moments(), count) for law, count in parts]
+    mean = sum(count * m for (m, _), count in moments)
+    spread = math.sqrt(sum(count * v for (_, v), count in moments))
+    if highest <= epsilon:
+        return _FLOOR  # what lies beyond the noise's reach
+    if spread < 1e-6 * abs(mean) or spread == 0 or mean - epsilon > 8.0 * spread:
+        return 1.0  # all but certain, or too concentrated to resolve: a bound all the same
+    saddle = _saddle(parts, epsilon, spread)
+    if quick:
+        return _by_chernoff(parts, epsilon, both, saddle)
+    distinct = max(law.pair.amplitude for law, _ in parts) > _DISTINCT
+    value = None if distinct else _by_contour(parts, epsilon, both, mean, spread, saddle)
+    if value is not None:
+        return value
+    # Rounding many losses up may cost more than Chernoff's bound does.
+    return min(_by_chernoff(parts, epsilon, both, saddle), _by_grid(parts, epsilon, both))
+
+
+def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
+    r"""Chernoff's bound :math:`e^{K(s) - s\epsilon}` for one s > 0, times :math:`1 + e^{-\epsilon}`
+    for both sides; what is beyond the noise's reach is not in K, and is added."""
+    if s <= 0:
+        return 1.0
+    s = min(
+        s, *(_STEEPEST / law.steepest for law, _ in parts)
+    )  # any s gives a bound, and large ones take many nodes
+    exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
+    sides = 1.0 + math.exp(-epsilon) if both else 1.0
+    return min(1.0, sides * math.exp(min(exponent, 0.0)) * (1 + 1e-6) + 2 * _FLOOR)
+
+
+def _by_contour(
+    parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float
+) -> float | None:
+    """Value of the contour integral; None where it does not converge."""
+    top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
+    # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both`
+    # stays right of them.
+    sign = 1.0 if saddle >= 0 or both else -1.0
+    c = max(saddle, 1.0 / spread) if sign > 0 else min(saddle, -1.0 / spread)
+    period = max(_ALIASING / abs(c), top - epsilon if sign > 0 else epsilon + top, 12.0 * spread)
+    spacing = 2 * math.pi / period
+
+    lines = [(_Line(law, c, spacing), count) for law, count in parts]
+
+    def terms(first: int) -> ComplexArray:
+        s: ComplexArray = np.asarray(
+            c + 1j * spacing * np.arange(first, first + _CHUNK), dtype=np.complex128
+        )
+        kernel = 1.0 / s + math.exp(-epsilon) / (s + 1.0) if both else 1.0 / s
+        exponent = sum(count * line.log_moment(first) for line, count in lines) - s * epsilon
+        return np.asarray(np.exp(exponent) * kernel)
+
+    farthest = spacing * _MOST_POINTS
+    if any(farthest * law.steepest > _FASTEST for law, _ in parts):
+        return None
+    # Where the integrand has not decayed at the far end it never will within reach.
+    decay = sum(count * law.log_magnitude(c, 0.99 * farthest) for law, count in parts) - c * epsilon
+    if decay > math.log(1e-13 * abs(c)):
+        return None
+    # Losses near two values, plus and minus the bound, make the integrand come back after pi/bound:
+    # it must have been negligible for as long as that.
+    revival = math.pi / max(law.pair.bound for law, _ in parts)
+    total, quiet_since = 0.0, 0.0
+    for first in range(0, _MOST_POINTS, _CHUNK):
+        values = terms(first)
+        index = np.arange(first, first + _CHUNK)
+        total += (
+            float((np.where(index == 0, 1.0, 2.0) * values.real).sum()) * spacing / (2 * math.pi)
+        )
+        loud = np.abs(values) * spacing * (index + 1) >= 1e-11 * max(abs(total), _FLOOR)
+        if loud.any():
+            quiet_since = spacing * float(index[loud][-1])
+        if spacing * float(index[-1]) - quiet_since > 1.2 * revival:
+            return min(1.0, max(0.0, total if sign > 0 else 1.0 + total) * (1 + 1e-9) + _FLOOR)
+    return None
+
+
+class _Line:
+    """Moment generating function of a law at c, c + i dt, c + 2 i dt, ..., a chunk of points at a
+    time."""
+
+    def __init__(self, law: LossLaw, c: float, spacing: float) -> None:
+        self._law, self._c, self._spacing = law, c, spacing
+        self._width = math.inf
+
+    def log_moment(self, first: int) -> ComplexArray:
+        """ln E[exp(s loss)] at the points number ``first`` to ``first + _CHUNK - 1``."""
+        width = self._law.node_width(self._spacing * (first + _CHUNK))
+        if width < self._width:
+            self._width = width
+            self._loss, weights = self._law.nodes(width)
+            self._peak = float((self._c * self._loss).max())
+            self._weights = weights * np.exp(self._c * self._loss - self._peak)
+            self._turns = _powers(np.exp(1j * self._spacing * self._loss), _CHUNK)
+        start = self._weights * np.exp(1j * self._spacing * first * self._loss)
+        # Not a matrix product: so small a one costs more in waking BLAS's threads than in
+        # arithmetic.
+        return np.asarray(np.log(np.einsum("tn,n->t", self._turns, start)) + self._peak)
+
+
+def _powers(base: ComplexArray, count: int) -> ComplexArray:
+    """base**0, base**1, ...: (power, base), by doubling."""
+    powers = np.ones((count, len(base)), dtype=np.complex128)
+    done, factor = 1, base
+    while done < count:
+        np.multiply(powers[:done], factor, out=powers[done : 2 * done])
+        done, factor = 2 * done, factor * factor
+    return powers
+
+
+def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
+    """About where K(s) - s epsilon is least: there the integrand falls off fast away from the real
+    line."""
+
+    @cache  # ends of a bracket are asked for again
+    def slope(s: float) -> float:
+        return sum(count * law.cumulant(s)[1] for law, count in parts) - epsilon
+
+    if slope(0.0) > 0:
+        return -_bracketed(lambda s: -slope(-s), spread)
+    return _bracketed(slope, spread)
+
+
+def _bracketed(slope: Callable[[float], float], spread: float) -> float:
+    high = 1.0 / spread
+    while slope(high) < 0 and high * spread < 1e4:
+        high *= 2
+    return largest_argument(slope, 0.0, high, tolerance=0.02)
+
+
+def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
+    """Upper bound of the exceedance, from losses on a grid.
+
+    A few losses are rounded up. Rounding many up would move their sum too far: they are rounded at
+    random."""
+    number = sum(count for _, count in parts)
+    few = number <= _FEW
+    entries = [
+        EntryLoss(
+            partial(law.grid, shares=1 if few else _SHARES),
+            law.smallest,
+            law.largest,
+            math.sqrt(law.moments()[1]),
+            count,
+            law.pair.bound if math.isfinite(law.pair.bound) else None,
+        )
+        for law, count in parts
+    ]
+    # Steps of the sum as fine as those of one loss leave nothing to be made coarser.
+    composed = (
+        ComposedLoss.of(entries, fine=1.0, resolution=min(_FINEST * math.sqrt(number), 1e4))
+        if few
+        else ComposedLoss.of(entries, fine=_FINE)
+    )
+    found = composed.exceedance(epsilon, both=both, rounded_up=few)
+    return min(1.0, found + 2 * _FLOOR)

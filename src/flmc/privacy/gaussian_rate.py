@@ -1,0 +1,123 @@
+r"""How fast a received bit tells two gradients apart, in units of a Gaussian mechanism.
+
+A received entry exceeds t with probability :math:`q = p\,\Phi(A - t) + (1-p)\,\Phi(-A - t)`, where
+the bit is +1 with probability :math:`p(x)`, x being the gradient entry and A the amplitude in
+standard deviations of the noise. The larger x, the more likely are large values, so the best tests
+of two gradients are thresholds. If :math:`\Phi^{-1}(q)` never grows faster with x than at the rate
+c, then moving x by d is no easier to see than moving the mean of a standard normal variable by c d,
+at every threshold: the Gaussian mechanism with :math:`\mu = c d` dominates (docs/privacy.md,
+section 7)."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.special import ndtri, normal_between
+from flmc.privacy.root_finding import largest_argument
+
+_ROUNDING = 1 + 1e-9
+"""Factor of rates that covers rounding, and where a search ended."""
+ROOT_HALF_PI = math.sqrt(math.pi / 2)
+"""The rate of a bit without noise over the link's slope at 0, for sigmoid and probit."""
+
+
+class GaussianRate(NamedTuple):
+    r"""Bounds of the rate c of a link, for soft and for loud bits.
+
+    Attributes
+    ----------
+    soft
+        Factor of :math:`(2\Phi(A) - 1)\,e^{A^2/2}`, which bounds the rate at the amplitude A where
+        the link's slope falls away from 0.
+    loud
+        Bound of the rate at any amplitude, that of a bit without noise; may be infinite.
+    ratio
+        r of a straight link, whose slope does not fall: at the threshold t its soft bound is larger
+        by :math:`1/(y \coth y - r y)`, y = A t. Bits of probability (1 - r)/2 are nearly certain,
+        and far out a move of theirs is easier to see. 0: the slope falls.
+    """
+
+    soft: float
+    loud: float
+    ratio: float = 0.0
+
+    def at(self, amplitude: float, reach: float = math.inf) -> float:
+        """Upper bound of the rate.
+
+        Parameters
+        ----------
+        amplitude
+            Amplitude A of a bit, in standard deviations of the noise; may be infinite.
+        reach
+            Standard deviations beyond the amplitude up to which thresholds count.
+        """
+        if amplitude == 0.0:
+            return 0.0
+        # There the first bound is beyond the second.
+        if amplitude > 2.0 and math.isfinite(self.loud):
+            return self.loud
+        if not (amplitude <= 10.0 and math.isfinite(self.soft)):
+            return self.loud
+        between = float(normal_between(np.array(0.0), amplitude))  # 2 Phi(A) - 1
+        steeper = _steeper(self.ratio, amplitude * (amplitude + reach)) if self.ratio else 1.0
+        return min(self.soft * between * math.exp(amplitude**2 / 2) * steeper, self.loud)
+
+
+@lru_cache(maxsize=4096)
+def _steeper(ratio: float, farthest: float) -> float:
+    """Largest 1/(y coth y - r y) for y up to ``farthest``, rounded up."""
+    if ratio < 0.01:
+        # y coth y >= 1 + y^2/3 - y^4/45, so the denominator is at least 1 - 3 r^2/4 - r^4/8.
+        return 1.0 + ratio**2
+
+    # The denominator is convex; this is its derivative, which grows from -r to 1 - r.
+    def excess(y: float) -> float:
+        return 1.0 / math.tanh(y) - y / math.sinh(y) ** 2 - ratio
+
+    start = 1e-6 * ratio
+    if farthest <= start:
+        return 1.0 + farthest
+    y = largest_argument(excess, start, min(farthest, 300.0))
+    # y coth y - r y, without cancellation.
+    depth = 2.0 * y / math.expm1(2.0 * y) + (1.0 - ratio) * y
+    return _ROUNDING / min(1.0, depth) if depth > 0 else math.inf
+
+
+def rate_of_bent_link(slope: float) -> GaussianRate:
+    r"""Rate of the sigmoid and of the probit link, whose slope falls away from 0 as fast as bits
+    become certain: both bounds are :math:`\kappa\sqrt{\pi/2}`.
+
+    Parameters
+    ----------
+    slope
+        Slope :math:`\kappa` of the mean bit at 0.
+    """
+    rate = slope * ROOT_HALF_PI * _ROUNDING
+    return GaussianRate(rate, rate)
+
+
+def rate_of_straight_link(ratio: float, clip: float) -> GaussianRate:
+    r"""Rate of the link :math:`(1 + r x/\ell)/2`.
+
+    A loud bit at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`.
+
+    Parameters
+    ----------
+    ratio, clip
+        r in (0, 1], and the clip.
+
+    Returns
+    -------
+    GaussianRate
+        For a ratio of 1, where bits at the clip are certain, loud bits have no bound.
+    """
+    slope, rest = ratio / clip, (1.0 - ratio) / 2
+    loud = math.inf
+    if rest > 0.0:
+        at_clip = math.exp(-0.5 * float(ndtri(np.array(rest))) ** 2) / math.sqrt(2 * math.pi)
+        loud = slope / (2 * at_clip) * _ROUNDING
+    return GaussianRate(slope * ROOT_HALF_PI * _ROUNDING, loud, ratio)

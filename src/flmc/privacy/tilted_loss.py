@@ -1,0 +1,391 @@
+r"""Law of a loss that is tilted by an exponential, and what can be read from it.
+
+A Fourier transform is rounded relative to its largest value, so a tail of 1e-12 would be lost after
+some thousand additions. *Tilting* brings the tail into the middle: the law with masses
+:math:`m_\theta(x) = m(x)\,e^{\theta x - K(\theta)}` is added instead, and what is wanted of m is
+read from :math:`m(x) = m_\theta(x)\,e^{K - \theta x}` near the mean of the tilted sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
+
+import numpy as np
+
+from flmc.base.arrays import Array, ComplexArray
+from flmc.privacy.loss_grid import LossGrid, dot
+from flmc.privacy.root_finding import largest_argument
+
+
+@dataclass(frozen=True)
+class TiltedLoss:
+    """Law of a loss, or of a sum of losses, that is tilted by exp(theta loss)."""
+
+    step: float
+    """Distance of two losses."""
+    first: int
+    """Number of the first loss."""
+    mass: Array
+    """Tilted mass at each loss, which adds up to 1, (point)."""
+    theta: float
+    """The tilt."""
+    log_scale: float
+    """Logarithm K of the factor: the mass itself is ``mass`` times exp(K - theta loss)."""
+    infinite: float
+    """Mass, not tilted, that is counted at infinity."""
+    rounding: float = 0.0
+    """Bound of what rounding may have moved, as a share of the tilted mass."""
+
+    @classmethod
+    def of(cls, grid: LossGrid, theta: float) -> TiltedLoss:
+        """Tilted law of one loss.
+
+        Parameters
+        ----------
+        grid, theta
+            The law, and the tilt.
+        """
+        with np.errstate(divide="ignore"):
+            exponent = np.log(grid.mass) + theta * grid.losses
+        largest = float(exponent.max())
+        weight = np.exp(exponent - largest)
+        total = float(weight.sum())
+        return cls(
+            grid.step,
+            grid.first,
+            weight / total,
+            theta,
+            largest + math.log(total),
+            grid.infinite,
+        )
+
+    @property
+    def losses(self) -> Array:
+        """Losses that the masses belong to, (point)."""
+        return np.asarray(self.step * np.arange(self.first, self.first + len(self.mass)))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the tilted loss."""
+        mean = dot(self._steps, self.mass)
+        return self.step * math.sqrt(dot(np.square(self._steps - mean), self.mass))
+
+    @cached_property
+    def _steps(self) -> Array:
+        """Number of steps of each loss from the first, (point)."""
+        return np.arange(len(self.mass), dtype=np.float64)
+
+    @cached_property
+    def _carried(self) -> tuple[int, int]:
+        """First and last point that has mass."""
+        some = self.mass != 0.0
+        return int(some.argmax()), len(some) - 1 - int(some[::-1].argmax())
+
+    @property
+    def log_tail_mass(self) -> float:
+        """Logarithm of the mass, not tilted, that exceeds the last loss for each unit of tilted
+        mass there."""
+        return self.log_scale - self.theta * self.step * (self.first + len(self.mass) - 1)
+
+    def transform(self, size: int) -> ComplexArray:
+        """Fourier transform of the masses, kept: a stage adds the same law twice, once in groups
+        and once what is left over.
+
+        Parameters
+        ----------
+        size
+            Length of the transform. A law that is longer is wrapped around, as the transform wraps
+            the sum, of which only a window matters in the end.
+        """
+        if size not in self._transforms:
+            mass = self.mass
+            if len(mass) > size:
+                folded = np.zeros(-(-len(mass) // size) * size)
+                folded[: len(mass)] = mass
+                mass = folded.reshape(-1, size).sum(axis=0)
+            self._transforms[size] = np.fft.rfft(mass, size)
+        return self._transforms[size]
+
+    @cached_property
+    def _transforms(self) -> dict[int, ComplexArray]:
+        """Fourier transforms by their length."""
+        return {}
+
+    def log_moment(self, s: float) -> float:
+        """Logarithm of E[exp(s (number of steps from the first loss))] of the tilted law.
+
+        Parameters
+        ----------
+        s
+            Exponent of either sign, for one step.
+        """
+        weight = s * self._steps
+        largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
+        weight -= largest
+        if self._carried != (0, len(weight) - 1):  # beyond what has mass nothing may overflow
+            np.minimum(weight, 0.0, out=weight)
+        np.exp(weight, out=weight)
+        return largest + math.log(dot(weight, self.mass))
+
+    def coarser(self, factor: int) -> TiltedLoss:
+        r"""Upper bound on a grid whose step is ``factor`` times as long.
+
+        A mass at a loss x between two points l and l + h of the coarse grid is shared by them so
+        that the masses of P and Q are kept: :math:`u = (1 - e^{l-x})/(1 - e^{-h})` goes to the
+        upper one. It is connect the dots for a law on a grid.
+
+        Parameters
+        ----------
+        factor
+            A whole number.
+        """
+        if factor == 1:
+            return self
+        first, offset = divmod(self.first, factor)
+        if factor > len(self.mass):
+            mass = self._in_wide_cells(factor, offset)
+        else:
+            wide, rest = factor * self.step, self.step * np.arange(factor)  # distances x - l
+            upper = np.expm1(-rest) / math.expm1(-wide)
+            # The masses are tilted by where they come to lie.
+            up = upper * np.exp(self.theta * (wide - rest))
+            down = (1.0 - upper) * np.exp(-self.theta * rest)
+            # Cells of the coarse grid, the first and the last filled up with nothing.
+            cells = np.zeros((-(-(offset + len(self.mass)) // factor), factor))
+            cells.ravel()[offset : offset + len(self.mass)] = self.mass
+            mass = np.zeros(len(cells) + 1)
+            mass[:-1] += np.einsum("cx,x->c", cells, down)
+            mass[1:] += np.einsum("cx,x->c", cells, up)
+        total = float(mass.sum())
+        return replace(
+            self,
+            step=factor * self.step,
+            first=first,
+            mass=mass / total,
+            log_scale=self.log_scale + math.log(total),
+        )
+
+    def _in_wide_cells(self, factor: int, offset: int) -> Array:
+        """Masses of the coarse grid where a cell is longer than the whole law, which lies in one
+        cell or in two: as many shares are computed as there are masses."""
+        wide = factor * self.step
+        inside = min(len(self.mass), factor - offset)
+        found = np.zeros(3)
+        for cell, start, part in ((0, offset, self.mass[:inside]), (1, 0, self.mass[inside:])):
+            # Distances from the lower and from the upper point: near either end only one of them
+            # has digits. The factor may be beyond the whole numbers of an array.
+            steps = np.arange(len(part), dtype=np.float64)
+            below, above = self.step * (start + steps), self.step * ((factor - start) - steps)
+            upper = np.expm1(-below) / math.expm1(-wide)
+            lower = math.exp(-wide) * np.expm1(above) / -math.expm1(-wide)
+            found[cell] += dot(part, lower * np.exp(-self.theta * below))
+            found[cell + 1] += dot(part, upper * np.exp(self.theta * above))
+        return found
+
+    def delta(self, epsilon: float) -> float:
+        r"""Upper bound of the hockey-stick divergence, :math:`\sum_{x > \epsilon} m(x)\,(1 -
+        e^{\epsilon - x})`.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon.
+        """
+        above, mass = self._above(epsilon)
+        found = dot(mass, -np.expm1(epsilon - above))
+        return min(1.0, found + self.uncertain(epsilon))
+
+    def mean_above(self, threshold: float, weight: Callable[[Array], Array]) -> float:
+        """Upper bound of E[weight(loss); loss > threshold], not tilted.
+
+        Parameters
+        ----------
+        threshold
+            Loss above which the mean is taken.
+        weight
+            Function of an array of losses with values between 0 and 2.
+        """
+        above, mass = self._above(threshold)
+        hidden = self.rounding * math.exp(min(self.log_scale - self.theta * threshold, 600.0))
+        return dot(mass, weight(above)) + 2.0 * (self.infinite + hidden)
+
+    def uncertain(self, epsilon: float) -> float:
+        r"""Part of delta that is not known to be there: mass at infinity, and what rounding may
+        hide.
+
+        Tilted mass that rounding misses at a loss x counts :math:`e^{K - \theta x} (1 - e^{\epsilon
+        - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`.
+
+        Parameters
+        ----------
+        epsilon
+            Epsilon.
+        """
+        theta = self.theta
+        peak = theta * math.log(theta / (1 + theta)) - math.log1p(theta) if theta > 0 else 0.0
+        exponent = self.log_scale - theta * epsilon + peak
+        return self.infinite + self.rounding * math.exp(min(exponent, 600.0))
+
+    def epsilon(self, target: float) -> float:
+        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up.
+
+        Parameters
+        ----------
+        target
+            Delta that is allowed.
+
+        Returns
+        -------
+        float
+            Epsilon; infinite where there is none.
+        """
+        low, high = 0.0, self.step * (self.first + len(self.mass))
+        if high <= 0.0 or self.delta(high) > target:
+            return math.inf if self.delta(max(high, 0.0)) > target else 0.0
+        above, mass = self._above(low)
+
+        def excess(minus: float) -> float:
+            first = int(np.searchsorted(above, -minus, side="right"))
+            found = dot(mass[first:], -np.expm1(-minus - above[first:]))
+            return math.log(max(found + self.uncertain(-minus), 1e-320) / target)
+
+        # In minus epsilon the excess increases, so the search ends where delta is kept.
+        return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
+
+    def _above(self, epsilon: float) -> tuple[Array, Array]:
+        """Losses above epsilon, and their mass, not tilted."""
+        beyond = math.floor(epsilon / self.step) + 1 - self.first
+        first = min(max(0, beyond), len(self.mass))
+        losses = self.step * np.arange(self.first + first, self.first + len(self.mass))
+        # Beyond epsilon the factor exp(K - theta loss) only falls; far below it may overflow.
+        factor = np.exp(np.minimum(self.log_scale - self.theta * losses, 700.0))
+        return np.asarray(losses), np.asarray(self.mass[first:] * factor)
+
+
+# Sums of independent tilted losses on one grid, by FFT, within a window.
+
+
+MOST_POINTS = 2**19
+"""Largest length of an FFT."""
+TRUNCATED = 60.0
+"""Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
+side."""
+_WIDE = 2**12
+"""Points up to which a longer FFT takes less time than finding a window for a shorter one. Beyond,
+rounding would fill what is far from the mean, which later windows would have to hold."""
+_ROUNDING = 2e-15
+"""Rounding of the tilted mass in all, for each addition and each doubling of the FFT's length: some
+ten times what double precision makes of it."""
+
+
+_SHARES = (0.3, 0.6, 0.9, 1.2)
+"""Slopes that are tried in Chernoff's bound, over the best one of a normal sum."""
+
+
+class TooWideError(Exception):
+    """The sum of losses needs a coarser grid: so few of them are large, and so large."""
+
+
+Terms = Sequence[tuple[TiltedLoss, int]]
+"""Tilted losses of one step and tilt, each with the number of times that it is added."""
+
+
+def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
+    """Law of a sum of independent losses, by FFT.
+
+    Parameters
+    ----------
+    terms
+        Tilted losses of one step and tilt, each with the number of times that it is added.
+    truncated
+        Minus the logarithm of the tilted mass that may leave the window on either side.
+
+    Returns
+    -------
+    TiltedLoss
+        The law of the sum within a window; what lies above it counts as infinite.
+
+    Raises
+    ------
+    TooWideError
+        If the FFT would be too long.
+    """
+    lowest = sum(count * term.first for term, count in terms)
+    start, stop = _window(terms, truncated)
+    # A power of two that holds the window: the FFT is periodic, and must not wrap within it.
+    size = 1 << max(1, stop - start).bit_length()
+    if size > MOST_POINTS:
+        raise TooWideError
+    factors = []
+    rounding, log_scale, log_finite = 0.0, 0.0, 0.0
+    for term, count in terms:
+        factors.append(_power(term.transform(size), count))
+        rounding += count * (term.rounding + _ROUNDING * math.log2(size))
+        log_scale += count * term.log_scale
+        log_finite += count * (math.log1p(-term.infinite) if term.infinite < 1 else -math.inf)
+    around, first = np.fft.irfft(reduce(np.multiply, factors), size), start % size
+    mass = np.concatenate([around[first:], around[:first]])[: stop - start + 1]
+    np.maximum(mass, 0.0, out=mass)
+    whole = float(mass.sum())
+    if not whole > 0:  # nothing, or not a number
+        raise TooWideError
+    found = replace(
+        terms[0][0],
+        first=lowest + start,
+        mass=mass / whole,
+        log_scale=log_scale,
+        infinite=-math.expm1(log_finite),
+        rounding=rounding,
+    )
+    # What lies above the window counts as infinite; what lies below it is less than the rounding.
+    lost = math.exp(min(found.log_tail_mass - truncated, 0.0))
+    return replace(found, infinite=min(1.0, found.infinite + lost))
+
+
+def _power(base: ComplexArray, count: int) -> ComplexArray:
+    """Power with a whole exponent, by squaring: faster than NumPy's, which takes logarithms."""
+    result: ComplexArray | None = None
+    while count:
+        if count & 1:
+            result = base if result is None else result * base
+        count >>= 1
+        if count:
+            base = base * base
+    return np.ones_like(base) if result is None else result
+
+
+def _window(terms: Terms, truncated: float) -> tuple[int, int]:
+    """First and last step, from the smallest sum there is, between which all but a negligible part
+    of the tilted sum lies, by Chernoff's bound."""
+    highest = sum(count * (len(term.mass) - 1) for term, count in terms)
+    if highest < _WIDE:
+        return 0, highest
+    spread = math.sqrt(sum(count * (term.spread / term.step) ** 2 for term, count in terms))
+    # Chernoff's bound is exp(-T) at t = (K(s) + T)/s; were the sum normal, the best s would be the
+    # root of 2 T over its spread.
+    unit = math.sqrt(2 * truncated)
+
+    def end(sign: float, share: float) -> float:
+        s = share * unit / max(spread, 1e-9)
+        moment = sum(count * term.log_moment(sign * s) for term, count in terms)
+        return (moment + truncated) / s
+
+    lower, upper = (_least(partial(end, sign)) for sign in (-1.0, 1.0))
+    return max(0, math.floor(-lower)), min(highest, math.ceil(upper))
+
+
+def _least(bound: Callable[[float], float]) -> float:
+    """Smallest of Chernoff's bounds for some slopes, which fall with the slope and then rise: so
+    not all of them are looked at."""
+    best = bound(_SHARES[-2])
+    after = bound(_SHARES[-1])
+    if after < best:
+        return after
+    for share in _SHARES[-3::-1]:
+        before = bound(share)
+        if before >= best:
+            break
+        best = before
+    return best

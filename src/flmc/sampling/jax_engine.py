@@ -1,0 +1,390 @@
+"""The JAX engine: models whose gradients JAX finds, blocks of rounds as one compiled loop.
+
+Positions are deviations from the centre, in single precision. Random numbers follow from the seed,
+what they are for, the data set, the chain and the block of rounds, so neither tiles of chains nor
+the place where a run is cut changes them. JAX decides on threads and on the processor: it uses a
+GPU if it has one. Sums inside a matrix product depend on both, so a run is repeated to the bit on
+the same machine, and statistically elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array, without_copies
+from flmc.base.progress import Progress, report_part
+from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose, generator
+from flmc.models.differentiation import require_jax
+from flmc.models.local_costs import ExampleBound, TracedCosts
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.sampling.chains import Chains, centre_of, fail
+from flmc.sampling.engine import (
+    DEFAULT_RESOURCES,
+    Engine,
+    Resources,
+    defined_together,
+    num_symbols,
+)
+from flmc.sampling.jax_rounds import (
+    Fixed,
+    Span,
+    Stretch,
+    SymbolKind,
+    chain_key,
+    compile_rounds,
+    kind_of,
+    link_factor,
+)
+from flmc.sampling.schedule import DrawSchedule, Schedule, draw_schedule
+
+# The chains of one data set: what the compiled loop takes of a plan, block after block, and what
+# it gives back.
+
+
+_TILE_NUMBERS = 2_000_000
+"""Gradient entries of all devices that a tile of chains has at most, if it has several."""
+_DRAWN_NUMBERS = 16_000_000
+"""Numbers of the positions that one call gives back at most."""
+
+
+class DataSetRun(NamedTuple):
+    """The chains of one data set, and all that advancing them takes.
+
+    Attributes
+    ----------
+    chains, plan, model, seed, schedule
+        As for :meth:`flmc.sampling.engine.Engine.advance`.
+    experiment
+        Number of the data set.
+    data, loop
+        What the local gradients take of the data set, and the compiled loop over rounds.
+    """
+
+    chains: Chains
+    plan: Plan
+    model: Model
+    seed: int
+    experiment: int
+    schedule: DrawSchedule
+    data: Any
+    loop: Callable[[Stretch, Fixed, Span], Stretch]
+
+    def advance(self, until: int, report: Progress) -> None:
+        """Advance the chains of the data set, block after block and tile after tile.
+
+        Parameters
+        ----------
+        until
+            The last round to run, counted from 1.
+        report
+            Told of the finished fraction.
+        """
+        done = self.chains.round
+        for block in range(done // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
+            one = range(self.experiment, self.experiment + 1)
+            schedule = self.schedule(self.plan, self.seed, one, block)
+            first = block * ROUNDS_PER_BLOCK
+            begin, end = max(done - first, 0), min(until - first, len(schedule))
+            for tile in self._tiles():
+                fixed = self._fixed(schedule, block, tile)
+                at_once = max(1, _DRAWN_NUMBERS // (len(tile) * self.plan.dim))
+                for origin in range(begin, end, at_once):
+                    self._stretch(
+                        fixed, tile, first, range(origin, min(origin + at_once, end)), at_once
+                    )
+            report((first + end - done) / (until - done))
+
+    def _tiles(self) -> list[range]:
+        """Chains that are advanced together."""
+        num_chains = self.chains.position.shape[1]
+        most = max(1, _TILE_NUMBERS // (self.plan.num_devices * self.plan.dim))
+        size = -(-num_chains // -(-num_chains // most))
+        return [range(num_chains)[first : first + size] for first in range(0, num_chains, size)]
+
+    def _fixed(self, schedule: Schedule, block: int, tile: range) -> Fixed:
+        """What is fixed for the rounds of a block, as the loop takes it."""
+        plan, uplink = self.plan, self.plan.uplink
+        count = schedule.num_active[0]
+        with np.errstate(divide="ignore"):
+            share = schedule.step_sizes * plan.num_devices / count
+        # A round in which nobody transmits is skipped.
+        pull = np.where(count > 0, share, 0.0)
+        noise = pull[:, None] * np.sqrt(uplink.noise_power) / without_copies(schedule.gain)[0]
+        keys = [
+            np.stack([chain_key(self.seed, purpose, self.experiment, c, block) for c in tile])
+            for purpose in (Purpose.QUANTISER, Purpose.CHANNEL)
+        ]
+        centre = centre_of(self.model)[self.experiment]
+        arrays = (centre, _whole_block(pull), _shared(noise), _weights(schedule, plan))
+        middle, pull, noise, weights = (array.astype(np.float32) for array in arrays)
+        clip, factor = np.float32(uplink.clip), np.float32(link_factor(uplink))
+        return Fixed(self.data, middle, keys[0], keys[1], pull, noise, weights, clip, factor)
+
+    def _stretch(self, fixed: Fixed, tile: range, first: int, rounds: range, at_once: int) -> None:
+        """Run some rounds of a block for a tile of chains, and write what they did into the
+        chains."""
+        chains, moments = self.chains, self.chains.moments
+        place = (self.experiment, slice(tile.start, tile.stop))
+        sums, products = moments.sums[place], moments.products[place]
+        space = min(at_once, ROUNDS_PER_BLOCK)
+        drawn = space if chains.draws is not None else 0
+        counts = np.zeros(space, np.int32)
+        before = Stretch(
+            chains.position[place],
+            *_pair(sums),
+            *_pair(products),
+            np.zeros((len(tile), drawn, self.plan.dim), np.float32),
+            counts,
+            counts,
+        )
+        span = Span(rounds.start, rounds.stop, self.plan.num_burn_in - first, rounds.start)
+        after = Stretch._make(map(np.array, self.loop(before, fixed, span)))
+        chains.position[place] = after.position
+        finite = np.isfinite(after.position).all(axis=-1)
+        if not finite.all():
+            seen = f"within rounds {first + rounds.start + 1} to {first + rounds.stop}"
+            fail(self.experiment, tile[int(np.argmin(finite))], seen)
+        sums[...] = after.sums.astype(np.float64) + after.sums_rest
+        products[...] = after.products.astype(np.float64) + after.products_rest
+        chains.num_clipped += int(after.clipped.sum(dtype=np.int64))
+        chains.num_undefined += int(after.undefined.sum(dtype=np.int64))
+        if chains.draws is not None:
+            centre = centre_of(self.model)[self.experiment]
+            chains.keep(place, first + rounds.start, centre + after.draws[:, : len(rounds)])
+
+
+def _pair(numbers: Array) -> tuple[Any, Any]:
+    """Numbers of double precision as two of single precision each."""
+    single = numbers.astype(np.float32)
+    return single, (numbers - single).astype(np.float32)
+
+
+def _whole_block(rows: Array) -> Array:
+    """Rows of a block, the last repeated until there are ``ROUNDS_PER_BLOCK``: a short block then
+    needs no code of its own."""
+    missing = ROUNDS_PER_BLOCK - len(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)]) if missing > 0 else rows
+
+
+def _shared(noise: Array) -> Array:
+    """Factors of a block without the axes along which all are alike, (round or 1, dim or 1)."""
+    if (noise == noise[:1]).all():
+        noise = noise[:1]
+    if (noise == noise[:, :1]).all():
+        noise = noise[:, :1]
+    return noise if len(noise) == 1 else _whole_block(noise)
+
+
+def _weights(schedule: Schedule, plan: Plan) -> Array:
+    """Factor of every device's symbols at the receiver, (round or 1, device, dim or 1)."""
+    weights = np.ones((1, plan.num_devices, 1))
+    if schedule.active is not None:
+        weights = _whole_block(schedule.active[0])[:, :, None]
+    if schedule.arriving is not None:
+        met, known = without_copies(schedule.arriving)[0], without_copies(schedule.fading)[0]
+        factor = met / known
+        rows = np.broadcast_to(factor, (len(schedule), *factor.shape[1:]))
+        weights = weights * _whole_block(rows)
+    return weights
+
+
+_Key = tuple[SymbolKind, ExampleBound | None]
+_Loop = Callable[[Stretch, Fixed, Span], Stretch]
+_quadratic_loops: dict[_Key, _Loop] = {}
+"""Loops that are compiled already, for quadratic models, which share them; any other model has its
+own, as an attribute, so that they go with the model."""
+_ATTRIBUTE = "_compiled_rounds"
+
+
+class JaxEngine(Engine):
+    """The engine for models from log densities, and for quadratic ones; a chain's position is its
+    deviation from the centre, in single precision."""
+
+    name: ClassVar[str] = "jax"
+    threaded: ClassVar[bool] = True
+
+    def obstacle(self, plan: Plan, model: Model) -> str | None:
+        """Why the loop cannot be compiled for a plan of a model.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+
+        Returns
+        -------
+        str or None
+            The reason, as the end of a sentence; None if the engine can run the plan.
+        """
+        if kind_of(plan.uplink) is None:
+            return f"{type(plan.uplink).__name__} has symbols or a link of its own"
+        if not defined_together(model, "gradient", "traced", "quadratic"):
+            return f"{type(model).__name__} has a gradient of its own"
+        if _costs(plan, model) is None:
+            single = " of single examples" if plan.uplink.clips_examples else ""
+            return f"{type(model).__name__} has no gradients{single} that JAX can trace"
+        return None
+
+    def worthwhile(self, plan: Plan, model: Model) -> bool:
+        """Whether the model is one that JAX differentiates itself.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        """
+        return model.traced() is not None
+
+    def start(
+        self,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        num_chains: int,
+        *,
+        keep_draws: bool,
+        thin: int = 1,
+        directory: Path | None = None,
+    ) -> Chains:
+        """Every chain at a draw from the prior, or at zero, as its deviation from the centre.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        seed
+            Of all randomness.
+        num_chains
+            Chains of every data set.
+        keep_draws, thin, directory
+            Whether draws will be kept, kept rounds for each of them, and where they are on disk
+            if they are many.
+        """
+        shape = (model.num_experiments, num_chains, model.dim)
+        position, centre = np.zeros(shape, np.float32), centre_of(model)
+        for e, c in np.ndindex(shape[:2]):
+            theta: Array | float = 0.0
+            if plan.start == "prior":
+                theta = model.prior.draw(generator(seed, Purpose.INIT, e, c), model.dim)
+            position[e, c] = theta - centre[e]
+        # The position is in single precision, which its declared type does not say.
+        return Chains.at_start(plan, model, position, keep_draws, thin, directory)  # type: ignore[arg-type]
+
+    def advance(
+        self,
+        chains: Chains,
+        plan: Plan,
+        model: Model,
+        seed: int,
+        until: int,
+        resources: Resources = DEFAULT_RESOURCES,
+        schedule: DrawSchedule = draw_schedule,
+    ) -> None:
+        """Advance all chains in place to round ``until``, block after block.
+
+        Parameters
+        ----------
+        chains
+            Where the chains stand; changed in place.
+        plan, model, seed
+            What is run.
+        until
+            The last round to run, counted from 1.
+        resources
+            Its ``progress`` alone is used: JAX decides on threads.
+        schedule
+            Draws the rounds of a block.
+
+        Raises
+        ------
+        RunFailed
+            If theta of a chain is not finite after a stretch of rounds.
+        """
+        jax = require_jax()
+        # What is given is in single precision, and stays so. Double precision is allowed all the
+        # same: JAX mixes up constants of functions that it traces with and without it, and a
+        # user's constants may be in double precision.
+        with jax.enable_x64():
+            costs, loop = _loop_of(jax, plan, model)
+            for experiment in range(model.num_experiments):
+                report = report_part(resources.progress, experiment, model.num_experiments)
+                data = _single(jax, costs.data(experiment))
+                chains_of = DataSetRun(chains, plan, model, seed, experiment, schedule, data, loop)
+                chains_of.advance(until, report)
+        chains.round = until
+
+    def theta(self, chains: Chains, model: Model) -> Array:
+        """Positions and centre together, (experiment, chain, dim).
+
+        Parameters
+        ----------
+        chains
+            Chains that this engine started.
+        model
+            The model that is sampled.
+        """
+        return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
+
+    def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
+        """A guess from about 100 million symbols a second.
+
+        Parameters
+        ----------
+        plan, model
+            What is to be run.
+        num_chains
+            Chains of every data set.
+        """
+        return num_symbols(plan, model, num_chains) / 1e8
+
+
+def _costs(plan: Plan, model: Model) -> TracedCosts | None:
+    """Local gradients that JAX can trace, with examples bounded as the uplink asks for."""
+    uplink, bound = plan.uplink, None
+    if uplink.clips_examples:
+        by_norm = uplink.example_norm is not None
+        bound = ExampleBound(uplink.example_bound, by_norm=by_norm)
+    found = model.traced(bound)
+    if found is not None or bound is not None or model.quadratic(slice(0, 1)) is None:
+        return found
+
+    def data(experiment: int) -> dict[str, Array]:
+        costs = model.quadratic(slice(experiment, experiment + 1))
+        return {} if costs is None else {"hessian": costs.hessian[0], "offset": costs.offset[0]}
+
+    return TracedCosts(_quadratic_gradients, data)
+
+
+def _quadratic_gradients(theta: Any, data: Any) -> Any:
+    """Local gradients of quadratic costs, (device, dim)."""
+    return data["hessian"] @ theta - data["offset"]
+
+
+def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
+    """Local gradients of a model, and the loop of a plan, compiled once for a model."""
+    costs, kind, uplink = _costs(plan, model), kind_of(plan.uplink), plan.uplink
+    if costs is None or kind is None:
+        raise TypeError("the engine was not asked whether it can run this plan")
+    bound = None
+    if uplink.clips_examples:
+        bound = ExampleBound(uplink.example_bound, by_norm=uplink.example_norm is not None)
+    shared = costs.gradients is _quadratic_gradients
+    loops = _quadratic_loops if shared else vars(model).setdefault(_ATTRIBUTE, {})
+    if (kind, bound) not in loops:
+        loops[kind, bound] = compile_rounds(jax, costs.gradients, kind)
+    return costs, loops[kind, bound]
+
+
+def _single(jax: Any, tree: Any) -> Any:
+    """Arrays of a tree where JAX computes, real numbers in single precision."""
+
+    def single(leaf: Any) -> Any:
+        real = np.issubdtype(leaf.dtype, np.floating)
+        with np.errstate(over="ignore"):  # beyond the range a gradient is infinite, and clipped
+            return jax.numpy.asarray(leaf.astype(np.float32) if real else leaf)
+
+    return jax.tree.map(single, tree)

@@ -1,0 +1,441 @@
+"""A stretch of rounds of some chains of one data set, as one loop that JAX compiles: random numbers
+by counters, symbols, and the loop.
+
+The generator is Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random
+numbers: as easy as 1, 2, 3", 2011), the one that JAX itself uses: tests hold this one to it. JAX's
+own call is a loop whose numbers go through memory, and takes half of them only; here both words are
+used and stay in registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flmc.base.randomness import Purpose, check_seed
+from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
+from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+_ROUNDS = 20
+
+
+def chain_key(
+    seed: int, purpose: Purpose, experiment: int, chain: int, block: int
+) -> np.typing.NDArray[np.uint32]:
+    """Key of one named stream: two words, from the place of the stream in the tree of the seed.
+
+    Parameters
+    ----------
+    seed, purpose, experiment, chain, block
+        As for :func:`flmc.base.randomness.generator`.
+    """
+    place = (int(purpose), experiment, chain, block)
+    sequence = np.random.SeedSequence(check_seed(seed), spawn_key=place)
+    return sequence.generate_state(2).astype(np.uint32)
+
+
+def words(key: Any, entry: Any, counter: Any) -> tuple[Any, Any]:
+    """Two words of 32 random bits for every entry.
+
+    Parameters
+    ----------
+    key
+        Keys, (..., 2), unsigned integers of 32 bits.
+    entry, counter
+        Number of the entry, (dim), and a counter for all of them, unsigned integers of 32 bits.
+
+    Returns
+    -------
+    tuple of two arrays
+        (..., dim) each, unsigned integers of 32 bits.
+    """
+    first, second = key[..., 0, None], key[..., 1, None]
+    keys = (first, second, first ^ second ^ np.uint32(_PARITY))
+    x, y = entry + keys[0], counter + keys[1]
+    for index in range(_ROUNDS):
+        turn = _ROTATIONS[index // 4 % 2][index % 4]
+        x = x + y
+        y = ((y << np.uint32(turn)) | (y >> np.uint32(32 - turn))) ^ x
+        if index % 4 == 3:
+            injection = index // 4 + 1
+            x = x + keys[injection % 3]
+            y = y + keys[(injection + 1) % 3] + np.uint32(injection)
+    return x, y
+
+
+def normals(numpy: Any, first: Any, second: Any) -> Any:
+    r"""Standard normals from two words each, :math:`\sqrt{-2\ln u}\cos 2\pi v` (Box and Muller).
+
+    The first word is taken with all its 32 bits, so that magnitudes reach 6.8.
+
+    Parameters
+    ----------
+    numpy
+        ``jax.numpy``.
+    first, second
+        Words of 32 random bits, in the same shape.
+    """
+    u = (first.astype(numpy.float32) + 0.5) * np.float32(2.0**-32)
+    v = (second >> np.uint32(8)).astype(numpy.float32) * np.float32(2.0**-24)
+    return numpy.sqrt(-2.0 * numpy.log(u)) * numpy.cos(np.float32(2.0 * math.pi) * v)
+
+
+# What devices make of their gradients, as JAX computes it: the role of the device in
+# :mod:`flmc.sampling.roles`, in single precision.
+#
+# A link is written by its mean bit :math:`\psi(g) = 2\Phi(g) - 1`: a bit is +1 if a random word,
+# read as a number with sign, is below :math:`2^{31}\psi`.
+
+
+LARGEST_BELOW = np.float32(2147483520.0)
+"""Largest number of single precision below 2^31."""
+_LARGEST = np.float32(1e30)
+"""Magnitude to which entries are cut down before a norm is taken."""
+
+
+class SymbolKind(NamedTuple):
+    """What decides the code that is compiled for the symbols of an uplink.
+
+    Attributes
+    ----------
+    link
+        Name of the link; None where symbols are gradients.
+    clipping
+        ``entry``, ``norm`` or ``none``.
+    """
+
+    link: str | None
+    clipping: str
+
+
+_MEAN_BITS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "sigmoid": lambda jax, g, slope: jax.numpy.tanh(slope * g),
+    "probit": lambda jax, g, slope: jax.scipy.special.erf(slope * g),
+    "linear": lambda jax, g, slope: slope * g,
+    "sign": lambda jax, g, slope: jax.numpy.sign(g),
+}
+"""Mean bit of every link that is known here, of gradients and a factor of theirs."""
+
+
+def kind_of(uplink: Uplink) -> SymbolKind | None:
+    """What is to be compiled for an uplink; None for one with symbols or a link of its own.
+
+    Parameters
+    ----------
+    uplink
+        Any uplink.
+    """
+    # Compared as functions: a subclass that overrides them transmits something else.
+    kind = type(uplink)
+    if kind.clipped is not Uplink.clipped:
+        return None
+    clipping = uplink.clipping if math.isfinite(uplink.clip) else "none"
+    if kind.symbols in (Analog.symbols, Ideal.symbols):
+        return SymbolKind(None, clipping if kind.symbols is Analog.symbols else "none")
+    if kind.symbols is not Digital.symbols or not isinstance(uplink, Digital):
+        return None
+    for name, link in (("sigmoid", Sigmoid), ("probit", Probit), ("linear", Linear)):
+        if type(uplink.link).probability is link.probability:
+            return SymbolKind(name, clipping)
+    if type(uplink.link).probability is Sign.probability:
+        return SymbolKind("sign", clipping)
+    return None
+
+
+def link_factor(uplink: Uplink) -> float:
+    r"""Factor of the gradient in the mean bit: a/2, :math:`a/\sqrt2` or :math:`r/\ell`.
+
+    Parameters
+    ----------
+    uplink
+        An uplink that :func:`kind_of` knows.
+    """
+    link = uplink.link if isinstance(uplink, Digital) else None
+    if isinstance(link, Sigmoid):
+        return link.slope_parameter / 2.0
+    if isinstance(link, Probit):
+        return link.slope_parameter / math.sqrt(2.0)
+    return link.ratio / uplink.clip if isinstance(link, Linear) else 1.0
+
+
+def thresholds(jax: Any, link: str, clipped: Any, factor: Any) -> Any:
+    """Numbers below which a random word makes a +1 bit, as integers of 32 bits with sign.
+
+    Parameters
+    ----------
+    jax
+        The module.
+    link
+        Name of the link.
+    clipped
+        Clipped gradients, in any shape.
+    factor
+        As :func:`link_factor` gives it.
+    """
+    scaled = np.float32(2147483648.0) * _MEAN_BITS[link](jax, clipped, factor)
+    limited = jax.numpy.clip(scaled, -np.float32(2147483648.0), LARGEST_BELOW)
+    return limited.astype(jax.numpy.int32)
+
+
+def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
+    """Gradients scaled down to a norm of at most ``bound``, as
+    :func:`~flmc.base.clipping.clip_norm` defines it.
+
+    Parameters
+    ----------
+    numpy
+        ``jax.numpy``.
+    gradient
+        (..., dim).
+    bound
+        Largest norm that is left.
+    """
+    known = numpy.where(numpy.isnan(gradient), 0.0, gradient)
+    endless = numpy.isinf(known)
+    unbounded = endless.any(axis=-1, keepdims=True)
+    # Infinite entries outweigh all others: such a gradient has a direction, and any length.
+    known = numpy.where(unbounded, numpy.where(endless, numpy.sign(known), 0.0), known)
+    # Beyond this size the compiler takes inverses for 0.
+    known = numpy.clip(known, -_LARGEST, _LARGEST)
+    largest = numpy.abs(known).max(axis=-1, keepdims=True)
+    tiny = np.float32(1.0) / _LARGEST
+    unit = known / numpy.maximum(largest, tiny)
+    norm = numpy.sqrt(numpy.square(unit).sum(axis=-1, keepdims=True))
+    length = numpy.where(unbounded, numpy.inf, numpy.maximum(largest, tiny))
+    return unit * numpy.minimum(length, bound / numpy.maximum(norm, tiny))
+
+
+# A stretch of rounds of some chains of one data set, as one loop that JAX compiles.
+#
+# The loop is the three roles of :mod:`flmc.sampling.roles` in single precision:
+#
+# .. math:: x \leftarrow x - p \sum_k w_k s_k - n z, \qquad p = \eta K/K_a, \quad n = p
+# \sqrt{N_0}/A,
+#
+# with the factor :math:`w_k` that a device's symbols have at the receiver: 1, or 0 for a silent
+# one, or what its estimate of the channel makes of that. Positions x are deviations from a centre.
+# Sums over kept rounds are pairs of numbers of single precision, which together have the digits of
+# double precision; they are added in the order of the rounds, by the same code wherever a stretch
+# begins, so a run may be cut anywhere.
+
+
+AT_ONCE = 4
+"""Devices that share one call of the generator: two words of 32 bits are four halves."""
+
+
+class Stretch(NamedTuple):
+    """What a stretch of rounds changes; all arrays in single precision but the counts.
+
+    Attributes
+    ----------
+    position
+        Deviations from the centre, (chain, dim).
+    sums, sums_rest, products, products_rest
+        Sums of deviations (chain, dim), and of their products, (chain, dim, dim) or the squares
+        alone, (chain, dim), each as a number and the rest that it leaves.
+    draws
+        Positions after every round of the stretch, (chain, round, dim); no rounds if draws are not
+        kept.
+    clipped, undefined
+        Gradient entries of active devices that clipping changed, and that were not finite, in
+        every round of the stretch, (round).
+    """
+
+    position: Any
+    sums: Any
+    sums_rest: Any
+    products: Any
+    products_rest: Any
+    draws: Any
+    clipped: Any
+    undefined: Any
+
+
+class Fixed(NamedTuple):
+    """What is fixed for the rounds of a block.
+
+    Attributes
+    ----------
+    data
+        What the local gradients take of the data set.
+    centre
+        Where deviations are measured from, (dim).
+    quantiser, channel
+        Keys of every chain, (chain, 2).
+    pull
+        Step times K/K_a of every round, (round).
+    noise
+        Factor of the normals, (round or 1, dim or 1).
+    weights
+        Factor of every device's symbols, (round or 1, device, dim or 1).
+    clip, link_factor
+        Largest magnitude or norm of a local gradient, and the factor of the link.
+    """
+
+    data: Any
+    centre: Any
+    quantiser: Any
+    channel: Any
+    pull: Any
+    noise: Any
+    weights: Any
+    clip: Any
+    link_factor: Any
+
+
+class Span(NamedTuple):
+    """Which rounds are run: ``begin`` to ``end`` of a block, counted from 0; the first that is
+    kept, ``kept``; and the first of the stretch, ``origin``, that its arrays begin with."""
+
+    begin: Any
+    end: Any
+    kept: Any
+    origin: Any
+
+
+def compile_rounds(
+    jax: Any, gradients: Callable[[Any, Any], Any], kind: SymbolKind
+) -> Callable[[Stretch, Fixed, Span], Stretch]:
+    """The loop over rounds, compiled when it is first called.
+
+    Parameters
+    ----------
+    jax
+        The module.
+    gradients
+        From one theta (dim) and the data to local gradients (device, dim).
+    kind
+        What devices make of their gradients.
+    """
+
+    def advance(stretch: Stretch, fixed: Fixed, span: Span) -> Stretch:
+        def one(index: Any, before: Stretch) -> Stretch:
+            return _round(jax, gradients, kind, index, before, fixed, span)
+
+        after: Stretch = jax.lax.fori_loop(span.begin, span.end, one, stretch)
+        return after
+
+    # What is given is not used again, so the loop may write over it.
+    return jax.jit(advance, donate_argnums=0)  # type: ignore[no-any-return]
+
+
+def _round(
+    jax: Any,
+    gradients: Callable[[Any, Any], Any],
+    kind: SymbolKind,
+    index: Any,
+    before: Stretch,
+    fixed: Fixed,
+    span: Span,
+) -> Stretch:
+    """One round of all chains; ``index`` counts within the block."""
+    numpy = jax.numpy
+    local = jax.vmap(gradients, in_axes=(0, None))(fixed.centre + before.position, fixed.data)
+    local = local.astype(numpy.float32)  # a user's constants may have made it double
+    weights = fixed.weights[numpy.minimum(index, len(fixed.weights) - 1)]
+    total, clipped, undefined = _superpose(jax, kind, index, local, weights, fixed)
+    entry = numpy.arange(before.position.shape[1], dtype=numpy.uint32)
+    normal = normals(numpy, *words(fixed.channel, entry, index.astype(numpy.uint32)))
+    noise = fixed.noise[numpy.minimum(index, len(fixed.noise) - 1)]
+    position = before.position - fixed.pull[index] * total - noise * normal
+    place, kept = index - span.origin, index >= span.kept
+    draws = before.draws
+    if draws.shape[1]:
+        draws = jax.lax.dynamic_update_slice_in_dim(draws, position[:, None], place, 1)
+    sums = jax.lax.cond(kept, _summed, lambda sums, _: sums, before[1:5], position)
+    clipped = before.clipped.at[place].set(numpy.where(kept, clipped, 0))
+    undefined = before.undefined.at[place].set(undefined)
+    return Stretch._make((position, *sums, draws, clipped, undefined))
+
+
+def _superpose(
+    jax: Any, kind: SymbolKind, index: Any, local: Any, weights: Any, fixed: Fixed
+) -> tuple[Any, Any, Any]:
+    """Sum over devices of weighted symbols, (chain, dim), and how many entries were clipped and
+    were not finite."""
+    numpy, num_devices = jax.numpy, local.shape[1]
+    groups = -(-num_devices // AT_ONCE)
+    entry = numpy.arange(local.shape[2], dtype=numpy.uint32)
+    whole = numpy.zeros((len(local), num_devices, 1), bool)
+    ready = local
+    if kind.clipping == "norm":
+        norm = numpy.sqrt(numpy.square(local).sum(axis=2, keepdims=True))
+        whole = numpy.logical_not(norm <= fixed.clip)
+        ready = scaled_to_norm(numpy, local, fixed.clip)
+    first = (index * (groups + 1)).astype(numpy.uint32)
+    low = numpy.zeros((), numpy.uint32)
+    if kind.link is not None:
+        low = words(fixed.quantiser, entry, first + numpy.uint32(groups))[0]
+
+    def add(group: Any, sums: Any) -> Any:
+        total, clipped, undefined = sums
+        halves = [None] * AT_ONCE
+        if kind.link is not None:
+            drawn = words(fixed.quantiser, entry, first + group.astype(numpy.uint32))
+            halves = _halves(jax, drawn, low)
+        for position, half in enumerate(halves):
+            device = group * AT_ONCE + position
+            there = device < num_devices  # the last group may not be full
+
+            def of(array: Any, axis: int, device: Any = device) -> Any:
+                at = numpy.minimum(device, num_devices - 1)
+                return jax.lax.dynamic_index_in_dim(array, at, axis, keepdims=False)
+
+            weight = numpy.where(there, of(weights, 0), 0.0)
+            gradient, raw = of(ready, 1), of(local, 1)
+            changed = of(whole, 1)
+            if kind.clipping != "none":
+                if kind.clipping == "entry":
+                    changed = numpy.logical_not(numpy.abs(raw) <= fixed.clip)
+                gradient = numpy.clip(gradient, -fixed.clip, fixed.clip)
+                gradient = numpy.where(numpy.isnan(gradient), 0.0, gradient)
+            symbol = numpy.where(weight != 0.0, gradient * weight, 0.0)
+            if kind.link is not None:
+                limit = thresholds(jax, kind.link, gradient, fixed.link_factor)
+                symbol = numpy.where(half < limit, weight, -weight)
+            active = (weight != 0.0).astype(numpy.int32)
+            total = total + symbol
+            clipped = clipped + numpy.where(changed, active, 0)
+            undefined = undefined + numpy.where(numpy.isfinite(raw), 0, active)
+        return total, clipped, undefined
+
+    shape = (len(local), local.shape[2])
+    count = numpy.zeros(shape, numpy.int32)
+    start = (numpy.zeros(shape, numpy.float32), count, count)
+    total, clipped, undefined = jax.lax.fori_loop(0, groups, add, start)
+    return total, clipped.sum(dtype=numpy.int32), undefined.sum(dtype=numpy.int32)
+
+
+def _halves(jax: Any, drawn: tuple[Any, Any], low: Any) -> list[Any]:
+    """Four random words with sign out of two: the upper half is a device's own, the lower one is
+    shared by all devices of an entry and a round.
+
+    Every word is uniform. What two devices share matters only where the upper halves of both tie
+    with their thresholds, once in 2^32 pairs."""
+    upper, lower = np.uint32(0xFFFF0000), low & np.uint32(0xFFFF)
+    found = []
+    for word in drawn:
+        found += [(word & upper) | lower, (word << np.uint32(16)) | lower]
+    return [jax.lax.bitcast_convert_type(word, jax.numpy.int32) for word in found]
+
+
+def _summed(sums: tuple[Any, Any, Any, Any], position: Any) -> tuple[Any, ...]:
+    """Sums and their rests with one more position."""
+    whole = sums[2].ndim == 3
+    product = position[:, :, None] * position[:, None] if whole else position * position
+    return (*_add(sums[0], sums[1], position), *_add(sums[2], sums[3], product))
+
+
+def _add(total: Any, rest: Any, value: Any) -> tuple[Any, Any]:
+    """A sum and its rest with one more value: what rounding takes from the sum goes to the rest
+    (Knuth's two-sum)."""
+    new = total + value
+    part = new - total
+    rest = rest + ((total - (new - part)) + (value - part))
+    rounded = new + rest
+    return rounded, rest - (rounded - new)

@@ -1,0 +1,356 @@
+"""From settings to the objects that they name: models on synthetic data, on files or of a user's
+own; uplinks with scheme, link and fading.
+
+Naming it on the command line is asking for it. A record or a file may come from somebody else:
+commands that read one find out here what it names, without importing anything."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flmc.base.errors import InvalidSetting
+from flmc.data.federated import FederatedData
+from flmc.data.linear_data import LinearData
+from flmc.data.reading import read
+from flmc.data.synthetic import DrawnExamples, draw_linear, draw_linear_statistics
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.models.wide_linear import WIDE, WideLinear
+from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS, SPLITS
+from flmc.settings.registry import CURRENT_DIRECTORY, Registry
+from flmc.settings.schema import Settings
+from flmc.uplink.example_clipping import typical_shrink
+from flmc.uplink.fading import Fading
+from flmc.uplink.link import Link
+from flmc.uplink.schemes import Analog, Digital, Ideal
+from flmc.uplink.uplink import Uplink
+
+_NAMING: dict[str, Registry] = {
+    "link": LINKS,
+    "fading": FADINGS,
+    "scheduling": SCHEDULERS,
+    "model": MODELS,
+}
+"""Settings that may name code, and what is built in."""
+
+
+def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Code that settings name, by the name of the setting; nothing is imported.
+
+    Parameters
+    ----------
+    settings
+        Plain values, by the names of settings; defaults may be missing.
+
+    Returns
+    -------
+    dict of str to str
+        For example ``{"link": "mine.links:Steep"}``; empty where all is built in.
+    """
+    return {
+        name: text
+        for name, registry in _NAMING.items()
+        if isinstance(text := settings.get(name), str)
+        and ":" in text
+        and text.partition(":")[0] not in registry.names
+    }
+
+
+def in_words(named: Mapping[str, str]) -> str:
+    """What would be imported, in words.
+
+    Parameters
+    ----------
+    named
+        What :func:`named_code` found; not empty.
+    """
+    return ", ".join(f"{name} {text!r}" for name, text in named.items())
+
+
+@contextmanager
+def searching_only(directory: Path | None) -> Iterator[None]:
+    """While this lasts, modules are found where Python installs them, and in one directory if it is
+    named: not in the current directory, in which a stranger's files may lie.
+
+    Parameters
+    ----------
+    directory
+        Where else to look; None: nowhere.
+    """
+    before = list(sys.path)
+    here = os.path.realpath(os.getcwd())
+    sys.path[:] = [path for path in before if path and os.path.realpath(path) != here]
+    if directory is not None:
+        sys.path.insert(0, str(directory.resolve()))
+    token = CURRENT_DIRECTORY.set(False)
+    try:
+        yield
+    finally:
+        CURRENT_DIRECTORY.reset(token)
+        sys.path[:] = before
+
+
+# From settings to models: synthetic linear regression, models on files, a user's own.
+
+
+_MOST_STATISTICS = 500_000_000
+"""Numbers of the devices' sufficient statistics beyond which they are not made: 4 GB."""
+
+
+def make_model(settings: Settings) -> Model:
+    """The paper's linear regression on synthetic data, or a model of the user's own.
+
+    Parameters
+    ----------
+    settings
+        Checked settings; ``model`` is `linear` or ``package.module:object``. What describes
+        synthetic data is refused beside a user's own model.
+    """
+    if settings.data_file is not None:
+        return model_of(settings, data_of_file(settings, settings.data_file))
+    refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
+    if settings.model in MODELS.names and settings.model != "linear":
+        raise InvalidSetting(f"model {settings.model!r} needs data: give data_file")
+    if settings.model != "linear":
+        refuse(
+            settings,
+            ("devices", "dim", "samples", "experiments", "data", "split"),
+            "come from the model that was given",
+        )
+        model: Model = MODELS.build(settings.model)
+        return model
+    sizes = SPLITS[settings.split].maker(settings.samples, settings.devices)
+    if settings.example_clip is not None or settings.example_norm is not None:
+        if settings.data != "examples":
+            name = "example_clip" if settings.example_norm is None else "example_norm"
+            raise InvalidSetting(
+                f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
+            )
+        if settings.devices * settings.dim**2 <= _MOST_STATISTICS:
+            return LinearGaussian(draw_examples(settings, settings.experiments))
+        return _wide(settings, sizes)
+    if settings.dim > WIDE:
+        # Statistics would take dim^2 numbers of every device.
+        return _wide(settings, sizes)
+    statistics = draw_linear_statistics(
+        settings.seed,
+        num_experiments=settings.experiments,
+        num_samples=settings.samples,
+        dim=settings.dim,
+        num_devices=settings.devices,
+        device_sizes=sizes,
+        kind=settings.data,
+    )
+    return LinearGaussian(statistics)
+
+
+def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
+    """Linear regression that is held as examples; very many are not drawn for a plan."""
+    many = DrawnExamples(settings.seed, settings.experiments, sizes, settings.dim)
+    return WideLinear(many if many.too_many else draw_examples(settings, settings.experiments))
+
+
+def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
+    """Synthetic examples of linear regression.
+
+    Parameters
+    ----------
+    settings
+        Checked settings.
+    num_experiments
+        Data sets; None: one, without an axis for it.
+    """
+    return draw_linear(
+        settings.seed,
+        num_experiments=num_experiments,
+        num_samples=settings.samples,
+        dim=settings.dim,
+        num_devices=settings.devices,
+        device_sizes=SPLITS[settings.split].maker(settings.samples, settings.devices),
+    )
+
+
+def data_of_file(settings: Settings, source: str) -> FederatedData:
+    """The examples of a file for a registered model, dealt anew if that is asked for.
+
+    Parameters
+    ----------
+    settings
+        Checked settings.
+    source
+        The file, a pattern of files, or a set of scikit-learn's.
+    """
+    refuse(settings, ("dim", "samples", "experiments", "data", "split"), "come from data_file")
+    if settings.deal is None:
+        refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
+    if settings.model not in MODELS.names:
+        raise InvalidSetting(
+            f"data_file is for the models {', '.join(MODELS.names)}; got {settings.model!r}"
+        )
+    found = read(
+        source,
+        target=settings.target,
+        device_column=settings.device_column,
+        standardise=settings.standardise,
+    )
+    if settings.deal is not None:
+        found = found.split(settings.devices, settings.deal, settings.seed)
+    return found
+
+
+def model_of(settings: Settings, found: FederatedData) -> Model:
+    """A registered model on given examples.
+
+    Parameters
+    ----------
+    settings
+        Checked settings.
+    found
+        The examples.
+    """
+    made: Model = MODELS[settings.model].maker(
+        found.to_linear() if settings.model == "linear" else found
+    )
+    made.made_from_data = made.made_from_data or found.data_dependent
+    return made
+
+
+# From settings to uplinks: scheme, link and fading by their names.
+
+
+def make_uplink(settings: Settings) -> Uplink:
+    """The digital, analog or ideal uplink that settings describe.
+
+    Parameters
+    ----------
+    settings
+        Checked settings; a link is refused for a scheme without bits.
+    """
+    if settings.scheme != "digital":
+        refuse(
+            settings,
+            ("link", "slope_parameter"),
+            f"are for the digital scheme, not {settings.scheme}",
+        )
+    if settings.scheme == "ideal":
+        refuse(settings, ("csi_error", "average_snr_db"), "are for a channel, and ideal has none")
+        return Ideal()
+    radio: dict[str, Any] = {
+        "clip": settings.clip,
+        "clipping": settings.clipping,
+        "modulation": settings.modulation,
+        "csi_error": settings.csi_error,
+        "average_snr_db": settings.average_snr_db,
+        "fading": make_fading(settings.fading),
+        "snr_db": settings.snr_db,
+        "noise_power": settings.noise_power,
+        "example_clip": settings.example_clip,
+        "example_norm": settings.example_norm,
+        "example_shrink": _example_shrink(settings),
+    }
+    return (
+        Analog(**radio)
+        if settings.scheme == "analog"
+        else Digital(link=make_link(settings), **radio)
+    )
+
+
+def _example_shrink(settings: Settings) -> float:
+    """What clipping examples leaves of the gradient: 1 without, a given number, or that of linear
+    regression."""
+    if settings.example_clip is None and settings.example_norm is None:
+        refuse(settings, ("example_shrink",), "is for example_clip or example_norm")
+        return 1.0
+    if settings.example_shrink != "auto":
+        return settings.example_shrink
+    if settings.model != "linear":
+        raise InvalidSetting(
+            f"example_shrink 'auto' is for linear regression: give a number in (0, 1] for"
+            f" {settings.model!r}, what clipping examples leaves of its gradients (1: hardly any"
+            " example is clipped)"
+        )
+    return typical_shrink(settings.example_clip, settings.example_norm, settings.dim)
+
+
+def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
+    """Refuse settings that were given but would be ignored.
+
+    Parameters
+    ----------
+    settings, names, why
+        The settings, those that must not be given, and the reason in words.
+    """
+    given = [name for name in names if name in settings.model_fields_set]
+    if given:
+        raise InvalidSetting(
+            f"{' and '.join(names)} {why}, got {given[0]} = {getattr(settings, given[0])!r}"
+        )
+
+
+def make_link(settings: Settings) -> Link:
+    """The link by its name and ``slope_parameter``, or with its parameter in its name
+    (``sigmoid:0.05``).
+
+    Parameters
+    ----------
+    settings
+        Checked settings; a slope parameter is refused for a link that takes none.
+    """
+    parameter, name = settings.slope_parameter, settings.link
+    link: Link
+    if parameter is None:
+        link = LINKS.build(name)
+        return link
+    if name not in LINKS.names or not LINKS[name].parameters:
+        with_parameter = " and ".join(entry.name for entry in LINKS if entry.parameters)
+        raise InvalidSetting(
+            f"slope_parameter is for the links {with_parameter}; {name!r} takes none, got"
+            f" {parameter}"
+        )
+    link = LINKS[name].build(parameter)
+    return link
+
+
+def make_fading(value: str | float) -> Fading:
+    """The fading: a number is a constant path gain; a word is a registered name or an object of the
+    user's own.
+
+    Parameters
+    ----------
+    value
+        A number, or text such as ``rayleigh:0.04`` or ``package.module:object``.
+    """
+    fading: Fading
+    # From the command line a number arrives as text.
+    if isinstance(value, str) and not _is_number(value):
+        fading = FADINGS.build(value)
+    else:
+        fading = FADINGS["constant"].build(float(value))
+    return fading
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text can be read as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def spell_link(link: Link) -> str:
+    """A registered link as settings write it, with its parameters to the last digit.
+
+    Parameters
+    ----------
+    link
+        One of flmc's own links.
+    """
+    entry = next(each for each in LINKS if each.maker is type(link))
+    values = [repr(getattr(link, parameter.name)) for parameter in entry.parameters]
+    return f"{entry.name}:{','.join(values)}" if values else entry.name

@@ -1,1 +1,0 @@
-"""From settings to the things that they name: models on synthetic data or on files."""

@@ -1,1 +1,0 @@
-"""Questions about settings that take many plans: inverse ones, suggestions, and maps of regimes."""

@@ -1,0 +1,241 @@
+"""The map of regimes: which constraint decides, for every SNR and every epsilon.
+
+Plans of neighbouring points often have the same gain: where power decides it does not depend on
+epsilon, where privacy decides not on the SNR, and where the sampler's noise decides on neither.
+What follows from a gain is computed once for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flmc.base.errors import FlmcError
+from flmc.models.model import Model
+from flmc.planning.judgement import predict_plan
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction
+from flmc.settings.assembly import assemble
+from flmc.settings.construction import make_model
+from flmc.settings.schema import Settings, merge
+
+# The other scheme with the same effective step: what digital is compared with in analog, and the
+# other way round.
+
+
+_OTHER = {"digital": "analog", "analog": "digital"}
+_OF_DIGITAL = ("link", "slope_parameter")
+"""Settings that the analog scheme refuses."""
+
+
+def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
+    """The plan of the other scheme whose effective step is that of a plan, without a forecast.
+
+    Parameters
+    ----------
+    settings
+        What the plan was made from; a link that was given is kept for the digital scheme only.
+    plan
+        The plan of either scheme.
+    model
+        The model of both.
+
+    Returns
+    -------
+    Plan or None
+        None where there is no other scheme, no effective step, or no such plan.
+
+    Examples
+    --------
+    >>> from flmc.settings.assembly import assemble
+    >>> from flmc.settings.regimes import plan_other_scheme
+    >>> from flmc.settings.schema import merge
+    >>> problem = assemble(merge({}, {}))
+    >>> digital = problem.plan(forecast=False)
+    >>> analog = plan_other_scheme(problem.settings, digital, problem.model)
+    >>> analog.uplink.scheme, analog.step_size == digital.effective_step_size
+    ('analog', True)
+    """
+    step = plan.effective_step_size
+    if settings.scheme not in _OTHER or step is None:
+        return None
+    given = settings.model_dump(exclude_unset=True)
+    for name in ("gain", *(_OF_DIGITAL if settings.scheme == "digital" else ())):
+        given.pop(name, None)
+    given |= {"scheme": _OTHER[settings.scheme], "step_size": step}
+    try:
+        other = assemble(merge({}, given), model).plan(forecast=False)
+        if other.slope in (None, 1.0):
+            return other
+        # The slope of a link does not depend on the step.
+        given["step_size"] = step / (other.slope or 1.0)
+        return assemble(merge({}, given), model).plan(forecast=False)
+    except FlmcError:  # the other scheme cannot do it
+        return None
+
+
+BINDING = ("power", "langevin", "privacy")
+"""What may decide, in the order of the map's codes."""
+LEVELS = (4, 8, 16, 32)
+"""Cells of the map along each axis, coarse to fine."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One point of the map.
+
+    Attributes
+    ----------
+    binding
+        The constraint that decides; empty where no plan can be made.
+    variance_ratio
+        Predicted variance of the samples over the posterior's; NaN where nothing is predicted.
+    run_epsilon
+        Epsilon of the whole run; NaN where it is not known.
+    analog_is_better
+        Whether analog transmission with the same effective step is predicted to come closer to the
+        posterior than digital; None where either is not predicted.
+    """
+
+    binding: str
+    variance_ratio: float
+    run_epsilon: float
+    analog_is_better: bool | None
+
+
+UNKNOWN = Regime("", math.nan, math.nan, None)
+"""Where no plan can be made."""
+
+
+@dataclass(frozen=True)
+class RegimeMap:
+    """Regimes over a grid of SNR and epsilon.
+
+    Attributes
+    ----------
+    snr_db, epsilon
+        Middles of the columns and of the rows.
+    regimes
+        One for each row of epsilon and column of SNR.
+    """
+
+    snr_db: tuple[float, ...]
+    epsilon: tuple[float, ...]
+    regimes: tuple[tuple[Regime, ...], ...]
+
+    def values(self, name: str) -> np.ndarray:
+        """Numbers of one kind, (epsilon, SNR); a truth value is 1 or 0, and NaN where unknown.
+
+        Parameters
+        ----------
+        name
+            ``variance_ratio``, ``run_epsilon`` or ``analog_is_better``.
+        """
+        found = [[getattr(regime, name) for regime in row] for row in self.regimes]
+        return np.array([[math.nan if v is None else float(v) for v in row] for row in found])
+
+
+def regime_maps(
+    settings: Settings,
+    *,
+    levels: tuple[int, ...] = LEVELS,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[RegimeMap]:
+    """Maps of regimes about the given settings, each finer than the one before.
+
+    Parameters
+    ----------
+    settings
+        All other settings; a gain that was given is left out, because nothing would decide.
+    levels
+        Cells along each axis of every map.
+    stop
+        Asked before every point; where it says True, nothing more is yielded.
+
+    Yields
+    ------
+    RegimeMap
+        A map for every level. The SNR reaches from -10 to 40 dB and epsilon from 0.1 to 100, or
+        further where the settings are.
+    """
+    points = _Points(settings)
+    low, high = min(-10.0, settings.snr_db - 5), max(40.0, settings.snr_db + 5)
+    least, most = min(0.1, settings.epsilon / 2), max(100.0, settings.epsilon * 2)
+    for level in levels:
+        shares = (np.arange(level) + 0.5) / level
+        columns = [float(low + share * (high - low)) for share in shares]
+        rows = [float(least * (most / least) ** share) for share in shares]
+        found = []
+        for epsilon in rows:
+            row = []
+            for snr_db in columns:
+                if stop():
+                    return
+                row.append(points.at(snr_db, epsilon))
+            found.append(tuple(row))
+        yield RegimeMap(tuple(columns), tuple(rows), tuple(found))
+
+
+class _Points:
+    """Regimes of points, with what was computed for gains that several of them share."""
+
+    def __init__(self, settings: Settings) -> None:
+        given = settings.model_dump(exclude_unset=True)
+        given.pop("gain", None)
+        self.given = given
+        self.model: Model = make_model(merge({}, given))
+        self.costs: dict[Any, float] = {}
+        self.predictions: dict[Any, Prediction | None] = {}
+
+    def at(self, snr_db: float, epsilon: float) -> Regime:
+        """The regime of one point."""
+        try:
+            settings = merge({}, {**self.given, "snr_db": snr_db, "epsilon": epsilon})
+            plan = assemble(settings, self.model).plan(forecast=False)
+        except FlmcError:  # no plan can be made here
+            return UNKNOWN
+        law = self._prediction(plan)
+        return Regime(
+            plan.binding,
+            math.nan if law is None else law.variance_ratio,
+            self._run_epsilon(plan),
+            self._analog_is_better(settings, plan),
+        )
+
+    def _key(self, plan: Plan) -> Any:
+        """What decides the predicted law and the cost: scheme, step and gains; with channel
+        estimates that are not exact also the power, up to which they may be wrong."""
+        uplink = plan.uplink
+        gains = plan.planned_gain.tobytes(), plan.gain.tobytes()
+        power = uplink.power_limit if uplink.estimated is not None else 0.0
+        return uplink.scheme, plan.step_size, *gains, power
+
+    def _prediction(self, plan: Plan) -> Prediction | None:
+        key = self._key(plan)
+        if key not in self.predictions:
+            known = plan.temperature is not None
+            self.predictions[key] = predict_plan(plan, self.model) if known else None
+        return self.predictions[key]
+
+    def _run_epsilon(self, plan: Plan) -> float:
+        key = self._key(plan)
+        if key not in self.costs:
+            cost = plan.run_cost
+            self.costs[key] = math.nan if cost is None else cost.epsilon
+        return self.costs[key]
+
+    def _analog_is_better(self, settings: Settings, plan: Plan) -> bool | None:
+        """Whether analog comes closer than digital, the other scheme having the same effective
+        step."""
+        law = self._prediction(plan)
+        other = None if law is None else plan_other_scheme(settings, plan, self.model)
+        other_law = None if other is None else self._prediction(other)
+        if law is None or other_law is None:
+            return None
+        if law.distance_squared is None or other_law.distance_squared is None:
+            return None
+        closer = other_law.distance_squared < law.distance_squared
+        return closer if plan.uplink.scheme == "digital" else not closer

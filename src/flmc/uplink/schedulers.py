@@ -1,0 +1,329 @@
+"""The schedulers that flmc brings: all devices, a given array, some at random, and policies that
+follow the channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from flmc.base import checks
+from flmc.base.arrays import Array, IntArray
+from flmc.base.errors import InvalidSetting
+from flmc.uplink.scheduler import Scheduler, check_active
+
+__all__ = [
+    "AllDevices",
+    "GivenDevices",
+    "PredecessorDevices",
+    "RandomDevices",
+    "StrongestDevices",
+    "ThresholdDevices",
+]
+
+
+# Policies that do not look at the channel: all devices, a given array, and some at random.
+
+
+@dataclass(frozen=True)
+class AllDevices(Scheduler):
+    """Every device transmits in every round."""
+
+    random: ClassVar[bool] = False
+    everyone: ClassVar[bool] = True
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """Ones (round, device): every device transmits.
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            The generator is not used; rounds and path gains (round, device, dim) say how many.
+        """
+        return np.ones((len(rounds), fading.shape[1]))
+
+    def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
+        """None, which stands for everybody in every round.
+
+        Parameters
+        ----------
+        num_rounds, num_devices
+            Not used.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class GivenDevices(Scheduler):
+    """Policy that was given beforehand, as an array.
+
+    Attributes
+    ----------
+    active
+        Who transmits, (round, device) with 1 and 0; at least one device in every round.
+
+    Examples
+    --------
+    >>> flmc.GivenDevices(np.tile([[1, 0], [0, 1]], (150, 1))).most_rounds(300, 2)
+    150
+    """
+
+    active: Array
+    random: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "active", np.asarray(self.active, dtype=np.float64))
+
+    def check(self, num_rounds: int, num_devices: int) -> None:
+        """Refuse a plan that the array does not fit, as
+        :func:`~flmc.uplink.scheduler.check_active` says.
+
+        Parameters
+        ----------
+        num_rounds, num_devices
+            Number of rounds and of devices of the plan.
+        """
+        check_active(self.active, (num_rounds, num_devices))
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """Rows of the given array (round, device) that belong to some rounds.
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Only the rounds are used, counted from 0.
+        """
+        return self.active[rounds.start : rounds.stop]
+
+    def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
+        """The given array (round, device), for a plan to count on.
+
+        Parameters
+        ----------
+        num_rounds, num_devices
+            Not used: ``check`` has compared them with the array.
+        """
+        return self.active
+
+    def most_rounds(self, num_rounds: int, num_devices: int) -> int:
+        """Number of rounds of the device that transmits most often.
+
+        Parameters
+        ----------
+        num_rounds
+            The first rounds, among which they are counted.
+        num_devices
+            Not used: the array has a column for each.
+        """
+        return int(self.active[:num_rounds].sum(axis=0).max())
+
+
+@dataclass(frozen=True)
+class CountedDevices(Scheduler):
+    """Policy that has always as many devices in a round.
+
+    Attributes
+    ----------
+    count
+        Devices in a round, at least 1.
+    """
+
+    count: int
+    counted: ClassVar[str] = "chosen"
+    """How the devices are called in messages."""
+
+    def __post_init__(self) -> None:
+        name = f"the number of {self.counted} devices"
+        object.__setattr__(self, "count", checks.at_least(name, self.count, 1))
+
+    def check(self, num_rounds: int, num_devices: int) -> None:
+        """Refuse a plan with fewer devices than are to be drawn.
+
+        Parameters
+        ----------
+        num_rounds, num_devices
+            Number of rounds, which is not used, and of devices of the plan.
+
+        Raises
+        ------
+        InvalidSetting
+            If there are fewer than ``count`` devices.
+        """
+        if self.count > num_devices:
+            raise InvalidSetting(
+                f"the number of {self.counted} devices must not exceed the devices, {num_devices};"
+                f" got {self.count}"
+            )
+
+
+@dataclass(frozen=True)
+class RandomDevices(CountedDevices):
+    """Policy that draws ``count`` devices in every round, all sets of them being equally likely.
+
+    Before the run a device is charged as if it transmitted in every round, because no bound below
+    that holds for certain. The ledger counts the rounds in which it did.
+
+    Attributes
+    ----------
+    count
+        Devices in a round, at least 1.
+    """
+
+    counted: ClassVar[str] = "random"
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for the ``count`` devices with the smallest uniform numbers, else 0: (round, device).
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Source of the random numbers; rounds and path gains (round, device, dim) say how many.
+        """
+        place = np.argsort(rng.random((len(rounds), fading.shape[1])), axis=1)
+        # The order of an order is a rank: the first argsort lists devices by their numbers, the
+        # second says at which place each device is.
+        return np.asarray(np.argsort(place, axis=1) < self.count, dtype=np.float64)
+
+
+# Policies that follow the channel: devices in a deep fade are silent.
+#
+# With channel inversion the weakest device decides how loudly all may transmit, so a round gains
+# more from silence of the weak than it loses. The strength of a device's channel is
+# :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, to which its largest gain is proportional: h itself
+# where entries share it.
+#
+# Who transmits follows from the channel alone, which is public, and so reveals nothing of the data.
+# A round in which nobody's channel suffices is skipped.
+
+
+def strength_of(fading: Array) -> Array:
+    r"""Strength of every channel, :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, (round, device).
+
+    Parameters
+    ----------
+    fading
+        Path gains (round, device, dim).
+    """
+    if fading.strides[-1] == 0 or fading.shape[-1] == 1:  # entries share a path gain
+        return np.asarray(fading[..., 0])
+    return np.asarray(np.mean(fading**-2.0, axis=-1) ** -0.5)
+
+
+@dataclass(frozen=True)
+class ThresholdDevices(Scheduler):
+    """Truncated channel inversion: a device transmits if its channel is at least so strong.
+
+    Attributes
+    ----------
+    threshold
+        Least strength, in the unit of path gains, positive.
+
+    Examples
+    --------
+    >>> fading = np.array([[[0.01], [0.05]], [[0.01], [0.02]]])
+    >>> policy = flmc.ThresholdDevices(0.03)
+    >>> policy.draw_checked(np.random.default_rng(0), range(2), fading).tolist()
+    [[0.0, 1.0], [0.0, 0.0]]
+    """
+
+    threshold: float
+    by_channel: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.positive("threshold", self.threshold)
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for devices whose channel is strong enough, (round, device).
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Only the path gains (round, device, dim) count.
+        """
+        return np.asarray(strength_of(fading) >= self.threshold, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class StrongestDevices(CountedDevices):
+    """The devices with the strongest channels of a round, always as many.
+
+    Attributes
+    ----------
+    count
+        Devices in a round, at least 1.
+    """
+
+    by_channel: ClassVar[bool] = True
+    counted: ClassVar[str] = "strongest"
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for the ``count`` devices with the strongest channels, (round, device); among equals
+        the first.
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Only the path gains (round, device, dim) count.
+        """
+        strength = strength_of(fading)
+        return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
+
+
+@dataclass(frozen=True)
+class PredecessorDevices(Scheduler):
+    r"""The rule of wireless federated Langevin Monte Carlo with analog transmission.
+
+    The n strongest devices transmit, where n minimises :math:`\frac{N_0 K^2}{P n^2 h_{(n)}^2} +
+    4(K-n)^2`: noise at the server after the weakest of them, :math:`h_{(n)}`, was inverted, against
+    what the silent devices' gradients would have added. :math:`P = m P_0` is the energy of a round.
+
+    Attributes
+    ----------
+    snr_db
+        :math:`P_0/N_0` in dB, as the uplink has it.
+    """
+
+    snr_db: float
+    by_channel: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.number("the SNR of the predecessor's rule", self.snr_db)
+        if abs(self.snr_db) > 300:
+            raise InvalidSetting(
+                f"the SNR of the predecessor's rule must be within 300 dB, got {self.snr_db!r}"
+            )
+
+    def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
+        """1 for the strongest devices, as many as minimise the rule's sum, (round, device).
+
+        Parameters
+        ----------
+        rng, rounds, fading
+            Only the path gains (round, device, dim) count.
+        """
+        devices, dim = fading.shape[1:]
+        noise = 10.0 ** (-self.snr_db / 10.0) / dim  # N_0/P
+        strength = strength_of(fading)
+        weakest = _descending(strength)
+        count = np.arange(1, devices + 1)
+        cost = noise * np.square(devices / (count * weakest)) + 4.0 * np.square(devices - count)
+        return _strongest(strength, weakest, np.argmin(cost, axis=1) + 1)
+
+
+def _descending(strength: Array) -> Array:
+    """Strengths of each round, the largest first, (round, device)."""
+    return np.sort(strength, axis=1)[:, ::-1]
+
+
+def _strongest(strength: Array, ordered: Array, count: IntArray) -> Array:
+    """1 for so many of the strongest devices of each round, (round, device); among equals the
+    first. ``ordered`` are the strengths in descending order."""
+    least = np.take_along_axis(ordered, np.minimum(count, ordered.shape[1])[:, None] - 1, axis=1)
+    active = strength >= least
+    # To sort numbers is much faster than to find their order, which matters among equals only.
+    tied = active.sum(axis=1) > count
+    if tied.any():
+        order = np.argsort(-strength[tied], axis=1, kind="stable")
+        active[tied] = np.argsort(order, axis=1) < count[tied, None]
+    return active.astype(np.float64)

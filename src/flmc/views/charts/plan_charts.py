@@ -1,0 +1,388 @@
+"""Charts of plans: limits of the gain, the map of regimes, inverse questions, and privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.tables import format_up
+from flmc.evaluation.audit.likelihood_ratio import LossLaw
+from flmc.planning.plans import Plan
+from flmc.planning.plans.rows import CONSTRAINTS
+from flmc.planning.privacy_curve import SpentAfter
+from flmc.settings.inverse import Point, Solution
+from flmc.settings.regimes import BINDING, RegimeMap
+from flmc.views.charts.chart import (
+    Axis,
+    Cells,
+    Chart,
+    Colour,
+    Layer,
+    Line,
+    Mark,
+    Points,
+    Stroke,
+    Words,
+    numbers,
+)
+from flmc.views.charts.drawing import edges
+from flmc.views.figures import epsilon_label
+
+COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
+    "power": "orange",
+    "langevin": "blue",
+    "privacy": "green",
+}
+"""Colour of every constraint, the same in all charts."""
+NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
+"""Constraints in one word each."""
+_ROOM = 6.0
+"""Decibels that the chart reaches beyond the limits."""
+
+
+def limits_chart(plan: Plan) -> Chart:
+    """Bars up to the largest gain that each constraint allows; the shortest decides.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    """
+    gain = decibels(plan.typical_gain)
+    limits = {name: decibels(value) for name, value in vars(plan.gain_limits).items()}
+    finite = [value for value in (*limits.values(), gain) if math.isfinite(value)]
+    low, high = min(finite) - 2 * _ROOM, max(finite) + 2 * _ROOM
+    layers: list[Layer] = []
+    for place, name in enumerate(reversed(CONSTRAINTS)):
+        limit, margin = limits[name], plan.margins_db[name]
+        bounded, decides = math.isfinite(limit), name == plan.binding
+        end = limit if bounded else high
+        colour = COLOUR_OF_CONSTRAINT[name]
+        width = 22.0 if decides else 12.0
+        layers.append(Line((low, end), (place, place), colour, "solid", width))
+        if not bounded:
+            layers.append(Words(high, place, "no limit", "ink", "left"))
+        else:
+            layers.append(Words(end, place, _words(decides, margin), "ink"))
+    layers.append(Mark("x", gain, f"gain {gain:.1f} dB"))
+    return Chart(
+        "limits",
+        "What limits the gain",
+        Axis("gain at the receiver [dB]", low=low, high=high),
+        Axis("", low=-0.6, high=2.6, categories=tuple(reversed(NAME_OF_CONSTRAINT.values()))),
+        tuple(layers),
+        _limits_sentence(plan),
+    )
+
+
+def decibels(gain: float) -> float:
+    """A gain in decibels of power, 20 log10 of it; infinite for an infinite one.
+
+    Parameters
+    ----------
+    gain
+        Positive.
+    """
+    return 20.0 * math.log10(gain) if math.isfinite(gain) else math.inf
+
+
+def _words(decides: bool, margin: float) -> str:
+    """What stands at the end of a bar."""
+    return "decides" if decides else f"{margin:+.1f} dB"
+
+
+def _limits_sentence(plan: Plan) -> str:
+    """What decides, in words."""
+    if plan.binding == "given":
+        return "The gain was given; the bars show what the constraints would allow."
+    if plan.binding not in CONSTRAINTS:
+        return "Nothing limits the gain."
+    others = {name: room for name, room in plan.margins_db.items() if name != plan.binding}
+    near = min(others, key=lambda name: others[name])
+    said = f"The {CONSTRAINTS[plan.binding]} decides"
+    if math.isinf(others[near]):
+        return f"{said}; nothing else limits the gain."
+    if others[near] < 0.05:
+        return f"{said}; the {CONSTRAINTS[near]} allows just as much."
+    return f"{said}; the {CONSTRAINTS[near]} would allow {others[near]:.1f} dB more."
+
+
+# Chart of regimes: which constraint decides for every SNR and epsilon, with contours.
+
+
+_RATIOS = (1.02, 1.1, 1.5, 3.0, 10.0, 100.0)
+"""Predicted variance ratios that have a contour."""
+_EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Epsilons of the whole run that have a contour."""
+
+
+def regime_chart(found: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
+    """Cells coloured by what decides, with contours and the place of the settings.
+
+    Parameters
+    ----------
+    found
+        The map.
+    here
+        SNR and epsilon of the settings.
+    scope, delta
+        What epsilon is for, ``round`` or ``run``, and its delta.
+    """
+    cells = Cells(
+        found.snr_db,
+        found.epsilon,
+        tuple(tuple(_code(regime.binding) for regime in row) for row in found.regimes),
+        tuple(f"{NAME_OF_CONSTRAINT[name]} decides" for name in BINDING),
+        tuple(COLOUR_OF_CONSTRAINT[name] for name in BINDING),
+    )
+    layers: list[Layer] = [cells]
+    layers += _contours(found, "variance_ratio", _RATIOS, "ink", "solid", "variance ratio")
+    layers += _contours(found, "run_epsilon", _EPSILONS, "purple", "dotted", "epsilon of the run")
+    layers += _contours(
+        found, "analog_is_better", (0.5,), "vermilion", "dashed", "analog better | digital better"
+    )
+    layers.append(Points((here[0],), (here[1],), "ink", 14.0, "these settings"))
+    x, y = edges(found.snr_db, False), edges(found.epsilon, True)
+    return Chart(
+        "regimes",
+        "Regimes: what decides where",
+        Axis("SNR at the transmitter [dB]", low=float(x[0]), high=float(x[-1])),
+        Axis(epsilon_label(scope, delta), True, float(y[0]), float(y[-1])),
+        tuple(layers),
+        _regime_sentence(found),
+    )
+
+
+def _code(binding: str) -> int:
+    """Number of a constraint among those of the map; -1 where no plan can be made."""
+    return BINDING.index(binding) if binding in BINDING else -1
+
+
+def _regime_sentence(found: RegimeMap) -> str:
+    """How wide the samples are predicted to be, and which scheme comes closer to the posterior."""
+    ratios = found.values("variance_ratio")
+    ratios = ratios[np.isfinite(ratios)]
+    width = ""
+    if ratios.size:
+        width = f"Predicted variance ratio from {ratios.min():.3g} to {ratios.max():.3g}. "
+    return width + _better_scheme(found)
+
+
+def _better_scheme(found: RegimeMap) -> str:
+    """Which scheme comes closer to the posterior, and where."""
+    better = found.values("analog_is_better")
+    known = better[~np.isnan(better)]
+    if not known.size:
+        return "Which scheme is better is not predicted for these settings."
+    at = "at the same effective step"
+    if known.all():
+        return (
+            f"Analog is predicted to come closer to the posterior wherever both are predicted,"
+            f" {at}."
+        )
+    if not known.any():
+        return (
+            "Digital is predicted to come closer to the posterior wherever both are predicted,"
+            f" {at}."
+        )
+    return (
+        f"Analog is predicted to come closer to the posterior in {100 * known.mean():.0f} % of the"
+        f" places where both are predicted, digital in the others, {at}."
+    )
+
+
+def _contours(
+    found: RegimeMap,
+    name: str,
+    levels: tuple[float, ...],
+    colour: Colour,
+    stroke: Stroke,
+    label: str,
+) -> list[Layer]:
+    """Lines along which a number of the map has a value, with the value at one end of each."""
+    from contourpy import contour_generator  # comes with Matplotlib
+
+    values = found.values(name)
+    if name != "analog_is_better":
+        values = np.log(np.maximum(values, 1e-300))
+        levels_drawn = [math.log(level) for level in levels]
+    else:
+        levels_drawn = list(levels)
+    masked = np.ma.masked_invalid(values)
+    if masked.count() == 0:
+        return []
+    generator = contour_generator(np.array(found.snr_db), np.log(np.array(found.epsilon)), masked)
+    layers: list[Layer] = []
+    for level, drawn in zip(levels, levels_drawn, strict=True):
+        for line in generator.lines(drawn):
+            x, y = _plain(np.asarray(line))
+            first = not any(isinstance(layer, Line) for layer in layers)
+            layers.append(Line(x, y, colour, stroke, 1.4, label if first else ""))
+            if len(x) > 3 and name != "analog_is_better":
+                middle = len(x) // 2
+                layers.append(Words(x[middle], y[middle], f"{level:g}", colour, "above"))
+    return layers
+
+
+def _plain(line: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Points of a contour, with epsilon in place of its logarithm."""
+    return tuple(map(float, line[:, 0])), tuple(float(math.exp(y)) for y in line[:, 1])
+
+
+# Chart of an inverse question: what plans give at every value that was tried.
+
+
+_QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
+    "temperature": lambda plan: plan.temperature,
+    "rounds of burn-in that are needed": lambda plan: plan.rounds_needed,
+    "predicted mean shift [posterior sd]": lambda plan: (
+        None if plan.prediction is None else plan.prediction.mean_shift
+    ),
+}
+"""What may be drawn against the values, by the label of its axis."""
+
+
+def solution_chart(solution: Solution) -> Chart:
+    """What changes most from plan to plan, against the values that were tried.
+
+    Parameters
+    ----------
+    solution
+        The answer, with its curve.
+    """
+    label = max(_QUANTITIES, key=lambda name: _spread(solution, _QUANTITIES[name]))
+    known = [
+        (point.value, number, not point.broken)
+        for point in solution.curve
+        if (number := _number(point, _QUANTITIES[label])) is not None
+    ]
+    x, y = numbers(value for value, *_ in known), numbers(number for _, number, _ in known)
+    layers: list[Layer] = [Line(x, y, "muted", width=1.2)]
+    kinds: tuple[tuple[bool, Colour, str], ...] = (
+        (True, "green", "meets the requirements"),
+        (False, "vermilion", "does not"),
+    )
+    for meets, colour, name in kinds:
+        chosen = [(value, number) for value, number, good in known if good is meets]
+        x, y = numbers(value for value, _ in chosen), numbers(number for _, number in chosen)
+        layers.append(Points(x, y, colour, 9.0, name))
+    layers.append(Mark("x", solution.value, f"{solution.value:.4g}"))
+    return Chart(
+        f"solve-{solution.name.replace('_', '-')}",
+        f"Plans for values of {solution.name}",
+        Axis(solution.name, solution.name != "snr_db"),
+        Axis(label, _spread(solution, _QUANTITIES[label]) > math.log(5.0)),
+        tuple(layers),
+        f"{solution.words}.",
+    )
+
+
+def _number(point: Point, quantity: Callable[[Plan], float | None]) -> float | None:
+    """A quantity of the plan of a point; None where it is not known or not positive."""
+    found = None if point.plan is None else quantity(point.plan)
+    return found if found is not None and 0 < found < math.inf else None
+
+
+def _spread(solution: Solution, quantity: Callable[[Plan], float | None]) -> float:
+    """Logarithm of the largest over the smallest value of a quantity; -1 where few are known."""
+    found = [number for point in solution.curve if (number := _number(point, quantity)) is not None]
+    return math.log(max(found) / min(found)) if len(found) > 1 else -1.0
+
+
+# Charts of privacy: epsilon over the rounds of a run, and the law of one round's loss.
+
+
+COLOURS: tuple[Colour, ...] = ("blue", "vermilion", "green", "purple")
+"""Colours of settings that are compared, in order."""
+_SHOWN_POINTS = 80
+"""Points at which a law is drawn."""
+
+
+def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Chart:
+    """Epsilon after so many rounds, for one plan or several.
+
+    Parameters
+    ----------
+    curves
+        What the first rounds cost, by the name of the plan; an empty name is not shown.
+    plan
+        One of the plans, whose delta and budget are shown.
+    """
+    layers: list[Layer] = []
+    for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
+        known = [point for point in curve if math.isfinite(point.epsilon) and point.epsilon > 0]
+        x, y = (numbers(part) for part in zip(*known, strict=True)) if known else ((), ())
+        layers.append(Line(x, y, colour, label=name, dots=True))
+    limits = plan.limits
+    if limits.scope == "run" and limits.epsilon is not None and limits.criterion != "off":
+        layers.append(Mark("y", limits.epsilon, f"budget {limits.epsilon:g}", "muted"))
+    last = [curve[-1] for curve in curves.values() if curve]
+    said = "; ".join(
+        f"{name + ': ' if name else ''}epsilon {format_up(end.epsilon)} after {end.rounds} rounds"
+        for name, end in zip(curves, last, strict=False)
+    )
+    return Chart(
+        "spending",
+        "Privacy over the run",
+        Axis("rounds", logarithmic=True),
+        Axis(epsilon_label("run", limits.run_delta), logarithmic=True),
+        tuple(layers),
+        f"{said}." if said else "",
+    )
+
+
+def loss_chart(laws: Mapping[str, LossLaw], plan: Plan, *, marked: bool = True) -> Chart:
+    """Density of the privacy loss of one round, with epsilon marked.
+
+    Parameters
+    ----------
+    laws
+        Laws of the loss of the worst round, by the name of their scheme.
+    plan
+        The plan of the first of them: its epsilon of a round, delta and criterion are told.
+    marked
+        Whether epsilon is marked.
+    """
+    cost = plan.round_cost
+    layers: list[Layer] = []
+    for (name, law), colour in zip(laws.items(), COLOURS, strict=False):
+        x, y = _density(law)
+        layers.append(Line(x, y, colour, label=name))
+    if marked and cost is not None and math.isfinite(cost.epsilon):
+        layers.append(Mark("x", cost.epsilon, f"epsilon {format_up(cost.epsilon)}", "blue"))
+    return Chart(
+        "loss",
+        "Privacy loss of one round",
+        Axis("privacy loss"),
+        Axis("density", low=0.0),
+        tuple(layers),
+        _meaning(plan.limits.criterion, plan.limits.delta),
+    )
+
+
+def _meaning(criterion: str, delta: float) -> str:
+    """What epsilon says of the loss, by the criterion that it is stated with."""
+    if criterion == "tight":
+        return (
+            "At epsilon the mean of 1 - exp(epsilon - loss) over larger losses is at"
+            f" most delta = {delta:g}; the loss itself exceeds epsilon more often."
+        )
+    return f"The loss exceeds epsilon with probability delta = {delta:g} at most."
+
+
+def _density(law: LossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Losses and their density in the first world, where nearly all of it lies."""
+    total = np.cumsum(law.first)
+    first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))
+    edges = np.unique(
+        np.linspace(first, min(last + 1, len(total) - 1), _SHOWN_POINTS + 1, dtype=int)
+    )
+    if len(edges) < 3:
+        return (), ()
+    step = law.losses[1] - law.losses[0]
+    masses = np.diff(total[edges])
+    middles = (law.losses[edges[1:]] + law.losses[edges[:-1] + 1]) / 2
+    return numbers(middles), numbers(masses / (np.diff(edges) * step))

@@ -1,0 +1,160 @@
+"""Figures of a run: what it has spent, the loss of a round against the SNR, draws against the
+posterior."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.errors import MissingExtra
+from flmc.models.distributions import Gaussian
+from flmc.runs.ledger_cost import SpentCurve
+from flmc.runs.results import Result
+from flmc.uplink.power import planned_power_limit
+from flmc.uplink.schemes import Analog, Digital
+from flmc.uplink.uplink import replace
+from flmc.views.figures import COLOURS, new_figure, write_png
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
+    """Write ``ledger.png``: epsilon spent against round, with the run's budget if it has one.
+
+    Parameters
+    ----------
+    curve
+        What was spent.
+    out
+        The directory.
+
+    Returns
+    -------
+    Path or None
+        The file; None without Matplotlib, if epsilon is not bounded, or if it could not be written.
+    """
+    if not np.isfinite([epsilon for _, epsilon in curve.points]).all():
+        return None
+    try:
+        figure, (axes,) = new_figure(columns=1)
+    except MissingExtra:
+        return None
+    rounds, epsilon = zip(*curve.points, strict=True)
+    axes.plot(rounds, epsilon, color=COLOURS[0], marker="o", markersize=3)
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"epsilon spent, at delta = {curve.run_delta:g}")
+    if curve.budget is not None:
+        axes.axhline(
+            curve.budget, color="0.4", linestyle=":", linewidth=1, label="budget of the run"
+        )
+        axes.legend(fontsize=7, frameon=False)
+    axes.set_ylim(bottom=0)
+    axes.locator_params(axis="x", integer=True)
+    axes.set_title(f"neighbouring: {curve.neighbouring.partition(' ')[0]}", fontsize=9)
+    return write_png(figure, out / "ledger.png")
+
+
+# The figure of the privacy loss of a round against the SNR.
+
+
+def draw_loss_against_snr(
+    axes: Axes, digital: Digital, analog: Analog, dim: int, delta: float, snr_db: Array
+) -> None:
+    """Draw epsilon of one round at full transmit power against the SNR: bounded for digital, not
+    for analog.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    digital, analog
+        The uplinks to compare; their own ``snr_db`` is not used.
+    dim
+        Entries of theta that are sent in the round.
+    delta
+        Delta at which epsilon is stated.
+    snr_db
+        Values of the SNR in dB, (point).
+
+    Examples
+    --------
+    >>> from flmc.views.figures import new_figure
+    >>> from flmc.views.run_figures import draw_loss_against_snr
+    >>> figure, (axes,) = new_figure(columns=1)
+    >>> snr_db = np.array([0.0, 10.0, 20.0])
+    >>> draw_loss_against_snr(axes, flmc.Digital(), flmc.Analog(), 5, 0.01, snr_db)
+    >>> digital, analog, bound = axes.lines
+    >>> bool((digital.get_ydata() <= bound.get_ydata()[0]).all())
+    True
+    """
+    for uplink, colour in ((digital, COLOURS[0]), (analog, COLOURS[1])):
+        epsilon = []
+        for value in snr_db:
+            loud = replace(uplink, snr_db=float(value))
+            event = loud.privacy_event([(planned_power_limit(loud, 2, dim), dim)])
+            epsilon.append(event.epsilon(delta))
+        axes.semilogy(snr_db, epsilon, color=colour, label=uplink.scheme)
+    bound = digital.privacy_event([(1.0, dim)]).largest_loss
+    axes.axhline(bound, color=COLOURS[0], linestyle=":", label=f"digital bound {bound:g}")
+    axes.set_xlabel("SNR at the transmitter [dB]")
+    axes.set_ylabel(f"epsilon of one round at delta = {delta:g}")
+    axes.legend(frameon=False)
+
+
+# The figure of the draws of two entries against the exact posterior.
+
+
+def draw_posterior(
+    axes: Axes, result: Result, posterior: Gaussian, entries: tuple[int, int] = (0, 1)
+) -> None:
+    """Draw two entries of the first data set's draws, their two-sigma ellipse, and that of the
+    exact posterior.
+
+    Parameters
+    ----------
+    axes
+        Where to draw.
+    result
+        A run that kept its draws; about 2000 of them are shown.
+    posterior
+        The exact posterior, as ``model.posterior``.
+    entries
+        The two entries of theta, counted from 0.
+
+    Examples
+    --------
+    >>> from flmc.views.figures import new_figure
+    >>> from flmc.views.run_figures import draw_posterior
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1, num_samples=40, num_devices=4))
+    >>> plan = flmc.plan(model, flmc.Digital(), num_rounds=6, num_burn_in=2)
+    >>> result = flmc.run(plan, model, chains=10, engine="numpy")
+    >>> figure, (axes,) = new_figure(columns=1)
+    >>> draw_posterior(axes, result, model.posterior)
+    >>> [line.get_label() for line in axes.lines]
+    ['draws', 'draws, 2 sigma', 'exact posterior, 2 sigma']
+    """
+    draws = result.draws[: result.num_chains].reshape(-1, result.plan.dim)[:, entries]
+    shown = draws[:: max(1, len(draws) // 2000)]
+    axes.plot(
+        *shown.T, ".", color=COLOURS[5], markersize=2, alpha=0.5, rasterized=True, label="draws"
+    )
+    pick = np.ix_(entries, entries)
+    for mean, covariance, colour, label in (
+        (result.mean[0], result.covariance[0], COLOURS[0], "draws, 2 sigma"),
+        (posterior.mean[0], posterior.covariance[0], COLOURS[1], "exact posterior, 2 sigma"),
+    ):
+        axes.plot(*_ellipse(mean[list(entries)], covariance[pick]), color=colour, label=label)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel(f"theta, entry {entries[0] + 1}")
+    axes.set_ylabel(f"theta, entry {entries[1] + 1}")
+
+
+def _ellipse(mean: Array, covariance: Array) -> Array:
+    """Points at Mahalanobis distance 2 from the mean, (2, point)."""
+    angle = np.linspace(0, 2 * np.pi, 200)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    return np.asarray(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle)

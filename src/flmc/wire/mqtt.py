@@ -1,0 +1,296 @@
+"""The transport over MQTT 3.1.1 by aiomqtt: QoS 1, clean sessions, packets sent at once."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.wire.frames import MOST_BYTES
+from flmc.wire.transport import Connection, Disconnected, Message, matches
+
+_KEEP_ALIVE = 15
+"""Seconds after which a silent connection is asked whether it lives."""
+_MOST_WAITING = 20_000
+"""Messages that wait to be read, at most; what a hostile broker sends beyond them is lost."""
+_MOST_WAITING_BYTES = 4 * MOST_BYTES
+"""Bytes of the messages that wait to be read, at most, but for one message."""
+_TIMEOUT = 10.0
+"""Seconds for which an answer of the broker is waited for."""
+_LISTEN = 2.0
+"""Seconds in which a broker says that it refuses a certificate."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Files with which a role proves who it is.
+
+    Attributes
+    ----------
+    ca
+        Certificate of the authority that both ends trust.
+    certificate, key
+        The role's own; its common name is the identity that the broker knows.
+    """
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Mqtt:
+    """A broker, and how to reach it.
+
+    Attributes
+    ----------
+    url
+        ``mqtts://HOST:PORT`` with certificates, or ``mqtt://HOST:PORT`` without, which is meant
+        for one machine; whoever has certificates cannot do without them to another machine.
+    credentials
+        Needed for ``mqtts``.
+
+    Raises
+    ------
+    InvalidSetting
+        If the address is none of a broker, or credentials are missing or unreadable.
+    """
+
+    url: str
+    credentials: Credentials | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError as error:
+            raise InvalidSetting(f"the broker's address {self.url!r} is none: {error}") from error
+        if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname:
+            raise InvalidSetting(
+                f"the broker's address must be mqtt://HOST:PORT or mqtts://HOST:PORT, got"
+                f" {self.url!r}"
+            )
+        if parts.scheme == "mqtts" and self.credentials is None:
+            raise InvalidSetting(
+                f"{self.url!r} needs certificates: name ca, cert and key under [tls] in the"
+                " configuration, or use --tls DIR with ca.pem, cert.pem and key.pem in it"
+            )
+        if parts.scheme == "mqtt" and self.credentials is not None and not _is_here(parts.hostname):
+            raise InvalidSetting(
+                f"{self.url!r} would leave the certificates unused, and anybody on the way could be"
+                " the broker: use mqtts://"
+            )
+        if parts.username or parts.password:
+            raise InvalidSetting(
+                "a broker's address must not hold a password; roles prove who they are by"
+                " certificates"
+            )
+        if port == 0:
+            raise InvalidSetting(f"the broker's port must be from 1 to 65535, got {self.url!r}")
+        self._context  # noqa: B018 (refuses files that cannot be used)
+
+    @cached_property
+    def _address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or (8883 if parts.scheme == "mqtts" else 1883)
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext | None:
+        """What TLS needs: the authority, and the role's own certificate; None: no TLS."""
+        files = self.credentials
+        if files is None or not self.url.startswith("mqtts"):
+            return None
+        for path in (files.ca, files.certificate, files.key):
+            if not path.is_file():
+                raise InvalidSetting(f"there is no file {str(path)!r}, which [tls] names")
+        try:
+            context = ssl.create_default_context(cafile=str(files.ca))
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(str(files.certificate), str(files.key))
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidSetting(
+                f"the certificate {str(files.certificate)!r} cannot be used: {error}"
+            ) from error
+        return context
+
+    @asynccontextmanager
+    async def connect(
+        self, identity: str, subscriptions: Sequence[str], will: Message | None
+    ) -> AsyncIterator[Connection]:
+        """A connection that is open while the context lasts.
+
+        Parameters
+        ----------
+        identity, subscriptions, will
+            As :class:`~flmc.wire.transport.Transport` says.
+        """
+        library = _library()
+        host, port = self._address
+        last = None
+        if will is not None:
+            last = library.Will(will.topic, will.payload, qos=1, retain=will.retain)
+        try:
+            client = library.Client(
+                host,
+                port,
+                identifier=identity,
+                protocol=library.ProtocolVersion.V311,
+                clean_session=True,
+                will=last,
+                keepalive=_KEEP_ALIVE,
+                timeout=_TIMEOUT,
+                tls_context=self._context,
+                # Without it a round waits for the delayed acknowledgements of TCP.
+                socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+                max_queued_incoming_messages=_MOST_WAITING,
+                queue_type=_BoundedQueue,
+                logger=_QUIET,
+            )
+            async with _entered(client):
+                if subscriptions:
+                    await _heeding(client.subscribe([(each, 1) for each in subscriptions]))
+                yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
+        except library.MqttError as error:
+            why: str | None = None
+            if "timed out" in str(error):
+                why = await asyncio.to_thread(self._why_silent)
+            raise Disconnected(f"{self.url}: {why or error}") from error
+
+    def _why_silent(self) -> str | None:
+        """What may be behind silence: a broker that refuses the certificate, which a client of TLS
+        1.3 learns after its own handshake, or one that speaks TLS where we do not."""
+        if self._context is None:
+            return "it did not answer in time; a broker with TLS is reached by mqtts://"
+        host, port = self._address
+        try:
+            with (
+                socket.create_connection((host, port), _LISTEN) as plain,
+                self._context.wrap_socket(plain, server_hostname=host) as secure,
+            ):
+                secure.settimeout(_LISTEN)
+                secure.recv(1)  # a broker that accepts it waits for us to speak
+        except ssl.SSLError as error:
+            words = (error.reason or str(error)).replace("_", " ").lower()
+            return f"the broker refuses this certificate: {words}"
+        except OSError:
+            return None
+        return None
+
+
+class _BoundedQueue(asyncio.Queue[Any]):
+    """A queue of messages that is full also when they have too many bytes."""
+
+    def __init__(self, maxsize: int = 0) -> None:
+        super().__init__(maxsize)
+        self._bytes = 0
+
+    def full(self) -> bool:
+        """Whether a further message is lost."""
+        return super().full() or self._bytes > _MOST_WAITING_BYTES
+
+    def _put(self, item: Any) -> None:
+        self._bytes += len(item.payload)
+        super()._put(item)
+
+    def _get(self) -> Any:
+        item = super()._get()
+        self._bytes -= len(item.payload)
+        return item
+
+
+@asynccontextmanager
+async def _entered(client: Any) -> AsyncIterator[None]:
+    """A client that is connected while the context lasts.
+
+    Whoever is cancelled while it connects waits until it has, or has not, and then disconnects:
+    the library would leave the half of a connection, whose callbacks print tracebacks.
+    """
+    connecting = asyncio.ensure_future(client.__aenter__())
+    try:
+        await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        await asyncio.wait({connecting})
+        if connecting.exception() is None:
+            with suppress(Exception):  # a connection that broke meanwhile needs no end
+                await client.__aexit__(None, None, None)
+        raise
+    try:
+        yield
+    finally:
+        await _heeding(client.__aexit__(None, None, None))
+
+
+async def _heeding(call: Awaitable[Any]) -> None:
+    """Await a call of the library; whoever was cancelled meanwhile is.
+
+    ``asyncio.wait_for``, which the library uses, loses in Python 3.11 a cancellation that comes
+    together with the result.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    await call
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+_QUIET = logging.getLogger("flmc.wire.mqtt.client")
+_QUIET.setLevel(logging.CRITICAL)  # the roles say themselves when they lose the broker
+
+
+class _MqttConnection:
+    """An open connection to a broker."""
+
+    def __init__(self, client: Any, error: type[Exception], patterns: tuple[str, ...]) -> None:
+        self._client, self._error, self._patterns = client, error, patterns
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Hand messages over, in this order, and return when the broker has them all."""
+
+        async def one(message: Message) -> None:
+            await self._client.publish(message.topic, message.payload, qos=1, retain=message.retain)
+
+        try:
+            # All are on their way before the first is acknowledged.
+            await asyncio.gather(*(one(each) for each in messages))
+        except self._error as error:
+            raise Disconnected(str(error)) from error
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Messages that arrive."""
+        try:
+            async for found in self._client.messages:
+                # amqtt delivers more than was asked for.
+                if not any(matches(pattern, str(found.topic)) for pattern in self._patterns):
+                    continue
+                payload = found.payload if isinstance(found.payload, bytes) else b""
+                if len(payload) > MOST_BYTES:
+                    payload = b""  # no role reads it, and it is counted as malformed
+                yield Message(str(found.topic), payload, bool(found.retain))
+        except self._error as error:
+            raise Disconnected(str(error)) from error
+
+
+def _library() -> Any:
+    """aiomqtt, which the extra ``mqtt`` brings."""
+    try:
+        return importlib.import_module("aiomqtt")
+    except ImportError as error:
+        raise MissingExtra("a federation needs the extra mqtt: pip install 'flmc[mqtt]'") from error

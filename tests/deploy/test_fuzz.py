@@ -21,7 +21,7 @@ from flmc.deploy.role import Role
 from flmc.deploy.sealing import Seal
 from flmc.deploy.server.server_role import ServerRole
 from flmc.wire.drops import REASONS
-from flmc.wire.frames import Malformed
+from flmc.wire.encoding import Malformed
 from flmc.wire.messages import Announcement, Answer, Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.transport import Message

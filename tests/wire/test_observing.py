@@ -12,7 +12,7 @@ import pytest
 
 from flmc.base.errors import InvalidSetting
 from flmc.wire import observation
-from flmc.wire.frames import Malformed
+from flmc.wire.encoding import Malformed
 from flmc.wire.observation import Observed, observe_for, observe_forever, subscriptions
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status

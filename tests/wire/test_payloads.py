@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from flmc.wire.frames import Malformed, Reader, Writer
+from flmc.wire.encoding import Malformed, Reader, Writer, read_object
 from flmc.wire.messages import Announcement, Answer, Received, Theta, in_short, largest_answer
-from flmc.wire.presence import STATES, Presence, read_object
+from flmc.wire.presence import STATES, Presence
 from flmc.wire.status import PHASES, AirStatus, Status
 from support import full
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flmc.wire.drops import Drops
-from flmc.wire.frames import MOST_BYTES, Malformed
+from flmc.wire.encoding import MOST_BYTES, Malformed
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, Topic
 from flmc.wire.transport import Message

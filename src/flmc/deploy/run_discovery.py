@@ -7,7 +7,7 @@ import logging
 import random
 
 from flmc.base.errors import InvalidSetting
-from flmc.wire.frames import Malformed
+from flmc.wire.encoding import Malformed
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic, check_run
 from flmc.wire.transport import Disconnected, Message, Transport

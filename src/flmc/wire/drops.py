@@ -1,4 +1,4 @@
-"""Messages that a role dropped, counted by their reason."""
+"""Reasons for which a role drops a message, and the counts of dropped messages."""
 
 from __future__ import annotations
 
@@ -22,40 +22,28 @@ REASONS = {
     "stale-journal": "of a device or an air whose journal is older than what it has said",
     "not-joined": "before or without the device's consent to the plan",
 }
-"""Why messages are dropped, in words."""
+"""The reasons for which a role drops a message, with their meaning in words."""
 
 _LOUD = 3
-"""Messages of a reason that are logged one by one; of later ones every hundredth is."""
+"""A reason's first messages up to this number are logged one by one; later every hundredth is."""
 
 
 class Drops:
-    """Counts of dropped messages, and where they are logged.
-
-    Parameters
-    ----------
-    log
-        The role's logger. Nothing of a payload is logged, only topic, reason and size.
-    """
+    """Counts of dropped messages by reason; the role's logger gets topic, reason and size, and
+    never a part of the payload."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self.counts: Counter[str] = Counter()
 
     def count(self, reason: str, topic: str, size: int, detail: str = "") -> None:
-        """Count a dropped message, and log it.
-
-        Parameters
-        ----------
-        reason
-            One of ``REASONS``.
-        topic, size
-            Where it came from, and its bytes.
-        detail
-            What was wrong, in words that hold no data.
-        """
+        """Count a dropped message of one of the ``REASONS`` and log it; ``size`` is in bytes, and
+        ``detail`` must hold no data of the payload."""
         assert reason in REASONS, reason
         self.counts[reason] += 1
         number = self.counts[reason]
+        # A flood of bad messages must not become a flood of log lines that fills a small board's
+        # disk.
         if number <= _LOUD or number % 100 == 0:
             self._log.warning(
                 "dropped a message: %s",

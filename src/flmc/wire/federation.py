@@ -1,9 +1,10 @@
-"""A federation: a run by its name, the plan, and what the roles must agree on beside it. Plans that
-are too large, or name a file, are refused before anything is computed of them.
+"""A federation: a named run, its plan, and the settings on which all roles must agree.
 
-It travels as JSON from the server to all, and its digest binds every message of a round. The
-digest covers the name of the run and, by the plan's own digest, gains, noise power, clip, link,
-rounds, fading and scheduler; and quorum, slot, deadline, grid and model."""
+It travels as JSON from the server to all roles, and its digest binds every message of a round. The
+digest covers the run's name, the plan's own digest (gains, noise power, clip, link, rounds,
+fading, scheduler), quorum, slot, deadline, grid and model. Plans that are too large, or that name
+a file, are refused before anything is computed from them.
+"""
 
 from __future__ import annotations
 
@@ -29,138 +30,21 @@ from flmc.uplink.fadings.fixed import ConstantFading
 from flmc.uplink.fadings.trace import TraceFading, TraceFile
 from flmc.uplink.power import finite_cap
 from flmc.uplink.schedulers import AllDevices
-from flmc.wire.frames import MOST_BYTES
+from flmc.wire.encoding import MOST_BYTES
 from flmc.wire.topics import WIRE_VERSION, check_run
 
-# Plans that are too large, or name a file, are refused before anything is computed of them.
-#
-# A short message must not take gigabytes of a device's memory.
-
-
-_MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
-"""Largest sizes of a plan: devices have numbers of six digits, and theta is one payload."""
-_MOST_VARYING = 2**25
-"""Rounds times entries, and rounds times devices, of a plan in which gains, path gains or devices
-change from round to round: whoever reads it computes arrays of that size, before it can tell
-whether the digest is right."""
-
-
-def refuse_large_document(document: object) -> None:
-    """Refuse a plan of sizes that no federation has, before anything is computed of it.
-
-    Parameters
-    ----------
-    document
-        What is said to be a plan.
-
-    Raises
-    ------
-    InvalidSetting
-        If it is too large, or no plan.
-    """
-    if not isinstance(document, dict):
-        raise InvalidSetting("this is not a federation: it has no plan")
-    for name, most in _MOST.items():
-        size = document.get(name)
-        if type(size) is not int or not 1 <= size <= most:
-            raise InvalidSetting(f"{name} of a plan must be a whole number from 1 to {most}")
-    uplink, scheduler = document.get("uplink"), document.get("scheduler")
-    fading = uplink.get("fading") if isinstance(uplink, dict) else None
-    varies = (
-        isinstance(document.get("gain"), list)
-        or _type_of(fading) != ConstantFading.__name__
-        or _type_of(scheduler) not in (AllDevices.__name__, None)
-    )
-    _refuse_sizes(document["num_rounds"], document["dim"], document["num_devices"], varies)
-
-
-def _type_of(value: object) -> object:
-    """What kind of object a document describes; None: none."""
-    return value.get("type") if isinstance(value, dict) else None
-
-
-def refuse_large(plan: Plan) -> None:
-    """Refuse a plan that nobody else would read because of its size.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-
-    Raises
-    ------
-    InvalidSetting
-        If it is too large.
-    """
-    still = isinstance(plan.uplink.fading, ConstantFading) and plan.gain.size == 1
-    varies = not (still and isinstance(plan.scheduler, AllDevices))
-    _refuse_sizes(plan.num_rounds, plan.dim, plan.num_devices, varies)
-
-
-def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> None:
-    """Refuse a plan that takes too much memory to read."""
-    for name, size in (("dim", dim), ("num_devices", num_devices)):
-        if varies and num_rounds * size > _MOST_VARYING:
-            raise InvalidSetting(
-                f"num_rounds times {name} must be at most {_MOST_VARYING} in a federation whose"
-                " gains, path gains or devices change from round to round; got"
-                f" {num_rounds} times {size}"
-            )
-
-
-def refuse_files(document: object) -> None:
-    """Refuse a plan that names a file: nobody opens a file because a message says so.
-
-    Parameters
-    ----------
-    document
-        What is said to be a plan.
-
-    Raises
-    ------
-    InvalidSetting
-        If it names a file.
-    """
-    waiting = [document]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            if value.get("type") == TraceFile.__name__:
-                raise InvalidSetting(
-                    "the plan names a file of path gains, which only its maker has: Federation.of"
-                    " puts them into the plan"
-                )
-            waiting += value.values()
-        elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
-            waiting += value
-
-
-def stated_digest(payload: bytes) -> str | None:
-    """The digest that a payload says to have, which proves nothing; None: it says none.
-
-    Parameters
-    ----------
-    payload
-        What is said to be a federation.
-    """
-    try:
-        document = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
-    stated = document.get("digest") if isinstance(document, dict) else None
-    return stated if isinstance(stated, str) else None
-
-
 _MOST_VALUE_STEPS = 1 << 18
-"""Steps of the largest analog symbol. A symbol travels in single precision, which moves it by at
-most 1/64 of a step then. With the fifth of a step that the sums behind it may be wrong by, both
-symbols of a pair stay within the half step that ``NoiseGrid.accounted_gain`` counts for
-rounding."""
+"""Largest arrival of an analog symbol, in steps of the noise grid. Symbols travel in single
+precision, which moves one of this size by at most 1/64 of a step. Together with the errors of the
+sums behind them, at most a fifth of a step, both symbols of a pair stay within the half step that
+``NoiseGrid.accounted_gain`` counts for rounding."""
 _SOFTEST_BITS = 8
-"""The softest planned symbol should arrive at 2^8 steps: rounding takes less than 1/256 of it."""
+"""The weakest planned symbol should arrive at 2^8 steps: rounding then takes less than 1/256 of
+it."""
 _LONGEST_MODEL = 200
-"""Characters of a model's name."""
+"""Longest name of a model, in characters."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
+"""Settings beside run and plan that the digest covers."""
 
 
 class OtherVersion(InvalidSetting):
@@ -169,25 +53,25 @@ class OtherVersion(InvalidSetting):
 
 @dataclass(frozen=True)
 class Federation:
-    """A run that is to happen on separate machines.
+    """A run on separate machines, with the settings on which all roles agree.
 
     Attributes
     ----------
     run
-        Name of the run: a part of every topic.
+        Name of the run, which is a part of every topic.
     plan
         Everything that is fixed before round 1.
     quorum
-        Devices whose answers a round needs, at least; else it repeats.
+        Smallest number of answers in a round; with fewer the air repeats the round.
     slot_ms
-        Milliseconds between the moment at which a device knows what it is asked and its answer,
-        always the same: how long a gradient takes must not show.
+        Milliseconds from a device's question to its answer, always the same, so that the time
+        of a gradient computation does not leak.
     deadline_ms
         Milliseconds for which the air waits for answers in a round.
     grid_bits
-        The standard deviation of the channel's noise is 2^grid_bits steps of its grid.
+        The channel noise has a standard deviation of 2^grid_bits steps of its grid.
     model
-        Name of the model whose gradients are asked for.
+        Name of the model whose gradients the devices compute.
 
     Raises
     ------
@@ -221,7 +105,8 @@ class Federation:
                 " digital or analog"
             )
         caps = finite_cap(uplink, self.plan.gain)
-        self.grid.peak_steps(float(caps.min()), uplink.peak)  # refuses what does not fit
+        # The weakest round is checked for its error: a symbol below the first step would vanish.
+        self.grid.peak_steps(float(caps.min()), uplink.peak)
         steps = self.grid.peak_steps(float(caps.max()), uplink.peak)
         if not uplink.random_bits and steps > _MOST_VALUE_STEPS:
             raise InvalidSetting(
@@ -232,19 +117,12 @@ class Federation:
 
     @classmethod
     def of(cls, run: str, plan: Plan, **given: Any) -> Federation:
-        """A federation with a quorum of half of the devices and the finest grid that fits, unless
-        they are given. The path gains of a trace's file become part of the plan.
-
-        Parameters
-        ----------
-        run, plan
-            Name of the run, and its plan.
-        **given
-            Other attributes by name; None: not given.
+        """A federation with a quorum of half the devices and the finest grid that fits, unless
+        ``given`` sets them (None: not given). The gains of a trace file become a part of the plan.
         """
         chosen = {name: value for name, value in given.items() if value is not None}
         chosen.setdefault("quorum", -(-plan.num_devices // 2))
-        if isinstance(plan.uplink.fading, TraceFile):  # which devices do not have
+        if isinstance(plan.uplink.fading, TraceFile):  # devices do not have the file
             trace = TraceFading(plan.uplink.fading.gains)
             plan = replace(plan, uplink=replace(plan.uplink, fading=trace))
         if "grid_bits" not in chosen and not plan.uplink.noise_is_exact:
@@ -252,25 +130,20 @@ class Federation:
         return cls(run, plan, **chosen)
 
     def may_transmit(self, round_number: int, device: int) -> bool:
-        """Whether the plan lets a device transmit in a round, whoever announces what.
-
-        Parameters
-        ----------
-        round_number, device
-            The round, counted from 1, and the device's number.
-        """
+        """Whether the plan lets a device (from 0) transmit in a round (from 1), whatever the air
+        announces."""
         active = self.plan.active
         return active is None or bool(active[round_number - 1, device] > 0)
 
     @cached_property
     def grid(self) -> NoiseGrid:
-        """Grid on which a channel of software adds symbols and noise."""
+        """Grid on which a software channel adds symbols and noise."""
         return NoiseGrid(self.plan.uplink.noise_power, self.grid_bits)
 
     @cached_property
     def least_gain(self) -> float:
-        """Smallest gain at which a symbol reaches the first step of the grid; below it nobody
-        transmits in a round."""
+        """Smallest gain at which a symbol reaches the first step of the grid; in a round with less
+        nobody transmits."""
         return self.grid.step / self.plan.uplink.peak * (1 + 1e-9)
 
     @cached_property
@@ -279,31 +152,20 @@ class Federation:
         return finite_cap(self.plan.uplink, self.plan.gain)
 
     def cap(self, round_number: int) -> Array:
-        """Largest gain of a round, (1 or dim).
-
-        Parameters
-        ----------
-        round_number
-            The round, counted from 1.
-        """
+        """Largest gain of a round (counted from 1), (1 or dim)."""
         return np.asarray(self.caps[0 if len(self.caps) == 1 else round_number - 1])
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical JSON of all that the roles must agree on."""
+        """SHA-256 of the canonical JSON of everything that the roles must agree on."""
         agreed = {name: getattr(self, name) for name in _AGREED}
         document = {"wire": WIRE_VERSION, "run": self.run, "plan": self.plan.digest, **agreed}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).digest()
 
     def binding(self, round_number: int, theta: Array) -> bytes:
-        """SHA-256 of digest, round (four bytes) and theta (eight bytes an entry), little-endian.
-
-        Parameters
-        ----------
-        round_number, theta
-            The round, counted from 1, and where the chain stands before it.
-        """
+        """SHA-256 of digest, round (from 1, four bytes) and the position before it (eight bytes an
+        entry), little-endian. It binds an answer to one theta."""
         data = np.ascontiguousarray(theta, dtype="<f8").tobytes()
         return hashlib.sha256(self.digest + struct.pack("<I", round_number) + data).digest()
 
@@ -324,18 +186,8 @@ class Federation:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Federation:
-        """The federation that :meth:`to_document` wrote.
-
-        Parameters
-        ----------
-        document
-            Plain values.
-
-        Raises
-        ------
-        InvalidSetting
-            If it is of another version, damaged, or not what its digest is of.
-        """
+        """The federation in the plain values of :meth:`to_document`; raises ``InvalidSetting`` if
+        they are of another wire version, damaged, or do not fit their digest."""
         wire = document.get("wire")
         if not isinstance(wire, int):
             raise InvalidSetting("this is not a federation: it names no wire version")
@@ -348,15 +200,16 @@ class Federation:
         model = document.get("model")
         if not isinstance(model, str) or len(model) > _LONGEST_MODEL:
             raise InvalidSetting(f"model must be a name of at most {_LONGEST_MODEL} characters")
+        # Before the plan is built: building one computes arrays of its sizes.
         refuse_large_document(document.get("plan"))
         refuse_files(document.get("plan"))
         try:
             plan = Plan.from_document(document["plan"])
-            found = cls(document["run"], plan, **{name: document[name] for name in _AGREED})
-            stated, digest = document["digest"], found.digest.hex()
+            federation = cls(document["run"], plan, **{name: document[name] for name in _AGREED})
+            stated, digest = document["digest"], federation.digest.hex()
         except InvalidSetting:
             raise
-        except Exception as error:  # whatever was put into the document
+        except Exception as error:  # a stranger wrote the document: any exception is possible
             raise InvalidSetting(
                 f"this is not a whole federation: {type(error).__name__}: {error}"
             ) from error
@@ -365,22 +218,11 @@ class Federation:
                 f"the federation was changed since it was made: its digest is {digest[:12]}, and it"
                 f" says {str(stated)[:12]}"
             )
-        return found
+        return federation
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Federation:
-        """The federation in a payload.
-
-        Parameters
-        ----------
-        payload
-            The bytes.
-
-        Raises
-        ------
-        InvalidSetting
-            If it holds none.
-        """
+        """The federation in a payload; raises ``InvalidSetting`` if it holds none."""
         try:
             document = json.loads(payload)
         except (ValueError, RecursionError) as error:
@@ -391,11 +233,88 @@ class Federation:
 
 
 def _finest_grid(plan: Plan) -> int:
-    """Most bits, at most 20 or what the softest round needs, with which the largest symbol of a
-    plan fits the grid."""
+    """Largest ``grid_bits`` at which the plan's largest symbol still fits the grid; not above 20
+    unless the weakest round needs more."""
     uplink = plan.uplink
     caps = finite_cap(uplink, plan.gain) * (uplink.peak / math.sqrt(uplink.noise_power))
     most = 40 if uplink.random_bits else math.log2(_MOST_VALUE_STEPS)
     needed = _SOFTEST_BITS - math.floor(math.log2(float(caps.min())))
     fitting = math.floor(most - math.log2(float(caps.max())))
     return max(0, min(max(20, needed), fitting, MOST_BITS))
+
+
+def stated_digest(payload: bytes) -> str | None:
+    """The digest that a payload claims, which proves nothing; None if it claims none."""
+    try:
+        document = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    stated = document.get("digest") if isinstance(document, dict) else None
+    return stated if isinstance(stated, str) else None
+
+
+_MOST = {"num_devices": 10**6, "dim": MOST_BYTES // 8, "num_rounds": 10**7}
+"""Largest sizes of a plan: device numbers have six digits, and theta is one payload."""
+_MOST_VARYING = 2**25
+"""Largest product of rounds and entries, and of rounds and devices, in a plan whose gains, path
+gains or devices change from round to round. A reader computes arrays of that size before it can
+check the digest, and a short message must not take gigabytes of a device's memory."""
+
+
+def refuse_large_document(document: object) -> None:
+    """Refuse a document with sizes that no federation has, before anything is computed from it."""
+    if not isinstance(document, dict):
+        raise InvalidSetting("this is not a federation: it has no plan")
+    for name, most in _MOST.items():
+        size = document.get(name)
+        if type(size) is not int or not 1 <= size <= most:
+            raise InvalidSetting(f"{name} of a plan must be a whole number from 1 to {most}")
+    uplink, scheduler = document.get("uplink"), document.get("scheduler")
+    fading = uplink.get("fading") if isinstance(uplink, dict) else None
+    varies = (
+        isinstance(document.get("gain"), list)
+        or _type_of(fading) != ConstantFading.__name__
+        or _type_of(scheduler) not in (AllDevices.__name__, None)
+    )
+    _refuse_sizes(document["num_rounds"], document["dim"], document["num_devices"], varies)
+
+
+def _type_of(value: object) -> object:
+    """The ``type`` of a described object; None if the value describes none."""
+    return value.get("type") if isinstance(value, dict) else None
+
+
+def refuse_large(plan: Plan) -> None:
+    """Refuse a plan that other roles would not read because of its size."""
+    still = isinstance(plan.uplink.fading, ConstantFading) and plan.gain.size == 1
+    varies = not (still and isinstance(plan.scheduler, AllDevices))
+    _refuse_sizes(plan.num_rounds, plan.dim, plan.num_devices, varies)
+
+
+def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> None:
+    """Refuse a plan whose arrays over rounds would take too much memory; ``varies`` says that
+    there are such arrays."""
+    for name, size in (("dim", dim), ("num_devices", num_devices)):
+        if varies and num_rounds * size > _MOST_VARYING:
+            raise InvalidSetting(
+                f"num_rounds times {name} must be at most {_MOST_VARYING} in a federation whose"
+                " gains, path gains or devices change from round to round; got"
+                f" {num_rounds} times {size}"
+            )
+
+
+def refuse_files(document: object) -> None:
+    """Refuse a document that names a file: a message must not make a role open one."""
+    # A list of work instead of recursion: nesting by a stranger must not exhaust the stack.
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if value.get("type") == TraceFile.__name__:
+                raise InvalidSetting(
+                    "the plan names a file of path gains, which only its maker has: Federation.of"
+                    " puts them into the plan"
+                )
+            waiting += value.values()
+        elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+            waiting += value

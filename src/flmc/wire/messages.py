@@ -1,8 +1,9 @@
-"""Payloads of the rounds, as values that know their bytes; a device's answer travels sealed to the
-air.
+"""Messages of a round, as values that know their bytes: theta, announcement, answer, received
+signal.
 
-Sizes come from the plan, so that a reader allocates no more than the plan allows whatever a sender
-claims. Bytes are specified in docs/deployment.md."""
+Sizes come from the plan, so that a reader never allocates more than the plan allows, whatever a
+sender claims. docs/deployment.md specifies the bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +13,30 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc.base.arrays import Array, IntArray
-from flmc.wire.frames import Malformed, Reader, Writer
+from flmc.wire.encoding import Malformed, Reader, Writer
 
 DIGEST_BYTES = 32
 """Bytes of a SHA-256."""
 JOURNAL_BYTES = 8
-"""Bytes of the name that a journal has had since it was made."""
+"""Bytes of a journal's name, which is drawn at random when the journal is made."""
 _THETA, _ANNOUNCEMENT, _RECEIVED = 1, 2, 4
 _STEPS, _REAL = 0, 1
-"""How a received signal is held: steps of the noise grid, or numbers of double precision."""
+"""Unit of a received signal: steps of the noise grid (64-bit integers), or values in double
+precision."""
 
 
 @dataclass(frozen=True, eq=False)
 class Theta:
-    """Where the chain stands before a round, from the server.
+    """Position of the chain before a round, published by the server.
 
     Attributes
     ----------
     round
         Number of the round, from 1.
     digest
-        Digest of the federation that this is a round of.
+        Digest of the federation.
     theta
-        The entries, (dim).
+        Position, (dim).
     """
 
     round: int
@@ -48,18 +50,8 @@ class Theta:
 
     @classmethod
     def from_bytes(cls, payload: bytes, dim: int) -> Theta:
-        """What a payload says; entries may be anything, also no numbers.
-
-        Parameters
-        ----------
-        payload, dim
-            The bytes, and the number of entries that theta must have.
-
-        Raises
-        ------
-        Malformed
-            If it is no such payload.
-        """
+        """The position in a payload; its entries may be infinite or NaN, which the reader has to
+        check."""
         reader = Reader(payload, _THETA)
         digest = reader.raw(DIGEST_BYTES)
         theta = reader.numbers(reader.count(dim, dim), "<f8")
@@ -69,26 +61,26 @@ class Theta:
 
 @dataclass(frozen=True, eq=False)
 class Announcement:
-    """What is public of a round before it, from the air.
+    """Public facts of a round, published by the air before devices answer.
 
     Attributes
     ----------
     round, digest
-        Number of the round, from 1, and the federation that it is one of.
+        Number of the round, from 1, and digest of the federation.
     attempt
-        How often the round has been announced before: answers are to be repeated.
+        Number of earlier announcements of the round; devices then repeat their answer.
     gain
-        Amplitude A at which symbols are to arrive, (1 or dim).
+        Amplitude A at which symbols should arrive, (1 or dim).
     scheduled
-        Who is to transmit, (device).
+        Devices that should transmit, (device).
     answered
-        Last round of this run in which the air received an answer of each device, (device); 0:
-        none. A device whose journal ends before it has lost a part of it.
+        Last round in which the air received an answer from each device, (device); 0: never. A
+        device whose journal ends earlier has lost a part of it.
     fading
         Path gain h of each device, (device, 1 or dim).
     journal
-        Name of the air's journal, eight bytes that were drawn when it was made. An air without it
-        has forgotten what it published, and could add fresh noise to the same symbols.
+        Name of the air's journal, eight bytes. An air that lost its journal has forgotten what it
+        published, and could add fresh noise to the same symbols.
     """
 
     round: int
@@ -111,18 +103,7 @@ class Announcement:
 
     @classmethod
     def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Announcement:
-        """What a payload says, with gains and path gains that are positive numbers.
-
-        Parameters
-        ----------
-        payload, num_devices, dim
-            The bytes, and the sizes of the plan.
-
-        Raises
-        ------
-        Malformed
-            If it is no such payload.
-        """
+        """The announcement in a payload; gains and path gains must be finite and positive."""
         reader = Reader(payload, _ANNOUNCEMENT)
         digest, attempt = reader.raw(DIGEST_BYTES), reader.count(2**32 - 1)
         reader.count(num_devices, num_devices)
@@ -138,20 +119,20 @@ class Announcement:
 
 @dataclass(frozen=True, eq=False)
 class Received:
-    """What the air received in a round, and from whom.
+    """Signal that the air received in a round, and the devices in it.
 
     Attributes
     ----------
     round, binding
         Number of the round, from 1; digest of federation, round and theta.
     active
-        Whose symbols are in it, (device).
+        Devices whose symbols are in the signal, (device).
     gain
-        Amplitude A that was announced, (1 or dim).
+        Announced amplitude A, (1 or dim).
     steps
-        Received signal in steps of the noise grid, (dim); None where a receiver measured it.
+        Signal in steps of the noise grid, (dim); None if a radio receiver measured values.
     values
-        Received signal that a receiver measured, (dim); None where it is in steps.
+        Signal measured by a radio receiver, (dim); None if it is in steps.
     """
 
     round: int
@@ -173,18 +154,7 @@ class Received:
 
     @classmethod
     def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Received:
-        """What a payload says; values and gains are numbers.
-
-        Parameters
-        ----------
-        payload, num_devices, dim
-            The bytes, and the sizes of the plan.
-
-        Raises
-        ------
-        Malformed
-            If it is no such payload.
-        """
+        """The received signal in a payload; values and gains must be finite, gains positive."""
         reader = Reader(payload, _RECEIVED)
         binding, unit = reader.raw(DIGEST_BYTES), reader.raw(1)[0]
         if unit not in (_STEPS, _REAL):
@@ -204,38 +174,23 @@ class Received:
 
 
 def in_short(values: Array) -> Array:
-    """Numbers (..., dim) with one entry in place of many that are equal, (..., 1 or dim).
-
-    Parameters
-    ----------
-    values
-        The numbers.
-    """
+    """Numbers (..., dim), shortened to (..., 1) if all entries of the last axis are equal."""
     return values[..., :1] if (values == values[..., :1]).all() else values
 
 
 def one_or(reader: Reader, dim: int) -> int:
-    """A count that is 1 or the number of entries.
-
-    Parameters
-    ----------
-    reader, dim
-        What is read, and the number of entries.
-    """
-    found = reader.count(dim, 1)
-    if found not in (1, dim):
-        raise Malformed(f"{found} numbers where 1 or {dim} belong")
-    return found
+    """The next count of a payload, which must be 1 or ``dim``."""
+    length = reader.count(dim, 1)
+    if length not in (1, dim):
+        raise Malformed(f"{length} numbers where 1 or {dim} belong")
+    return length
 
 
 def _positive(values: Array, what: str) -> Array:
-    """Numbers that must be finite and positive."""
+    """The numbers, refused unless all are finite and positive; ``what`` names them in the error."""
     if not (np.isfinite(values) & (values > 0)).all():
         raise Malformed(f"{what} must be a positive number")
     return values
-
-
-# The payload of a device's answer, which travels sealed to the air.
 
 
 _ANSWER = 3
@@ -272,13 +227,7 @@ class Answer:
     amplitude: Array
 
     def to_bytes(self, bits: bool) -> bytes:
-        """The payload before it is sealed.
-
-        Parameters
-        ----------
-        bits
-            Whether symbols are bits, which are packed; else they are rounded to single precision.
-        """
+        """The payload before it is sealed."""
         writer = Writer(_ANSWER, self.round).count(self.device).raw(self.journal).count(self.epoch)
         writer.raw(self.binding).raw(bytes([_BITS if bits else _VALUES]))
         writer.count(len(self.symbols)).count(len(self.amplitude))
@@ -289,20 +238,7 @@ class Answer:
 
     @classmethod
     def from_bytes(cls, payload: bytes, dim: int, bits: bool) -> Answer:
-        """What a payload says. Values and amplitudes are numbers, amplitudes not negative.
-
-        Parameters
-        ----------
-        payload, dim
-            The opened bytes, and the number of entries.
-        bits
-            Whether symbols must be bits.
-
-        Raises
-        ------
-        Malformed
-            If it is no such payload.
-        """
+        """What a payload says. Values and amplitudes are numbers, amplitudes not negative."""
         reader = Reader(payload, _ANSWER)
         device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
         epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
@@ -323,11 +259,5 @@ class Answer:
 
 
 def largest_answer(dim: int) -> int:
-    """Bytes of the largest answer before it is sealed.
-
-    Parameters
-    ----------
-    dim
-        Number of entries.
-    """
+    """Bytes of the largest answer before it is sealed."""
     return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim

@@ -1,4 +1,4 @@
-"""The transport over MQTT 3.1.1 by aiomqtt: QoS 1, clean sessions, packets sent at once."""
+"""Transport over MQTT 3.1.1 with aiomqtt: QoS 1, clean sessions, packets sent at once."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flmc.base.errors import InvalidSetting, MissingExtra
-from flmc.wire.frames import MOST_BYTES
+from flmc.wire.encoding import MOST_BYTES
 from flmc.wire.transport import Connection, Disconnected, Message, matches
 
 _KEEP_ALIVE = 15
-"""Seconds after which a silent connection is asked whether it lives."""
+"""Seconds of silence after which the client asks the broker whether it is alive."""
 _MOST_WAITING = 20_000
-"""Messages that wait to be read, at most; what a hostile broker sends beyond them is lost."""
+"""Largest number of messages waiting to be read; a hostile broker's further messages are lost."""
 _MOST_WAITING_BYTES = 4 * MOST_BYTES
-"""Bytes of the messages that wait to be read, at most, but for one message."""
+"""Largest total size of the waiting messages; the last one may go beyond it."""
 _TIMEOUT = 10.0
-"""Seconds for which an answer of the broker is waited for."""
+"""Seconds to wait for an answer of the broker."""
 _LISTEN = 2.0
-"""Seconds in which a broker says that it refuses a certificate."""
+"""Seconds to wait for a broker's refusal of a certificate."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Files with which a role proves who it is.
+    """Files with which a role proves its identity.
 
     Attributes
     ----------
     ca
         Certificate of the authority that both ends trust.
     certificate, key
-        The role's own; its common name is the identity that the broker knows.
+        The role's own certificate and key; the certificate's common name is the identity that the
+        broker sees.
     """
 
     ca: Path
@@ -51,20 +52,20 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Mqtt:
-    """A broker, and how to reach it.
+    """Address of a broker, and the credentials for it.
 
     Attributes
     ----------
     url
-        ``mqtts://HOST:PORT`` with certificates, or ``mqtt://HOST:PORT`` without, which is meant
-        for one machine; whoever has certificates cannot do without them to another machine.
+        ``mqtts://HOST:PORT`` with certificates, or ``mqtt://HOST:PORT`` without, for a broker on
+        the same machine; a role with certificates must use ``mqtts`` to any other machine.
     credentials
-        Needed for ``mqtts``.
+        Files for TLS, needed for ``mqtts``.
 
     Raises
     ------
     InvalidSetting
-        If the address is none of a broker, or credentials are missing or unreadable.
+        If the address is no broker's, or credentials are missing or unreadable.
     """
 
     url: str
@@ -108,7 +109,7 @@ class Mqtt:
 
     @cached_property
     def _context(self) -> ssl.SSLContext | None:
-        """What TLS needs: the authority, and the role's own certificate; None: no TLS."""
+        """TLS settings with the authority and the role's certificate; None without TLS."""
         files = self.credentials
         if files is None or not self.url.startswith("mqtts"):
             return None
@@ -129,13 +130,8 @@ class Mqtt:
     async def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AsyncIterator[Connection]:
-        """A connection that is open while the context lasts.
-
-        Parameters
-        ----------
-        identity, subscriptions, will
-            As :class:`~flmc.wire.transport.Transport` says.
-        """
+        """A connection that is open while the context lasts; ``Disconnected`` names the address
+        and, after a timeout, the likely cause."""
         library = _library()
         host, port = self._address
         last = None
@@ -169,8 +165,10 @@ class Mqtt:
             raise Disconnected(f"{self.url}: {why or error}") from error
 
     def _why_silent(self) -> str | None:
-        """What may be behind silence: a broker that refuses the certificate, which a client of TLS
-        1.3 learns after its own handshake, or one that speaks TLS where we do not."""
+        """Likely cause of a broker's silence, in words; None if unknown."""
+        # A client of TLS 1.3 finishes its handshake before the broker can refuse the certificate:
+        # the refusal comes with the first bytes read. And a broker with TLS never answers a plain
+        # CONNECT.
         if self._context is None:
             return "it did not answer in time; a broker with TLS is reached by mqtts://"
         host, port = self._address
@@ -190,14 +188,14 @@ class Mqtt:
 
 
 class _BoundedQueue(asyncio.Queue[Any]):
-    """A queue of messages that is full also when they have too many bytes."""
+    """A queue of messages that is also full when they take too many bytes."""
 
     def __init__(self, maxsize: int = 0) -> None:
         super().__init__(maxsize)
         self._bytes = 0
 
     def full(self) -> bool:
-        """Whether a further message is lost."""
+        """Whether a further message would be lost."""
         return super().full() or self._bytes > _MOST_WAITING_BYTES
 
     def _put(self, item: Any) -> None:
@@ -212,11 +210,10 @@ class _BoundedQueue(asyncio.Queue[Any]):
 
 @asynccontextmanager
 async def _entered(client: Any) -> AsyncIterator[None]:
-    """A client that is connected while the context lasts.
-
-    Whoever is cancelled while it connects waits until it has, or has not, and then disconnects:
-    the library would leave the half of a connection, whose callbacks print tracebacks.
-    """
+    """A client that is connected while the context lasts; a cancellation waits until connecting
+    has succeeded or failed, and then disconnects."""
+    # Cancelled half-way, the library would leave half a connection whose callbacks print
+    # tracebacks.
     connecting = asyncio.ensure_future(client.__aenter__())
     try:
         await asyncio.shield(connecting)
@@ -233,9 +230,9 @@ async def _entered(client: Any) -> AsyncIterator[None]:
 
 
 async def _heeding(call: Awaitable[Any]) -> None:
-    """Await a call of the library; whoever was cancelled meanwhile is.
+    """Await a call of the library, and raise the cancellation that arrived meanwhile.
 
-    ``asyncio.wait_for``, which the library uses, loses in Python 3.11 a cancellation that comes
+    ``asyncio.wait_for``, which the library uses, loses in Python 3.11 a cancellation that arrives
     together with the result.
     """
     task = asyncio.current_task()
@@ -247,7 +244,7 @@ async def _heeding(call: Awaitable[Any]) -> None:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine."""
+    """Whether a host name means this machine."""
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
@@ -262,7 +259,8 @@ class _MqttConnection:
         self._client, self._error, self._patterns = client, error, patterns
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        """Hand messages over, in this order, and return when the broker has them all."""
+        """Hand messages over in this order, and return when the broker has acknowledged all of
+        them."""
 
         async def one(message: Message) -> None:
             await self._client.publish(message.topic, message.payload, qos=1, retain=message.retain)
@@ -274,22 +272,22 @@ class _MqttConnection:
             raise Disconnected(str(error)) from error
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Messages that arrive."""
+        """The arriving messages that fit a subscription."""
         try:
-            async for found in self._client.messages:
-                # amqtt delivers more than was asked for.
-                if not any(matches(pattern, str(found.topic)) for pattern in self._patterns):
+            async for arrival in self._client.messages:
+                # The amqtt broker also delivers topics without a subscription.
+                if not any(matches(pattern, str(arrival.topic)) for pattern in self._patterns):
                     continue
-                payload = found.payload if isinstance(found.payload, bytes) else b""
+                payload = arrival.payload if isinstance(arrival.payload, bytes) else b""
                 if len(payload) > MOST_BYTES:
-                    payload = b""  # no role reads it, and it is counted as malformed
-                yield Message(str(found.topic), payload, bool(found.retain))
+                    payload = b""  # an empty payload is counted as malformed, and frees the memory
+                yield Message(str(arrival.topic), payload, bool(arrival.retain))
         except self._error as error:
             raise Disconnected(str(error)) from error
 
 
 def _library() -> Any:
-    """aiomqtt, which the extra ``mqtt`` brings."""
+    """The module aiomqtt of the extra ``mqtt``, or ``MissingExtra``."""
     try:
         return importlib.import_module("aiomqtt")
     except ImportError as error:

@@ -1,8 +1,9 @@
-"""What an observer learns of federations: their status, and who is there; listening once, for some
-time, or for ever.
+"""Observation of federations: status and presences of every run, heard once, for some time, or for
+ever.
 
-It only listens. A broker is not trusted with this process's memory: names that are none, payloads
-that are too large, and runs and identities beyond a number are left out, and counted."""
+An observer only listens. It does not trust the broker with its memory: invalid names, oversized
+payloads, and runs and identities beyond a limit are left out and counted.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from typing import Any
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
-from flmc.wire.frames import Malformed
-from flmc.wire.presence import Presence, read_object
+from flmc.wire.encoding import Malformed, read_object
+from flmc.wire.presence import Presence
 from flmc.wire.status import Status
 from flmc.wire.topics import (
     AIR,
@@ -34,24 +35,24 @@ from flmc.wire.topics import (
 from flmc.wire.transport import Disconnected, Message, Transport
 
 MOST_RUNS, MOST_IDENTITIES = 1000, 20_000
-"""Runs, and identities over all of them, that are kept."""
+"""Largest number of runs, and of identities over all runs, that an observer keeps."""
 _MOST_BYTES = 16_384
-"""Bytes of a status that is kept; those of a server have about one thousand."""
+"""Largest status that an observer keeps, in bytes; a server's has about one thousand."""
 _ROLES = (SERVER, AIR)
 TROUBLE = ("refused", "gone")
-"""States that somebody should look at."""
+"""States of a role that need attention."""
 
 
 @dataclasses.dataclass
 class ObservedRun:
-    """What is known of a run.
+    """An observer's knowledge of one run.
 
     Attributes
     ----------
     status
-        What its server said last; None: nothing yet.
+        Last status of the server; None before the first.
     air
-        What its air said last, as plain values; None: nothing yet.
+        Last status of the air in plain values; None before the first.
     presences
         States of server, air and devices by identity.
     """
@@ -62,18 +63,12 @@ class ObservedRun:
 
     @property
     def identities(self) -> list[str]:
-        """Identities in order: server, air, then devices by their numbers."""
+        """Identities in order: server, air, then devices by number."""
         return sorted(self.presences, key=_place)
 
     def shown(self, most: int | None = None) -> list[str]:
-        """Identities in order, as many as can be shown; those in trouble are never left out for
-        others.
-
-        Parameters
-        ----------
-        most
-            How many; None: all.
-        """
+        """At most ``most`` identities in order (None: all); refused and gone ones come before
+        healthy ones when not all fit."""
         named = self.identities
         if most is None or len(named) <= most:
             return named
@@ -81,27 +76,21 @@ class ObservedRun:
         return sorted(by_trouble[:most], key=_place)
 
     def grid(self, most: int | None = None) -> Grid:
-        """States and versions of server, air and devices; reasons of refusals stand below.
-
-        Parameters
-        ----------
-        most
-            Rows that are shown; None: all. Where there are more, those that refused or are gone
-            come first.
-        """
-        found = [(each, self.presences[each]) for each in self.shown(most)]
-        rows = tuple((name, each.state, each.version or "unknown") for name, each in found)
+        """Table of states and versions, with at most ``most`` rows (None: all) and the reasons of
+        refusals as notes below."""
+        shown = [(each, self.presences[each]) for each in self.shown(most)]
+        rows = tuple((name, each.state, each.version or "unknown") for name, each in shown)
         notes = [
             Row(name, f"{each.state}: {each.why}", severity="warning")
-            for name, each in found
+            for name, each in shown
             if each.why and each.state == "refused"
         ]
-        if len(found) < len(self.presences):
-            notes.append(Row("", f"and {len(self.presences) - len(found)} more"))
+        if len(shown) < len(self.presences):
+            notes.append(Row("", f"and {len(self.presences) - len(shown)} more"))
         return Grid(("who", "state", "flmc"), rows, "", tuple(notes))
 
     def to_document(self) -> dict[str, Any]:
-        """What is known, in plain values, for JSON."""
+        """The run in plain values, for JSON."""
         return {
             "status": None if self.status is None else self.status.to_document(),
             "air": None if self.air is None else dict(self.air),
@@ -110,14 +99,14 @@ class ObservedRun:
 
 
 class Observed:
-    """What an observer has heard, by run; it takes any message, whatever it holds.
+    """An observer's knowledge of all runs; it accepts any message, also a hostile one.
 
     Attributes
     ----------
     runs
-        What is known of every run, by name.
+        Knowledge of every run, by name.
     left_out
-        Messages that were not taken: malformed, or beyond what is kept.
+        Number of messages that were malformed or beyond the limits.
     """
 
     def __init__(self) -> None:
@@ -126,13 +115,8 @@ class Observed:
         self._identities = 0
 
     def take(self, message: Message) -> Topic | None:
-        """Take a message, and return its topic; None if it was left out.
-
-        Parameters
-        ----------
-        message
-            The message. An empty one removes what was known, as it does at a broker.
-        """
+        """Take a message and return its topic, or None if it was left out; an empty payload
+        removes the earlier message of the topic, as it does at a broker."""
         topic = _known_topic(message.topic)
         try:
             if topic is None:
@@ -147,8 +131,9 @@ class Observed:
         return topic
 
     def _keep(self, topic: Topic, payload: bytes) -> None:
-        """Read a payload, and then make room for what it says."""
+        """Store the content of a payload in its run."""
         if topic.what == ALIVE:
+            # The payload is read first: a malformed one must not create its run.
             presence = _clean_presence(Presence.from_bytes(payload))
             run, who = self._run(topic.run, wants_identity=topic.who), topic.who or ""
             self._identities += who not in run.presences
@@ -166,7 +151,7 @@ class Observed:
         self._run(topic.run).status = status
 
     def _run(self, name: str, wants_identity: str | None = None) -> ObservedRun:
-        """The run of a name, new if there is room for it and for an identity that it wants."""
+        """The run of a name, created if the limits allow it and its new identity."""
         run = self.runs.get(name)
         if run is None and len(self.runs) >= MOST_RUNS:
             raise Malformed("more runs than are kept")
@@ -176,7 +161,7 @@ class Observed:
         return self.runs.setdefault(name, run or ObservedRun())
 
     def _forget(self, topic: Topic) -> None:
-        """Remove what a topic said, and a run of which nothing is left."""
+        """Remove the message of a topic, and a run without any message left."""
         run = self.runs.get(topic.run)
         if run is None:
             return
@@ -191,7 +176,7 @@ class Observed:
 
 
 def _known_topic(text: str) -> Topic | None:
-    """The parts of a topic that an observer reads, with names that can be names; else None."""
+    """The parts of a topic that an observer reads; None for other topics and invalid names."""
     topic = Topic.parse(text)
     if topic is None:
         return None
@@ -206,19 +191,19 @@ def _known_topic(text: str) -> Topic | None:
 
 
 def _place(identity: str) -> tuple[int, int]:
-    """Place of an identity among all: server, air, then devices by their numbers."""
+    """Sort key of an identity: server, air, then devices by number."""
     number = device_number(identity)
     return (len(_ROLES), number) if number is not None else (_ROLES.index(identity), 0)
 
 
 def _clean_presence(said: Presence) -> Presence:
-    """A presence whose texts a terminal can be given."""
+    """The presence with texts that are safe to print."""
     why, digest, version = map(_clean, (said.why, said.digest, said.version))
     return dataclasses.replace(said, why=why, digest=digest, version=version)
 
 
 def _clean_status(said: Status) -> Status:
-    """A status whose texts a terminal can be given."""
+    """The status with texts that are safe to print."""
     present, dropped, dropped_air = (
         {_clean(name): count for name, count in counts.items()}
         for counts in (said.present, said.dropped, said.dropped_air)
@@ -229,15 +214,15 @@ def _clean_status(said: Status) -> Status:
 
 
 def _flat(document: Mapping[str, object]) -> dict[str, object]:
-    """The words, numbers and counts of a document; whatever is nested deeper is left out."""
-    found: dict[str, object] = {}
+    """The texts, numbers and tables of counts in a document; deeper values are left out."""
+    flat: dict[str, object] = {}
     for name, value in document.items():
         if isinstance(value, dict):
             counts = {_clean(key): each for key, each in value.items() if _is_number(each)}
-            found[_clean(name)] = counts
+            flat[_clean(name)] = counts
         elif value is None or isinstance(value, str) or _is_number(value):
-            found[_clean(name)] = _clean(value) if isinstance(value, str) else value
-    return found
+            flat[_clean(name)] = _clean(value) if isinstance(value, str) else value
+    return flat
 
 
 def _is_number(value: object) -> bool:
@@ -246,34 +231,20 @@ def _is_number(value: object) -> bool:
 
 
 def _clean(text: str) -> str:
-    """A text on one line without control characters, which would speak to a terminal."""
+    """The text on one line without control characters, which could command a terminal."""
     return "".join(each if each.isprintable() else " " for each in text)
 
 
-# How an observer listens: once, for some time, or for ever.
-
-
-_LOOKED_AT = (STATUS, AIR_STATUS, f"{ALIVE}/+")
+_TOPICS = (STATUS, AIR_STATUS, f"{ALIVE}/+")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts to connect, at first and at most."""
 
 
 def subscriptions(run: str | None = None) -> tuple[str, ...]:
-    """Patterns of the topics that an observer looks at.
-
-    Parameters
-    ----------
-    run
-        Name of the run; None: all runs.
-
-    Raises
-    ------
-    InvalidSetting
-        If there can be no run of that name.
-    """
-    assert set(_LOOKED_AT) <= set(RIGHTS[OBSERVER].read)
+    """Patterns of the topics that an observer reads, of one run or (None) of all."""
+    assert set(_TOPICS) <= set(RIGHTS[OBSERVER].read)
     name = "+" if run is None else check_run(run)
-    return tuple(str(Topic(name, what)) for what in _LOOKED_AT)
+    return tuple(str(Topic(name, what)) for what in _TOPICS)
 
 
 async def observe(
@@ -282,21 +253,10 @@ async def observe(
     run: str | None = None,
     on_connect: Callable[[], None] = lambda: None,
 ) -> None:
-    """Listen on one connection until it breaks with ``Disconnected``.
-
-    Parameters
-    ----------
-    transport
-        What connects.
-    take
-        Called with every message.
-    run
-        Name of the run; None: all runs.
-    on_connect
-        Called when the connection is there.
-    """
-    # Two connections of one name would replace each other, so every observer has its own. What it
-    # may read is decided by its certificate.
+    """Listen on one connection, giving every message to ``take``, until it breaks with
+    ``Disconnected``; ``on_connect`` is called once the subscriptions are in place."""
+    # Two connections with one name would replace each other, so every observer draws its own. Its
+    # rights come from its certificate, not from this name.
     identity = f"{OBSERVER}-{secrets.token_hex(4)}"
     async with transport.connect(identity, subscriptions(run), None) as connection:
         on_connect()
@@ -311,20 +271,8 @@ async def observe_for(
     seconds: float,
     run: str | None = None,
 ) -> None:
-    """Listen for some time: retained messages come at once.
-
-    Parameters
-    ----------
-    transport, take, run
-        As for :func:`observe`.
-    seconds
-        How long to listen once there is a connection.
-
-    Raises
-    ------
-    Disconnected
-        If the broker cannot be reached, or the connection breaks.
-    """
+    """Listen for some seconds after connecting, in which retained messages arrive; raises
+    ``Disconnected`` if the connection fails or breaks."""
     connected = asyncio.Event()
     listening = asyncio.create_task(observe(transport, take, run, connected.set))
     waiting = asyncio.create_task(_then(connected, seconds))
@@ -344,16 +292,8 @@ async def observe_forever(
     run: str | None = None,
     say: Callable[[str | None], None] = lambda trouble: None,
 ) -> None:
-    """Listen until the task is cancelled, through lost connections.
-
-    Parameters
-    ----------
-    transport, take, run
-        As for :func:`observe`. A connection that breaks is made again, after a pause that grows to
-        five seconds.
-    say
-        Called with None when there is a connection, and with the reason when there is none.
-    """
+    """Listen until the task is cancelled, and reconnect after pauses that grow to five seconds;
+    ``say`` gets None after connecting and the reason after a loss."""
     pause = _FIRST_PAUSE
 
     def connected() -> None:
@@ -371,6 +311,6 @@ async def observe_forever(
 
 
 async def _then(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, and then some seconds."""
+    """Wait for an event, and then for some seconds."""
     await event.wait()
     await asyncio.sleep(seconds)

@@ -1,4 +1,5 @@
-"""Who is there: what a role says when it comes, and what the broker says for it when it dies."""
+"""Presence of a role: the retained message with its state, and the last will that the broker
+publishes when the role dies."""
 
 from __future__ import annotations
 
@@ -6,19 +7,21 @@ import json
 from dataclasses import dataclass
 
 from flmc.base.version import VERSION
-from flmc.wire.frames import Malformed
+from flmc.wire.encoding import Malformed, read_object
 from flmc.wire.topics import WIRE_VERSION
 
 STATES = ("here", "joined", "refused", "gone")
-"""It is connected; it takes part in the run; it does not want to; it left or died."""
+"""``here``: connected; ``joined``: takes part in the run; ``refused``: declined the plan;
+``gone``: left or died."""
 _MOST_BYTES = 4096
 _MOST_CHARACTERS = 300
-"""Characters of a reason that travel: JSON may need twelve bytes for one of them."""
+"""Longest reason that is sent, in characters: JSON may need twelve bytes for one of them, and
+readers refuse more than ``_MOST_BYTES``."""
 
 
 @dataclass(frozen=True)
 class Presence:
-    """State of a role.
+    """State of a role, as it says itself or as its last will says for it.
 
     Attributes
     ----------
@@ -27,11 +30,12 @@ class Presence:
     why
         Reason of a refusal, in words.
     digest
-        Digest of the federation that it is about, as hexadecimal text; empty: none yet.
+        Digest of the federation that the role joined or refused, in hexadecimal; empty before it
+        has seen one.
     version
-        Version of flmc that speaks.
+        Version of flmc that the role runs.
     wire
-        Version of the wire format that it speaks.
+        Version of the wire format that the role speaks.
     """
 
     state: str
@@ -41,25 +45,14 @@ class Presence:
     wire: int = WIRE_VERSION
 
     def to_bytes(self) -> bytes:
-        """The payload, with a reason that is cut where readers would refuse its length."""
+        """The payload in JSON, with the reason cut to a length that readers accept."""
         why = self.why[:_MOST_CHARACTERS]
         document = {"state": self.state, "why": why, "digest": self.digest}
         return json.dumps({**document, "flmc": self.version, "wire": self.wire}).encode()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Presence:
-        """What a payload says.
-
-        Parameters
-        ----------
-        payload
-            The bytes.
-
-        Raises
-        ------
-        Malformed
-            If it is no such payload.
-        """
+        """The presence in a payload; raises ``Malformed`` if the payload holds none."""
         document = read_object(payload, _MOST_BYTES)
         state, wire = document.get("state"), document.get("wire")
         why, digest, version = (document.get(name, "") for name in ("why", "digest", "flmc"))
@@ -70,27 +63,3 @@ class Presence:
         if not isinstance(wire, int):
             raise Malformed("a presence names its wire version")
         return cls(str(state), why[:500], digest[:64], version[:40], wire)
-
-
-def read_object(payload: bytes, most_bytes: int) -> dict[str, object]:
-    """The JSON object in a payload.
-
-    Parameters
-    ----------
-    payload, most_bytes
-        The bytes, and how many there may be.
-
-    Raises
-    ------
-    Malformed
-        If the payload is larger, or holds no object.
-    """
-    if len(payload) > most_bytes:
-        raise Malformed(f"{len(payload)} bytes where {most_bytes} are allowed")
-    try:
-        document = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise Malformed("this is not JSON") from error
-    if not isinstance(document, dict):
-        raise Malformed("this is not a JSON object")
-    return document

@@ -1,4 +1,4 @@
-"""How a federation stands: what the server tells everybody who may know it."""
+"""Status of a federation: what server and air publish about the progress of a run."""
 
 from __future__ import annotations
 
@@ -8,48 +8,49 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flmc.base.tables import Listing, Row, Severity, format_up
-from flmc.wire.frames import Malformed
-from flmc.wire.presence import read_object
+from flmc.wire.encoding import Malformed, read_object
 
 PHASES = ("waiting", "running", "finished", "failed")
-"""The server waits for devices to join; rounds go on; the run is over; it cannot go on."""
+"""``waiting`` for devices to join; ``running`` rounds; ``finished``; ``failed``: cannot go on."""
 PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
-"""Parts of the time of a round."""
+"""Names of the measured parts of a round's time."""
 _MOST_BYTES = 1 << 20
+_COUNT_BOUND = 1 << 53
+"""Whole numbers of a status are below this bound: a double holds each of them exactly."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a run stands.
+    """Progress of a run, as the server publishes it.
 
     Attributes
     ----------
     run, phase
         Name of the run, and one of ``PHASES``.
     round, num_rounds
-        Rounds that are done, and rounds of the plan.
+        Finished rounds, and rounds of the plan.
     num_devices, active
-        Devices of the plan, and those in the last round.
+        Devices of the plan, and devices in the last round.
     present
-        Devices by state: here, joined, refused, gone.
+        Number of devices by state: here, joined, refused, gone.
     epsilon, delta, epsilon_round
-        Spent so far by the device that spent most, at this delta, up to this round; None: not
-        known yet, or unbounded.
+        Epsilon spent by the device that spent most, at this delta, up to this round; None: not yet
+        known, or unbounded.
     temperature
-        Of the last round; None: unknown.
+        Temperature of the last round; None: unknown.
     round_seconds
-        Median time of the last rounds; None: none yet.
+        Median time of the last rounds; None before the first.
     answer_seconds, receive_seconds, commit_seconds
-        Parts of it: from theta at the air to the last answer, slot included; what the air needs to
-        add up and record; what the server needs to step and record. None: none yet.
+        Parts of it: from theta at the air to the last answer, slot included; the air's time to add
+        and record; the server's time to step and record. None before the first.
     dropped, dropped_air
-        Messages that the server and the air dropped, by reason.
+        Messages dropped by the server and by the air, by reason.
     repeats
-        Rounds that the air announced again because answers were too few.
+        Rounds that the air announced again for want of answers.
     why
-        What it waits for, or why it failed.
+        What the server waits for, or why the run failed.
     unix_time
-        When this was said, in seconds since 1970, on the server's clock.
+        Time of the status, in seconds since 1970, on the server's clock.
     """
 
     run: str
@@ -83,18 +84,8 @@ class Status:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Status:
-        """What a payload says.
-
-        Parameters
-        ----------
-        payload
-            The bytes.
-
-        Raises
-        ------
-        Malformed
-            If it is no status.
-        """
+        """The status in a payload; raises ``Malformed`` unless every value has its type and
+        bounds."""
         document = read_object(payload, _MOST_BYTES)
         kinds: dict[str, Any] = {
             **dict.fromkeys(("run", "phase", "why"), str),
@@ -104,26 +95,26 @@ class Status:
             **dict.fromkeys(("present", "dropped", "dropped_air"), dict),
         }
         numbers = ("epsilon", "delta", "temperature", "round_seconds", *PARTS, "unix_time")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, kind in kinds.items():
             value = document.get(name)
             if not (_is_count(value) if kind is int else isinstance(value, kind)):
                 raise Malformed(f"a status names its {name}")
-            found[name] = value
-        for counts in (found["present"], found["dropped"], found["dropped_air"]):
+            values[name] = value
+        for counts in (values["present"], values["dropped"], values["dropped_air"]):
             _check_counts(counts)
         for name in numbers:
             value = document.get(name)
             if not (value is None or _is_count(value) or _is_finite(value)):
                 raise Malformed(f"{name} must be a number")
-            found[name] = value
-        if found["phase"] not in PHASES:
-            raise Malformed(f"there is no phase {found['phase']!r}")
-        found["unix_time"] = found["unix_time"] or 0.0
-        return cls(**found)
+            values[name] = value
+        if values["phase"] not in PHASES:
+            raise Malformed(f"there is no phase {values['phase']!r}")
+        values["unix_time"] = values["unix_time"] or 0.0
+        return cls(**values)
 
     def listing(self) -> Listing:
-        """The status in rows, for whoever shows it."""
+        """The status in rows, for terminal and studio."""
         rows = [
             Row("phase", self.phase + (f": {self.why}" if self.why else ""), severity=self._mood),
             Row("round", f"{self.round} of {self.num_rounds}"),
@@ -145,7 +136,7 @@ class Status:
 
     @property
     def _parts(self) -> str:
-        """Parts of the time of a round, in words."""
+        """The parts of the time of a round, in words; empty if one is unknown."""
         answer, receive, commit = (getattr(self, name) for name in PARTS)
         if self.round_seconds is None or None in (answer, receive, commit):
             return ""
@@ -157,23 +148,23 @@ class Status:
 
     @property
     def _mood(self) -> Severity:
-        """Severity of the phase."""
+        """Severity that fits the phase."""
         moods: dict[str, Severity] = {"failed": "warning", "finished": "good"}
         return moods.get(self.phase, "plain")
 
 
 @dataclass(frozen=True)
 class AirStatus:
-    """What the server learns of the air, for its own status.
+    """The air's counts and times, which the server takes over into its own status.
 
     Attributes
     ----------
     dropped
-        Messages that the air dropped, by reason.
+        Messages dropped by the air, by reason.
     repeats
-        Rounds that it announced again because answers were too few.
+        Rounds announced again for want of answers.
     answer_seconds, receive_seconds
-        Median times to the last answer, and to add up and record; None: unknown.
+        Median times to the last answer, and to add and record; None: unknown.
     """
 
     dropped: dict[str, int] = field(default_factory=dict)
@@ -183,18 +174,8 @@ class AirStatus:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> AirStatus:
-        """What a payload says; whatever it holds, a status with these numbers can be read.
-
-        Parameters
-        ----------
-        payload
-            The bytes.
-
-        Raises
-        ------
-        Malformed
-            If it is no status of the air.
-        """
+        """The counts and times in a payload of the air; raises ``Malformed`` if counts are
+        missing, and takes times that are no finite numbers as unknown."""
         document = read_object(payload, 65536)
         dropped, repeats = document.get("dropped"), document.get("repeats")
         if not isinstance(dropped, dict) or not isinstance(repeats, int):
@@ -208,25 +189,21 @@ class AirStatus:
 
 
 def _check_counts(counts: dict[str, Any]) -> None:
-    """Refuse counts that are no whole numbers, or too many to be names of ours."""
+    """Refuse counts that are not whole numbers, or more than a hundred of them."""
     if len(counts) > 100 or not all(map(_is_count, counts.values())):
         raise Malformed("counts are whole numbers")
 
 
-_MOST = 1 << 53
-"""Whole numbers of a status are below this: every double holds them."""
-
-
 def _is_count(value: object) -> bool:
-    """Whether a value is a whole number from 0 on that a double can hold."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+    """Whether a value is a whole number from 0 that a double holds exactly."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _COUNT_BOUND
 
 
 def _is_finite(value: object) -> bool:
-    """Whether a value is a finite number with a fraction, as JSON has it."""
+    """Whether a value is a finite float."""
     return isinstance(value, float) and math.isfinite(value)
 
 
 def _counts(counts: dict[str, int]) -> str:
-    """Counts in words."""
+    """Counts in words: ``3 late, 1 malformed``."""
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))

@@ -1,7 +1,9 @@
-"""Topics of a federation: ``flmc/1/<run>/<what>``, where 1 is the version of the wire format.
+"""Topics of a federation, ``flmc/1/<run>/<what>``, where 1 is the version of the wire format, and
+the rights to them.
 
-Who may write and read each of them is the trust boundary, which a broker enforces by the identity
-in a certificate (:data:`RIGHTS`)."""
+Who may write and read a topic is the trust boundary; a broker enforces it by the identity in a
+certificate (:data:`RIGHTS`).
+"""
 
 from __future__ import annotations
 
@@ -13,56 +15,34 @@ from flmc.base.errors import InvalidSetting
 WIRE_VERSION = 1
 """Version of topics and payloads."""
 SERVER, AIR, OBSERVER, MONITOR = "server", "air", "observer", "monitor"
-"""Identities of the roles of which there is one; devices are ``device-0``, ``device-1`` and so
-on."""
+"""Identities of the roles that exist once; devices are ``device-0``, ``device-1`` and so on."""
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DEVICE = re.compile(r"device-(0|[1-9][0-9]{0,5})")
 
 PLAN, THETA, ROUND, RECEIVED = "plan", "theta", "round", "y"
-"""What the server says once, what it says each round, what the air says before and after it."""
+"""Topics of the server (the federation, once; theta, each round) and of the air (the announcement
+before a round, the received signal after it)."""
 UPLINK, ALIVE = "uplink", "alive"
-"""Answers of devices, and who is there; the identity of whoever speaks follows."""
+"""Topics of devices' answers and of presences; the speaker's identity follows as the last part."""
 STATUS, AIR_STATUS, END = "status", "air", "end"
-"""How the run stands by the server and by the air, and that it has ended."""
+"""Topics of the status of server and air, and of the end of the run."""
 
 
 def device_name(device: int) -> str:
-    """Identity of a device.
-
-    Parameters
-    ----------
-    device
-        Number of the device, from 0.
-    """
+    """Identity of a device, by its number from 0."""
     return f"device-{device}"
 
 
 def device_number(identity: str) -> int | None:
-    """Number of the device with an identity; None if it is no device's.
-
-    Parameters
-    ----------
-    identity
-        For example ``device-3``.
-    """
+    """Number of the device with an identity such as ``device-3``; None if the identity is no
+    device's."""
     match = _DEVICE.fullmatch(identity)
     return int(match[1]) if match else None
 
 
 def check_run(run: str) -> str:
-    """The name of a run, refused if it cannot be part of a topic.
-
-    Parameters
-    ----------
-    run
-        The name.
-
-    Raises
-    ------
-    InvalidSetting
-        If it has characters other than letters, digits, ``_``, ``.`` and ``-``, or is longer than
-        64.
-    """
+    """The name of a run, refused unless it has 1 to 64 letters, digits, ``_``, ``.`` or ``-`` and
+    so fits into a topic."""
     if not _RUN.fullmatch(str(run)):
         raise InvalidSetting(
             "run must be 1 to 64 letters, digits, '_', '.' or '-', beginning with a letter or"
@@ -72,14 +52,14 @@ def check_run(run: str) -> str:
 
 
 class Topic(NamedTuple):
-    """A topic in its parts.
+    """The parts of a topic.
 
     Attributes
     ----------
     run
-        Name of the run; ``+`` for all of them, in a subscription.
+        Name of the run; ``+`` for all runs, in a subscription.
     what
-        What is said there.
+        Kind of message.
     who
         Identity of the speaker, where the topic names it; ``+`` for all, in a subscription.
     """
@@ -94,13 +74,7 @@ class Topic(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Topic | None:
-        """The parts of a topic; None if it is none of this version.
-
-        Parameters
-        ----------
-        text
-            The topic.
-        """
+        """The parts of a topic; None if it is not a topic of this wire version."""
         parts = text.split("/")
         if len(parts) not in (4, 5) or parts[:2] != ["flmc", str(WIRE_VERSION)]:
             return None
@@ -129,5 +103,5 @@ RIGHTS = {
     MONITOR: _WATCHES,
     "device": Rights((f"{UPLINK}/%u", _OWN_ALIVE), (PLAN, THETA, ROUND, END, f"{ALIVE}/{SERVER}")),
 }
-"""Rights by role. Only the air reads uplinks; the server reads what was received, and no symbol;
-a device writes its own uplink, and reads nothing of another device."""
+"""Rights by role. The air alone reads uplinks; the server reads the received sum and no single
+symbol; a device writes its own uplink and reads nothing of another device."""

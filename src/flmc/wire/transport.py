@@ -1,7 +1,11 @@
-"""How messages travel: publish to topics, subscribe to patterns, leave a last will; and a hub in
-memory with the same interface.
+"""Interface of a transport (publish to topics, subscribe to patterns, leave a last will), and a
+hub in memory that implements it.
 
-Another transport is another file: a class with ``connect``."""
+A transport must deliver every message at least once while both ends are connected, deliver the
+last retained message of a topic to each new subscriber, and publish the last will when a
+connection breaks. Roles assume nothing about the order between topics, about repetitions, or about
+messages sent while they were away. Another transport is a class with ``connect``.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Protocol
 
-# The interface of a transport: publish to topics, subscribe to patterns, leave a last will.
-#
-# What is needed of it: every message is delivered at least once while both ends are connected; the
-# last retained message of a topic is delivered to whoever subscribes; the last will is published
-# when a connection breaks. Nothing is assumed about order between topics, about repetitions, or
-# about what was sent while a role was away.
-
 
 class Message(NamedTuple):
     """A message to or from a topic.
@@ -24,9 +21,9 @@ class Message(NamedTuple):
     Attributes
     ----------
     topic, payload
-        Where it belongs, and its bytes.
+        Name of the topic, and the bytes.
     retain
-        Whether it is kept for those who subscribe later, in place of the one before.
+        Whether the broker keeps the message for later subscribers, in place of the one before.
     """
 
     topic: str
@@ -35,32 +32,32 @@ class Message(NamedTuple):
 
 
 class Disconnected(Exception):  # noqa: N818 (says what happened)
-    """The connection broke, or could not be made; trying again later makes sense."""
+    """The connection broke or could not be made; another attempt may succeed."""
 
 
 class Connection(Protocol):
-    """An open connection, with its subscriptions made."""
+    """An open connection with its subscriptions in place."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        """Hand messages over, in this order, and return when they are taken.
+        """Hand messages over in this order, and return when the transport has taken them.
 
         Parameters
         ----------
         messages
-            What to publish.
+            The messages.
 
         Raises
         ------
         Disconnected
-            If the connection broke; whether they were delivered is then not known.
+            If the connection broke; the messages may or may not have been delivered.
         """
 
     def messages(self) -> AsyncIterator[Message]:
-        """Messages that arrive, until the connection breaks with :class:`Disconnected`."""
+        """The arriving messages, until the connection breaks with :class:`Disconnected`."""
 
 
 class Transport(Protocol):
-    """What connects a role."""
+    """The way a role connects to the other roles."""
 
     def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
@@ -70,35 +67,25 @@ class Transport(Protocol):
         Parameters
         ----------
         identity
-            Name of the role; a second connection of the same name replaces the first.
+            Name of the role; a second connection with the same name replaces the first.
         subscriptions
             Patterns of topics, in which ``+`` stands for any one part.
         will
-            What is published for the role if the connection breaks; None: nothing.
+            Message that is published for the role if the connection breaks; None: no message.
         """
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic fits a pattern in which ``+`` stands for any one part.
-
-    Parameters
-    ----------
-    pattern, topic
-        The pattern and the topic.
-    """
-    wanted, found = pattern.split("/"), topic.split("/")
-    return len(wanted) == len(found) and all(
-        want in ("+", part) for want, part in zip(wanted, found, strict=True)
+    """Whether a topic fits a pattern in which ``+`` stands for any one part."""
+    wanted, parts = pattern.split("/"), topic.split("/")
+    return len(wanted) == len(parts) and all(
+        want in ("+", part) for want, part in zip(wanted, parts, strict=True)
     )
 
 
-# A transport inside one process: the same interface without a broker.
-#
-# It is for tests, for audits of the roles, and for showing what a transport must do.
-
-
 class MemoryHub:
-    """A broker in memory; every role of a process connects to the same hub."""
+    """A broker in memory, for tests and for audits of the roles: every role of the process
+    connects to the same hub."""
 
     def __init__(self) -> None:
         self._open: dict[str, _MemoryConnection] = {}
@@ -108,17 +95,13 @@ class MemoryHub:
     async def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AsyncIterator[Connection]:
-        """A connection that is open while the context lasts.
-
-        Parameters
-        ----------
-        identity, subscriptions, will
-            As :class:`~flmc.wire.transport.Transport` says. The will is published unless
-            the context ends without an exception.
-        """
+        """A connection that is open while the context lasts; the will is published unless the
+        context ends without an exception."""
         connection = _MemoryConnection(self, tuple(subscriptions))
         before = self._open.get(identity)
         if before is not None:
+            # None ends the older connection, as a broker does when a client identifier is used
+            # twice.
             before.queue.put_nowait(None)
         self._open[identity] = connection
         for message in self._retained.values():
@@ -128,19 +111,15 @@ class MemoryHub:
             yield connection
             broken = False
         finally:
+            # A newer connection of the same name may already be there: it must stay.
             if self._open.get(identity) is connection:
                 del self._open[identity]
             if broken and will is not None:
                 self.deliver(will)
 
     def deliver(self, message: Message) -> None:
-        """Give a message to all who subscribed to its topic.
-
-        Parameters
-        ----------
-        message
-            The message; an empty one that is retained removes the one before.
-        """
+        """Give a message to all subscribers of its topic; a retained message without payload
+        removes the one that was retained before."""
         if message.retain and message.payload:
             self._retained[message.topic] = message
         elif message.retain:
@@ -150,14 +129,14 @@ class MemoryHub:
 
 
 class _MemoryConnection:
-    """An open connection to a hub."""
+    """An open connection to a hub, with a queue of messages; None in the queue ends it."""
 
     def __init__(self, hub: MemoryHub, patterns: tuple[str, ...]) -> None:
         self._hub, self._patterns = hub, patterns
         self.queue: asyncio.Queue[Message | None] = asyncio.Queue()
 
     def offer(self, message: Message) -> None:
-        """Take a message if it was subscribed to."""
+        """Queue a message if one of the subscriptions fits its topic."""
         if any(matches(pattern, message.topic) for pattern in self._patterns):
             self.queue.put_nowait(message)
 
@@ -165,10 +144,11 @@ class _MemoryConnection:
         """Hand messages over, in this order."""
         for message in messages:
             self._hub.deliver(message)
+        # Gives the receiving tasks a turn, as a real network would.
         await asyncio.sleep(0)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Messages that arrive."""
+        """The arriving messages."""
         while True:
             message = await self.queue.get()
             if message is None:

@@ -16,7 +16,7 @@ from flmc.deploy.server.federation_result import draws_of_record, result_with_mo
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.runs.results import Result
-from flmc.wire.frames import Malformed
+from flmc.wire.encoding import Malformed
 from flmc.wire.mqtt import Mqtt
 from flmc.wire.status import Status
 from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name, device_number

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from flmc.base.errors import InvalidSetting
-from flmc.wire.frames import MOST_BYTES
+from flmc.wire.encoding import MOST_BYTES
 from flmc.wire.topics import RIGHTS, Rights, Topic, device_number
 
 CONFIGURATION, ACCESS = "mosquitto.conf", "acl"

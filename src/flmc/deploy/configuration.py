@@ -17,6 +17,226 @@ from flmc.wire.mqtt import Credentials, Mqtt
 from flmc.wire.topics import check_run
 
 
+@dataclass(frozen=True)
+class DeviceConfiguration:
+    """What a device is told when it is set up.
+
+    Attributes
+    ----------
+    rules
+        What it decides by itself.
+    data, reading
+        Its file of examples, and how it is read (:func:`flmc.data.reading.read`).
+    air_key, journal
+        Public key of the air, and the directory of the journal.
+    run
+        Name of the run; None: the only one that there is.
+    broker
+        What it connects to.
+    """
+
+    rules: Rules
+    data: Path
+    reading: Mapping[str, Any]
+    air_key: Path
+    journal: Path
+    run: str | None
+    broker: Mqtt
+
+
+@dataclass(frozen=True)
+class AirConfiguration:
+    """What the air is told when it is set up.
+
+    Attributes
+    ----------
+    federation
+        The run.
+    air_key, journal
+        Secret key of the air, and the directory of the journal.
+    receiver, alpha
+        File with what a receiver measured, in place of the channel made of software, and the
+        probability with which its noise may be weaker than its bound.
+    broker
+        What it connects to.
+    """
+
+    federation: Federation
+    air_key: Path
+    journal: Path
+    receiver: Path | None
+    alpha: float | None
+    broker: Mqtt
+
+
+@dataclass(frozen=True)
+class ServerConfiguration:
+    """What the server is told when it is set up.
+
+    Attributes
+    ----------
+    federation
+        The run.
+    record
+        Directory of the record.
+    patience
+        Seconds for which all devices are waited for before round 1.
+    prior_mean, prior_sd
+        Where the chain starts, if the plan says ``prior``: a normal draw.
+    broker
+        What it connects to.
+    """
+
+    federation: Federation
+    record: Path
+    patience: float
+    prior_mean: float
+    prior_sd: float
+    broker: Mqtt
+
+
+def read_device(
+    path: Path | None, broker: str, tls: Path | None, **options: Any
+) -> DeviceConfiguration:
+    """The configuration of a device.
+
+    Parameters
+    ----------
+    path
+        A TOML file; None: options say all.
+    broker, tls
+        Address of the broker, and a directory with certificates in place of those in the file.
+    **options
+        Options of the command line, in place of what the file says.
+
+    Raises
+    ------
+    InvalidSetting
+        If something is missing, out of its bounds, or unknown.
+    """
+    given = {name: value for name, value in options.items() if name != "epsilon"}
+    table = ConfigTable.read(path).given(**given)
+    budget = table.table("budget") or ConfigTable({}, "[budget]", Path())
+    if options.get("epsilon") is not None:
+        budget = budget.given(epsilon=options["epsilon"])
+    rules = Rules(
+        device=table.count("id"),
+        model=table.text("model", "linear"),
+        budget=Budget(
+            budget.number("epsilon", Budget.epsilon),
+            budget.number("delta", Budget.delta),
+            budget.count("runs", Budget.runs),
+            budget.text("neighbouring", Budget.neighbouring),
+        ),
+        largest_theta=table.number("largest_theta", Rules.largest_theta),
+        largest_amplitude=table.number("largest_amplitude", Rules.largest_amplitude),
+        accept_data_dependent=table.flag("accept_data_dependent"),
+    )
+    budget.end()
+    reading: dict[str, Any] = {
+        "target": table.optional_text("target"),
+        "features": table.words("features"),
+        "classes": table.words("classes"),
+    }
+    categories, scales = table.table("categories"), table.table("standardise")
+    if categories is not None:
+        reading["categories"] = {name: categories.words(name) for name in categories.names()}
+    if scales is not None:
+        reading["standardise"] = {name: _pair(scales, name) for name in scales.names()}
+    run = table.optional_text("run")
+    found = DeviceConfiguration(
+        rules,
+        table.file("data"),
+        reading,
+        table.file("air_key", "air.pub"),
+        table.file("journal", f"device-{rules.device}-journal"),
+        None if run is None else check_run(run),
+        _broker(table, broker, tls),
+    )
+    table.end()
+    return found
+
+
+def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirConfiguration:
+    """The configuration of the air.
+
+    Parameters
+    ----------
+    path
+        A TOML file.
+    broker, tls
+        Address of the broker, and a directory with certificates in place of those in the file.
+    **options
+        Options of the command line, in place of what the file says.
+    """
+    table = ConfigTable.read(path).given(**options)
+    found = AirConfiguration(
+        _federation(table),
+        table.file("air_key", "air.key"),
+        table.file("journal", "journal"),
+        table.optional_file("receiver"),
+        table.optional_number("alpha"),
+        _broker(table, broker, tls),
+    )
+    table.end()
+    return found
+
+
+def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> ServerConfiguration:
+    """The configuration of the server.
+
+    Parameters
+    ----------
+    path
+        A TOML file.
+    broker, tls
+        Address of the broker, and a directory with certificates in place of those in the file.
+    **options
+        Options of the command line, in place of what the file says.
+    """
+    table = ConfigTable.read(path).given(**options)
+    found = ServerConfiguration(
+        _federation(table),
+        table.file("record", "record"),
+        table.number("patience_seconds", 60.0),
+        table.number("prior_mean", 0.0),
+        table.number("prior_sd", 1.0),
+        _broker(table, broker, tls),
+    )
+    table.end()
+    return found
+
+
+def read_federation(path: Path) -> Federation:
+    """The run that a ``federation.toml`` describes.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    InvalidSetting
+        If something is missing, out of its bounds, or unknown.
+    """
+    table = ConfigTable.read(path)
+    found = _federation(table)
+    table.end()
+    return found
+
+
+def credentials_in(directory: Path) -> Credentials:
+    """The certificates of a role in its directory.
+
+    Parameters
+    ----------
+    directory
+        It holds ``ca.pem``, ``cert.pem`` and ``key.pem``.
+    """
+    return Credentials(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
+
+
 class ConfigTable:
     """A table of a configuration, which remembers what was read from it.
 
@@ -224,149 +444,6 @@ class ConfigTable:
             raise InvalidSetting(f"{self.origin}: there is no setting {next(iter(self._values))!r}")
 
 
-# Configurations of device, air and server.
-
-
-@dataclass(frozen=True)
-class DeviceConfiguration:
-    """What a device is told when it is set up.
-
-    Attributes
-    ----------
-    rules
-        What it decides by itself.
-    data, reading
-        Its file of examples, and how it is read (:func:`flmc.data.reading.read`).
-    air_key, journal
-        Public key of the air, and the directory of the journal.
-    run
-        Name of the run; None: the only one that there is.
-    broker
-        What it connects to.
-    """
-
-    rules: Rules
-    data: Path
-    reading: Mapping[str, Any]
-    air_key: Path
-    journal: Path
-    run: str | None
-    broker: Mqtt
-
-
-@dataclass(frozen=True)
-class AirConfiguration:
-    """What the air is told when it is set up.
-
-    Attributes
-    ----------
-    federation
-        The run.
-    air_key, journal
-        Secret key of the air, and the directory of the journal.
-    receiver, alpha
-        File with what a receiver measured, in place of the channel made of software, and the
-        probability with which its noise may be weaker than its bound.
-    broker
-        What it connects to.
-    """
-
-    federation: Federation
-    air_key: Path
-    journal: Path
-    receiver: Path | None
-    alpha: float | None
-    broker: Mqtt
-
-
-@dataclass(frozen=True)
-class ServerConfiguration:
-    """What the server is told when it is set up.
-
-    Attributes
-    ----------
-    federation
-        The run.
-    record
-        Directory of the record.
-    patience
-        Seconds for which all devices are waited for before round 1.
-    prior_mean, prior_sd
-        Where the chain starts, if the plan says ``prior``: a normal draw.
-    broker
-        What it connects to.
-    """
-
-    federation: Federation
-    record: Path
-    patience: float
-    prior_mean: float
-    prior_sd: float
-    broker: Mqtt
-
-
-def read_device(
-    path: Path | None, broker: str, tls: Path | None, **options: Any
-) -> DeviceConfiguration:
-    """The configuration of a device.
-
-    Parameters
-    ----------
-    path
-        A TOML file; None: options say all.
-    broker, tls
-        Address of the broker, and a directory with certificates in place of those in the file.
-    **options
-        Options of the command line, in place of what the file says.
-
-    Raises
-    ------
-    InvalidSetting
-        If something is missing, out of its bounds, or unknown.
-    """
-    given = {name: value for name, value in options.items() if name != "epsilon"}
-    table = ConfigTable.read(path).given(**given)
-    budget = table.table("budget") or ConfigTable({}, "[budget]", Path())
-    if options.get("epsilon") is not None:
-        budget = budget.given(epsilon=options["epsilon"])
-    rules = Rules(
-        device=table.count("id"),
-        model=table.text("model", "linear"),
-        budget=Budget(
-            budget.number("epsilon", Budget.epsilon),
-            budget.number("delta", Budget.delta),
-            budget.count("runs", Budget.runs),
-            budget.text("neighbouring", Budget.neighbouring),
-        ),
-        largest_theta=table.number("largest_theta", Rules.largest_theta),
-        largest_amplitude=table.number("largest_amplitude", Rules.largest_amplitude),
-        accept_data_dependent=table.flag("accept_data_dependent"),
-    )
-    budget.end()
-    reading: dict[str, Any] = {
-        "target": table.optional_text("target"),
-        "features": table.words("features"),
-        "classes": table.words("classes"),
-    }
-    categories, scales = table.table("categories"), table.table("standardise")
-    if categories is not None:
-        reading["categories"] = {name: categories.words(name) for name in categories.names()}
-    if scales is not None:
-        reading["standardise"] = {name: _pair(scales, name) for name in scales.names()}
-    run = table.optional_text("run")
-    found = DeviceConfiguration(
-        rules,
-        table.file("data"),
-        reading,
-        table.file("air_key", "air.pub"),
-        table.file("journal", f"device-{rules.device}-journal"),
-        None if run is None else check_run(run),
-        _broker(table, broker, tls),
-    )
-    table.end()
-    return found
-
-
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
     """Centre and scale of a feature."""
     value = table.take(name)
@@ -374,75 +451,6 @@ def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")
     pair = ConfigTable({"centre": value[0], "scale": value[1]}, table.origin, Path())
     return pair.number("centre"), pair.number("scale")
-
-
-def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirConfiguration:
-    """The configuration of the air.
-
-    Parameters
-    ----------
-    path
-        A TOML file.
-    broker, tls
-        Address of the broker, and a directory with certificates in place of those in the file.
-    **options
-        Options of the command line, in place of what the file says.
-    """
-    table = ConfigTable.read(path).given(**options)
-    found = AirConfiguration(
-        _federation(table),
-        table.file("air_key", "air.key"),
-        table.file("journal", "journal"),
-        table.optional_file("receiver"),
-        table.optional_number("alpha"),
-        _broker(table, broker, tls),
-    )
-    table.end()
-    return found
-
-
-def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> ServerConfiguration:
-    """The configuration of the server.
-
-    Parameters
-    ----------
-    path
-        A TOML file.
-    broker, tls
-        Address of the broker, and a directory with certificates in place of those in the file.
-    **options
-        Options of the command line, in place of what the file says.
-    """
-    table = ConfigTable.read(path).given(**options)
-    found = ServerConfiguration(
-        _federation(table),
-        table.file("record", "record"),
-        table.number("patience_seconds", 60.0),
-        table.number("prior_mean", 0.0),
-        table.number("prior_sd", 1.0),
-        _broker(table, broker, tls),
-    )
-    table.end()
-    return found
-
-
-def read_federation(path: Path) -> Federation:
-    """The run that a ``federation.toml`` describes.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    InvalidSetting
-        If something is missing, out of its bounds, or unknown.
-    """
-    table = ConfigTable.read(path)
-    found = _federation(table)
-    table.end()
-    return found
 
 
 def _federation(table: ConfigTable) -> Federation:
@@ -472,14 +480,3 @@ def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
     )
     files.end()
     return Mqtt(url, found)
-
-
-def credentials_in(directory: Path) -> Credentials:
-    """The certificates of a role in its directory.
-
-    Parameters
-    ----------
-    directory
-        It holds ``ca.pem``, ``cert.pem`` and ``key.pem``.
-    """
-    return Credentials(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")

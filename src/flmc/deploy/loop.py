@@ -12,7 +12,26 @@ from collections.abc import Callable, Iterable
 from flmc.deploy.role import Outgoing, Role
 from flmc.wire.transport import Connection, Disconnected, Message, Transport
 
-# How a program with an event loop is asked to stop, by SIGINT or SIGTERM.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
+"""Seconds between attempts to connect, at first and at most."""
+Watcher = Callable[[Role], None]
+"""Told after every change of a role."""
+
+
+def run_process(role: Role, transport: Transport) -> None:
+    """Run a role until it is finished, or SIGINT or SIGTERM asks it to stop.
+
+    Parameters
+    ----------
+    role, transport
+        The role, and what connects it.
+    """
+    asyncio.run(_run(role, transport))
+
+
+async def _run(role: Role, transport: Transport) -> None:
+    """Run a role, with signals that ask it to stop."""
+    await run_role(role, transport, stop=stop_event())
 
 
 def stop_event() -> asyncio.Event:
@@ -25,13 +44,6 @@ def stop_event() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     return stop
-
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
-"""Seconds between attempts to connect, at first and at most."""
-
-Watcher = Callable[[Role], None]
-"""Told after every change of a role."""
 
 
 def ignore(role: Role) -> None:
@@ -162,22 +174,3 @@ class _Session:
         await asyncio.sleep(max(0.0, at - time.monotonic()))
         with contextlib.suppress(Disconnected):
             await self._connection.publish([message])
-
-
-# A role as a process, with signals that stop it.
-
-
-def run_process(role: Role, transport: Transport) -> None:
-    """Run a role until it is finished, or SIGINT or SIGTERM asks it to stop.
-
-    Parameters
-    ----------
-    role, transport
-        The role, and what connects it.
-    """
-    asyncio.run(_run(role, transport))
-
-
-async def _run(role: Role, transport: Transport) -> None:
-    """Run a role, with signals that ask it to stop."""
-    await run_role(role, transport, stop=stop_event())

@@ -19,32 +19,7 @@ from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, Topic
 from flmc.wire.transport import Message
 
-# How long something takes, by its last occurrences.
-
-
 _MOST = 50
-
-
-class Timing:
-    """Times of the last fifty occurrences."""
-
-    def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=_MOST)
-
-    def add(self, seconds: float) -> None:
-        """Remember how long it took.
-
-        Parameters
-        ----------
-        seconds
-            The time.
-        """
-        self._times.append(seconds)
-
-    @property
-    def median(self) -> float | None:
-        """Median of the times in seconds; None: there are none yet."""
-        return float(np.median(self._times)) if self._times else None
 
 
 class Outgoing(NamedTuple):
@@ -238,3 +213,25 @@ class Role(ABC):
             Ends of topics.
         """
         return tuple(self.topic(what) for what in whats)
+
+
+class Timing:
+    """Times of the last fifty occurrences."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=_MOST)
+
+    def add(self, seconds: float) -> None:
+        """Remember how long it took.
+
+        Parameters
+        ----------
+        seconds
+            The time.
+        """
+        self._times.append(seconds)
+
+    @property
+    def median(self) -> float | None:
+        """Median of the times in seconds; None: there are none yet."""
+        return float(np.median(self._times)) if self._times else None

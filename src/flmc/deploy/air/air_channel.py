@@ -21,6 +21,11 @@ from flmc.wire.federation import Federation
 
 _ENTRIES_AT_ONCE = 1 << 20
 """Symbols that the channel of software puts on its grid at a time."""
+ALPHA = 1e-9
+"""Probability with which the noise may be weaker than its bound, unless told."""
+_FEWEST = 100
+_SMALL = 0.01
+"""Largest alpha, as a share of the delta that is stated for the run."""
 
 
 class RoundOnAir(NamedTuple):
@@ -143,27 +148,6 @@ class SoftwareChannel(Channel):
             arrives = np.clip(arrives, -loudest, loudest)
             steps[first : first + at_once] = grid.arriving_steps(symbols, arrives, peak)
         return Signal(air_on_grid(steps, grid, self._entropy), None)
-
-
-# A channel that is a receiver: what it measured in each round, from a file.
-#
-# The symbols went over the radio, and the noise is the receiver's own; what devices send to the air
-# says only who transmitted. How strong the noise is must be known from below: from n samples of
-# noise alone, the sum S of their squared deviations from their mean, over :math:`N_0`, is a
-# chi-squared variable of n - 1 degrees of freedom, so that
-#
-# .. math:: N_0 \ge \frac{S}{\chi^2_{n-1,\,1-\alpha}}
-#
-# but for a probability of :math:`\alpha`. The privacy statement holds for that noise power, with
-# :math:`\alpha` added to its delta. It rests on noise that is normal, independent from sample to
-# sample, and as strong in the run as it was when it was measured.
-
-
-ALPHA = 1e-9
-"""Probability with which the noise may be weaker than its bound, unless told."""
-_FEWEST = 100
-_SMALL = 0.01
-"""Largest alpha, as a share of the delta that is stated for the run."""
 
 
 def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:

@@ -25,194 +25,8 @@ from flmc.wire.messages import Announcement, Answer, Received, Theta, in_short, 
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic, device_number
 
-# Who is there: the air waits for nobody who left, refused, or has long been silent.
-
-
 _PATIENCE = 3
 """Rounds in a row whose deadline a device may miss before it is not waited for."""
-
-
-class Attendance:
-    """Devices that are not waited for.
-
-    A device whose certificate was revoked can say neither an answer nor that it is gone, and one
-    that hangs says nothing either: each would make every round last until its deadline.
-    """
-
-    def __init__(self) -> None:
-        self._absent = set[int]()
-        self._missed = Counter[int]()
-
-    def said(self, device: int, state: str) -> None:
-        """Hear of a device's state.
-
-        Parameters
-        ----------
-        device, state
-            Its number, and one of :data:`flmc.wire.presence.STATES`.
-        """
-        if state in ("gone", "refused"):
-            self._absent.add(device)
-        else:
-            self.heard(device)
-
-    def heard(self, device: int) -> None:
-        """Note that a device is there: it has spoken.
-
-        Parameters
-        ----------
-        device
-            Its number.
-        """
-        self._absent.discard(device)
-        self._missed.pop(device, None)
-
-    def missed(self, devices: Iterable[int]) -> list[int]:
-        """Note who was silent until the deadline of a round that was closed.
-
-        Parameters
-        ----------
-        devices
-            Their numbers.
-
-        Returns
-        -------
-        list of int
-            Those who are not waited for from now on, until they are heard again.
-        """
-        silent = [device for device in devices if device not in self._absent]
-        self._missed.update(silent)
-        given_up = [device for device in silent if self._missed[device] >= _PATIENCE]
-        self._absent.update(given_up)
-        return given_up
-
-    def waits_for(self, devices: Set[int]) -> bool:
-        """Whether any of some devices is waited for.
-
-        Parameters
-        ----------
-        devices
-            Their numbers.
-        """
-        return not devices <= self._absent
-
-
-# Path gains, gains and who is scheduled, round by round, as the air announces them.
-
-
-class Scheduled(NamedTuple):
-    """A round as it is announced.
-
-    Attributes
-    ----------
-    on_air
-        The round.
-    devices
-        Who is to transmit, (device).
-    """
-
-    on_air: RoundOnAir
-    devices: npt.NDArray[np.bool_]
-
-
-class AirSchedule:
-    """The rounds of a plan, drawn in blocks as a simulation draws them.
-
-    Parameters
-    ----------
-    plan, seed
-        The plan, and the seed of what is random; both decide every round.
-    least_gain
-        Nobody is scheduled in a round with a gain below it: the fade is too deep for the grid.
-    """
-
-    def __init__(self, plan: Plan, seed: int, least_gain: float = 0.0) -> None:
-        self._plan, self._seed, self._least_gain = plan, seed, least_gain
-        self._block = -1
-        self._drawn: Schedule | None = None
-
-    def round(self, number: int) -> Scheduled:
-        """What is fixed for a round.
-
-        Parameters
-        ----------
-        number
-            The round, counted from 1.
-        """
-        block, index = divmod(number - 1, ROUNDS_PER_BLOCK)
-        if self._drawn is None or block != self._block:
-            self._drawn = draw_schedule(self._plan, self._seed, range(1), block)
-            self._block = block
-        drawn = self._drawn
-        fading = np.asarray(drawn.fading[0, index])
-        arriving = fading if drawn.arriving is None else np.asarray(drawn.arriving[0, index])
-        devices = (
-            np.ones(self._plan.num_devices, dtype=bool)
-            if drawn.active is None
-            else np.asarray(drawn.active[0, index] > 0)
-        )
-        gain = np.asarray(drawn.gain[0, index])
-        if gain.min() < self._least_gain:
-            devices = np.zeros_like(devices)
-        return Scheduled(RoundOnAir(number, gain, fading, arriving), devices)
-
-
-# A device's answer as the air reads it from its topic: opened, and said by who it says.
-
-
-def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> Answer:
-    """The answer in a sealed payload.
-
-    Parameters
-    ----------
-    who
-        Identity in the topic, which the broker vouches for.
-    payload
-        Bytes from anybody.
-    plan, opener
-        Gives the sizes, and opens what devices seal.
-
-    Raises
-    ------
-    Dropped
-        If it is too large, not sealed to the air's key, or of another device.
-    Malformed
-        If what was sealed is no answer.
-    """
-    number = device_number(who)
-    if number is None or number >= plan.num_devices:
-        raise Dropped("wrong-identity")
-    if len(payload) > largest_answer(plan.dim) + OVERHEAD:
-        raise Dropped("oversized")
-    try:
-        opened = opener.open(payload)
-    except NotSealed as error:
-        raise Dropped("not-sealed") from error
-    answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
-    if answer.device != number:
-        raise Dropped("wrong-identity")
-    return answer
-
-
-def check_loudness(answer: Answer, on_air: RoundOnAir) -> None:
-    """Refuse an answer that would arrive louder than was announced, which is what is accounted.
-
-    Parameters
-    ----------
-    answer, on_air
-        The answer, and the round with its gain, which is at most the plan's cap.
-
-    Raises
-    ------
-    Dropped
-        If an entry is too loud.
-    """
-    with np.errstate(over="ignore"):  # infinite is over the cap
-        arrives = on_air.fading[answer.device] * answer.amplitude
-    if (arrives > on_air.gain * (1 + 1e-9)).any():
-        raise Dropped("over-cap")
-
-
 _STATUS_SECONDS = 1.0
 """Seconds between two statuses of the air, at least."""
 _GATHER_SECONDS = 0.02
@@ -487,3 +301,178 @@ class AirRole(Role):
         if now - self._told >= _STATUS_SECONDS:
             said.append(self._status(now))
         return said
+
+
+def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> Answer:
+    """The answer in a sealed payload.
+
+    Parameters
+    ----------
+    who
+        Identity in the topic, which the broker vouches for.
+    payload
+        Bytes from anybody.
+    plan, opener
+        Gives the sizes, and opens what devices seal.
+
+    Raises
+    ------
+    Dropped
+        If it is too large, not sealed to the air's key, or of another device.
+    Malformed
+        If what was sealed is no answer.
+    """
+    number = device_number(who)
+    if number is None or number >= plan.num_devices:
+        raise Dropped("wrong-identity")
+    if len(payload) > largest_answer(plan.dim) + OVERHEAD:
+        raise Dropped("oversized")
+    try:
+        opened = opener.open(payload)
+    except NotSealed as error:
+        raise Dropped("not-sealed") from error
+    answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
+    if answer.device != number:
+        raise Dropped("wrong-identity")
+    return answer
+
+
+def check_loudness(answer: Answer, on_air: RoundOnAir) -> None:
+    """Refuse an answer that would arrive louder than was announced, which is what is accounted.
+
+    Parameters
+    ----------
+    answer, on_air
+        The answer, and the round with its gain, which is at most the plan's cap.
+
+    Raises
+    ------
+    Dropped
+        If an entry is too loud.
+    """
+    with np.errstate(over="ignore"):  # infinite is over the cap
+        arrives = on_air.fading[answer.device] * answer.amplitude
+    if (arrives > on_air.gain * (1 + 1e-9)).any():
+        raise Dropped("over-cap")
+
+
+class Attendance:
+    """Devices that are not waited for.
+
+    A device whose certificate was revoked can say neither an answer nor that it is gone, and one
+    that hangs says nothing either: each would make every round last until its deadline.
+    """
+
+    def __init__(self) -> None:
+        self._absent = set[int]()
+        self._missed = Counter[int]()
+
+    def said(self, device: int, state: str) -> None:
+        """Hear of a device's state.
+
+        Parameters
+        ----------
+        device, state
+            Its number, and one of :data:`flmc.wire.presence.STATES`.
+        """
+        if state in ("gone", "refused"):
+            self._absent.add(device)
+        else:
+            self.heard(device)
+
+    def heard(self, device: int) -> None:
+        """Note that a device is there: it has spoken.
+
+        Parameters
+        ----------
+        device
+            Its number.
+        """
+        self._absent.discard(device)
+        self._missed.pop(device, None)
+
+    def missed(self, devices: Iterable[int]) -> list[int]:
+        """Note who was silent until the deadline of a round that was closed.
+
+        Parameters
+        ----------
+        devices
+            Their numbers.
+
+        Returns
+        -------
+        list of int
+            Those who are not waited for from now on, until they are heard again.
+        """
+        silent = [device for device in devices if device not in self._absent]
+        self._missed.update(silent)
+        given_up = [device for device in silent if self._missed[device] >= _PATIENCE]
+        self._absent.update(given_up)
+        return given_up
+
+    def waits_for(self, devices: Set[int]) -> bool:
+        """Whether any of some devices is waited for.
+
+        Parameters
+        ----------
+        devices
+            Their numbers.
+        """
+        return not devices <= self._absent
+
+
+class Scheduled(NamedTuple):
+    """A round as it is announced.
+
+    Attributes
+    ----------
+    on_air
+        The round.
+    devices
+        Who is to transmit, (device).
+    """
+
+    on_air: RoundOnAir
+    devices: npt.NDArray[np.bool_]
+
+
+class AirSchedule:
+    """The rounds of a plan, drawn in blocks as a simulation draws them.
+
+    Parameters
+    ----------
+    plan, seed
+        The plan, and the seed of what is random; both decide every round.
+    least_gain
+        Nobody is scheduled in a round with a gain below it: the fade is too deep for the grid.
+    """
+
+    def __init__(self, plan: Plan, seed: int, least_gain: float = 0.0) -> None:
+        self._plan, self._seed, self._least_gain = plan, seed, least_gain
+        self._block = -1
+        self._drawn: Schedule | None = None
+
+    def round(self, number: int) -> Scheduled:
+        """What is fixed for a round.
+
+        Parameters
+        ----------
+        number
+            The round, counted from 1.
+        """
+        block, index = divmod(number - 1, ROUNDS_PER_BLOCK)
+        if self._drawn is None or block != self._block:
+            self._drawn = draw_schedule(self._plan, self._seed, range(1), block)
+            self._block = block
+        drawn = self._drawn
+        fading = np.asarray(drawn.fading[0, index])
+        arriving = fading if drawn.arriving is None else np.asarray(drawn.arriving[0, index])
+        devices = (
+            np.ones(self._plan.num_devices, dtype=bool)
+            if drawn.active is None
+            else np.asarray(drawn.active[0, index] > 0)
+        )
+        gain = np.asarray(drawn.gain[0, index])
+        if gain.min() < self._least_gain:
+            devices = np.zeros_like(devices)
+        return Scheduled(RoundOnAir(number, gain, fading, arriving), devices)

@@ -28,143 +28,11 @@ from flmc.runs.files.durable_files import write_arrays
 from flmc.settings.schema import to_toml
 from flmc.wire.topics import AIR, SERVER, device_name
 
-# Processes of a federation on one machine, each by its name, with a log of its own.
-
-
 FLMC = (sys.executable, "-m", "flmc")
 """How to start a command of flmc with this Python."""
-
-
-class Processes:
-    """Processes that are all ended when the context ends.
-
-    Parameters
-    ----------
-    logs
-        Directory for what they print, a file each.
-    environment
-        Variables beside those of this process.
-    """
-
-    def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
-        self._logs, self._running = logs, dict[str, subprocess.Popen[bytes]]()
-        # One thread each: many processes share few processors.
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        self._environment = {**os.environ, **threads, **(environment or {})}
-        logs.mkdir(parents=True, exist_ok=True)
-
-    def start(self, name: str, command: Sequence[str], folder: Path) -> None:
-        """Start a process.
-
-        Parameters
-        ----------
-        name, command
-            What it is called here, and its words.
-        folder
-            Where it runs.
-        """
-        with (self._logs / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                list(command),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,  # Ctrl-C in a terminal is for whoever started them
-            )
-
-    def code(self, name: str) -> int | None:
-        """Exit code of a process; None: it is running.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
-        return self._running[name].poll()
-
-    def pid(self, name: str) -> int:
-        """Number of a process.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
-        return self._running[name].pid
-
-    def ended(self) -> dict[str, int]:
-        """Exit codes of those that have ended, by name."""
-        codes = {name: process.poll() for name, process in self._running.items()}
-        return {name: code for name, code in codes.items() if code is not None}
-
-    def kill(self, name: str) -> None:
-        """End a process without a warning (SIGKILL), and wait until it has ended.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
-        self._running[name].kill()
-        self._running[name].wait()
-
-    def wait(self, name: str, seconds: float) -> int:
-        """Exit code of a process, which is waited for.
-
-        Parameters
-        ----------
-        name, seconds
-            Its name, and how long to wait at most.
-        """
-        return self._running[name].wait(seconds)
-
-    def log(self, name: str) -> str:
-        """What a process has printed.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
-        return (self._logs / f"{name}.log").read_text(errors="replace")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for process in self._running.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self._running.values():
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
 BROKERS = ("embedded", "mosquitto")
 """A broker in Python without TLS, or mosquitto with certificates and rights."""
 _START_SECONDS = 30.0
-
-
-def free_port() -> int:
-    """A port of loopback that nobody uses now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def find_mosquitto() -> str | None:
-    """Path of mosquitto; None: it is not installed."""
-    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin")
 
 
 @dataclass(frozen=True)
@@ -312,3 +180,130 @@ class LocalFederation:
                 return
             time.sleep(0.02)
         raise RunFailed(f"the broker did not start: {processes.log('broker')[-500:]}")
+
+
+class Processes:
+    """Processes that are all ended when the context ends.
+
+    Parameters
+    ----------
+    logs
+        Directory for what they print, a file each.
+    environment
+        Variables beside those of this process.
+    """
+
+    def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._logs, self._running = logs, dict[str, subprocess.Popen[bytes]]()
+        # One thread each: many processes share few processors.
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        self._environment = {**os.environ, **threads, **(environment or {})}
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def start(self, name: str, command: Sequence[str], folder: Path) -> None:
+        """Start a process.
+
+        Parameters
+        ----------
+        name, command
+            What it is called here, and its words.
+        folder
+            Where it runs.
+        """
+        with (self._logs / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                list(command),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C in a terminal is for whoever started them
+            )
+
+    def code(self, name: str) -> int | None:
+        """Exit code of a process; None: it is running.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return self._running[name].poll()
+
+    def pid(self, name: str) -> int:
+        """Number of a process.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return self._running[name].pid
+
+    def ended(self) -> dict[str, int]:
+        """Exit codes of those that have ended, by name."""
+        codes = {name: process.poll() for name, process in self._running.items()}
+        return {name: code for name, code in codes.items() if code is not None}
+
+    def kill(self, name: str) -> None:
+        """End a process without a warning (SIGKILL), and wait until it has ended.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        self._running[name].kill()
+        self._running[name].wait()
+
+    def wait(self, name: str, seconds: float) -> int:
+        """Exit code of a process, which is waited for.
+
+        Parameters
+        ----------
+        name, seconds
+            Its name, and how long to wait at most.
+        """
+        return self._running[name].wait(seconds)
+
+    def log(self, name: str) -> str:
+        """What a process has printed.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        """
+        return (self._logs / f"{name}.log").read_text(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self._running.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self._running.values():
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def find_mosquitto() -> str | None:
+    """Path of mosquitto; None: it is not installed."""
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin")

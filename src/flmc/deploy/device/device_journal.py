@@ -171,10 +171,6 @@ class DeviceJournal:
         self._file.close()
 
 
-# What a device's journal tells its owner: the runs it joined, what they may cost, what it
-# answered.
-
-
 @dataclass(frozen=True)
 class LedgerRow:
     """A run in a device's ledger.

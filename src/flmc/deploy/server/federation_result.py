@@ -22,60 +22,8 @@ from flmc.sampling.chains import Chains, centre_of
 from flmc.sampling.engines import choose_engine
 from flmc.sampling.moments import Moments
 
-# What missing devices did to a run: the temperature at which it sampled, from its ledger.
-
-
 _HOTTER = 0.05
 """Share by which a mean temperature may exceed the plan's without a word."""
-
-
-def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
-    """What is to be said of a run in whose kept rounds devices were missing; nothing if none was.
-
-    With K_a of K devices active the noise in a step is larger by about (K/K_a)^2, and so is the
-    spread of the draws.
-
-    Parameters
-    ----------
-    plan, ledger
-        The plan, and a line of JSON for every round.
-    """
-    rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
-    active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])
-    planned = plan.num_active[plan.num_burn_in :][: len(active)]
-    missing = float(np.mean(planned - active)) if len(active) else 0.0
-    heats = [each["temperature"] for each in rounds if each.get("temperature") is not None]
-    if missing <= 0 or not heats or plan.temperature is None:
-        return ()
-    heat = float(np.mean(heats))
-    said = (
-        f"{active.mean():.3g} devices were active in a kept round on average, {missing:.3g} fewer"
-        f" than planned: the mean temperature was {heat:.4g}, and the plan's {plan.temperature:.4g}"
-    )
-    hot = heat > plan.temperature * (1 + _HOTTER)
-    if hot:
-        said += "; draws spread wider by about as much; run it again with all devices"
-    numbers = {"num_active": float(active.mean()), "temperature": heat}
-    return (Finding("absent-devices", "warning" if hot else "note", said, numbers=numbers),)
-
-
-def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
-    """The one chain of a federation, with its moments and draws.
-
-    Parameters
-    ----------
-    plan
-        Says how many rounds there are.
-    kept
-        Theta after every kept round, (draw, dim).
-    centre
-        Where deviations are measured from, (1, dim).
-    """
-    moments = Moments.empty(centre, 1, len(kept))
-    for theta in kept:
-        moments.add(theta[None, None], slice(0, 1), 0)
-    position = kept[-1][None, None]
-    return Chains(plan.num_rounds, position, moments, kept[None, None], 0, 0, plan.num_burn_in)
 
 
 def result_without_data(
@@ -130,6 +78,55 @@ def result_with_model(
     every = np.full((1, plan.num_rounds), float(plan.num_devices))
     result = job.result_of(chains, every, seconds, absences(plan, ledger))
     return replace(result, engine=ENGINE, blocking="")
+
+
+def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
+    """The one chain of a federation, with its moments and draws.
+
+    Parameters
+    ----------
+    plan
+        Says how many rounds there are.
+    kept
+        Theta after every kept round, (draw, dim).
+    centre
+        Where deviations are measured from, (1, dim).
+    """
+    moments = Moments.empty(centre, 1, len(kept))
+    for theta in kept:
+        moments.add(theta[None, None], slice(0, 1), 0)
+    position = kept[-1][None, None]
+    return Chains(plan.num_rounds, position, moments, kept[None, None], 0, 0, plan.num_burn_in)
+
+
+def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
+    """What is to be said of a run in whose kept rounds devices were missing; nothing if none was.
+
+    With K_a of K devices active the noise in a step is larger by about (K/K_a)^2, and so is the
+    spread of the draws.
+
+    Parameters
+    ----------
+    plan, ledger
+        The plan, and a line of JSON for every round.
+    """
+    rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
+    active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])
+    planned = plan.num_active[plan.num_burn_in :][: len(active)]
+    missing = float(np.mean(planned - active)) if len(active) else 0.0
+    heats = [each["temperature"] for each in rounds if each.get("temperature") is not None]
+    if missing <= 0 or not heats or plan.temperature is None:
+        return ()
+    heat = float(np.mean(heats))
+    said = (
+        f"{active.mean():.3g} devices were active in a kept round on average, {missing:.3g} fewer"
+        f" than planned: the mean temperature was {heat:.4g}, and the plan's {plan.temperature:.4g}"
+    )
+    hot = heat > plan.temperature * (1 + _HOTTER)
+    if hot:
+        said += "; draws spread wider by about as much; run it again with all devices"
+    numbers = {"num_active": float(active.mean()), "temperature": heat}
+    return (Finding("absent-devices", "warning" if hot else "note", said, numbers=numbers),)
 
 
 def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:

@@ -24,89 +24,8 @@ from flmc.wire.presence import Presence
 from flmc.wire.status import AirStatus, Status
 from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THETA, Topic
 
-# What a run has spent so far, for its status: computed now and then, because it takes a while.
-
-
 _SHARE = 0.02
 """Share of the time that accounting may take."""
-
-
-class Spending:
-    """Epsilon of the device that spent most, as of some round."""
-
-    def __init__(self) -> None:
-        self.epsilon: float | None = 0.0
-        """The last one that was computed; None: it is unbounded."""
-        self.round = 0
-        """Round up to which it counts."""
-        self._not_before = float("-inf")
-
-    def update(self, record: ServerRecord, *, now: bool = False) -> None:
-        """Compute it again if that has not cost too much time lately.
-
-        Parameters
-        ----------
-        record
-            Has the ledger.
-        now
-            Whether to compute it in any case.
-        """
-        plan, rounds = record.federation.plan, record.round
-        began = time.monotonic()
-        if rounds == self.round or plan.unknown_privacy is not None:
-            return
-        if began < self._not_before and not now:
-            return
-        curve = spent_curve(
-            record.ledger[:rounds],
-            plan.uplink,
-            plan.limits,
-            plan.num_devices,
-            plan.dim,
-            last_only=True,
-        )
-        self.epsilon = curve.epsilon if math.isfinite(curve.epsilon) else None
-        self.round = rounds
-        took = time.monotonic() - began
-        self._not_before = began + took / _SHARE
-
-
-# What a run waits for, in words, for its status.
-
-
-def before_round_1(federation: Federation, joined: int, refused: int) -> str:
-    """What is waited for before round 1.
-
-    Parameters
-    ----------
-    federation
-        The run.
-    joined, refused
-        Devices that have joined, and that do not want to.
-    """
-    devices, quorum = federation.plan.num_devices, federation.quorum
-    said = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
-    return said + (f"; {refused} refused" if refused else "")
-
-
-def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
-    """What is waited for in a round; empty as long as it takes no longer than two deadlines.
-
-    Parameters
-    ----------
-    federation, round_number
-        The run, and the round, counted from 1.
-    seconds
-        How long the round has taken so far.
-    """
-    if seconds <= 2 * federation.deadline_ms / 1000:
-        return ""
-    return (
-        f"round {round_number} has had too few answers for {seconds:.0f} s; a quorum is"
-        f" {federation.quorum} of {federation.plan.num_devices}"
-    )
-
-
 _STATUS_SECONDS = 0.5
 """Seconds between two statuses, at least."""
 _SECOND_THOUGHTS = 15.0
@@ -379,3 +298,76 @@ class ServerRole(Role):
             unix_time=self._wall_clock(),
         )
         return self.say(STATUS, status.to_bytes())
+
+
+class Spending:
+    """Epsilon of the device that spent most, as of some round."""
+
+    def __init__(self) -> None:
+        self.epsilon: float | None = 0.0
+        """The last one that was computed; None: it is unbounded."""
+        self.round = 0
+        """Round up to which it counts."""
+        self._not_before = float("-inf")
+
+    def update(self, record: ServerRecord, *, now: bool = False) -> None:
+        """Compute it again if that has not cost too much time lately.
+
+        Parameters
+        ----------
+        record
+            Has the ledger.
+        now
+            Whether to compute it in any case.
+        """
+        plan, rounds = record.federation.plan, record.round
+        began = time.monotonic()
+        if rounds == self.round or plan.unknown_privacy is not None:
+            return
+        if began < self._not_before and not now:
+            return
+        curve = spent_curve(
+            record.ledger[:rounds],
+            plan.uplink,
+            plan.limits,
+            plan.num_devices,
+            plan.dim,
+            last_only=True,
+        )
+        self.epsilon = curve.epsilon if math.isfinite(curve.epsilon) else None
+        self.round = rounds
+        took = time.monotonic() - began
+        self._not_before = began + took / _SHARE
+
+
+def before_round_1(federation: Federation, joined: int, refused: int) -> str:
+    """What is waited for before round 1.
+
+    Parameters
+    ----------
+    federation
+        The run.
+    joined, refused
+        Devices that have joined, and that do not want to.
+    """
+    devices, quorum = federation.plan.num_devices, federation.quorum
+    said = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
+    return said + (f"; {refused} refused" if refused else "")
+
+
+def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
+    """What is waited for in a round; empty as long as it takes no longer than two deadlines.
+
+    Parameters
+    ----------
+    federation, round_number
+        The run, and the round, counted from 1.
+    seconds
+        How long the round has taken so far.
+    """
+    if seconds <= 2 * federation.deadline_ms / 1000:
+        return ""
+    return (
+        f"round {round_number} has had too few answers for {seconds:.0f} s; a quorum is"
+        f" {federation.quorum} of {federation.plan.num_devices}"
+    )

@@ -38,20 +38,6 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
 
     It is :math:`w_t \propto \eta_t^2 \sum_s \prod_{r=t+1}^{s} \rho_r^2` over the kept rounds
     :math:`s \ge t`, and at least 0.001.
-
-    Parameters
-    ----------
-    step_sizes
-        Step :math:`\eta_t` of every round, (round).
-    contraction
-        Factor :math:`\rho_t` by which round t multiplies an error, (round).
-    num_burn_in
-        Number of rounds at the beginning that are not kept.
-
-    Returns
-    -------
-    Array
-        Weights, (round), the largest of which is 1.
     """
     num_rounds = len(step_sizes)
     weights = np.zeros(num_rounds)
@@ -67,22 +53,7 @@ def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Ar
 
 def water_fill(weights: Array, caps: Array, budget: float) -> Array:
     r"""Gains that minimise :math:`\sum_t w_t/A_t^2` with :math:`\sum_t A_t^2 \le B` and :math:`A_t`
-    within caps.
-
-    Parameters
-    ----------
-    weights
-        :math:`w_t`, (round), positive.
-    caps
-        Largest gain of every round, (round); may be infinite.
-    budget
-        B, the largest sum of squared gains.
-
-    Returns
-    -------
-    Array
-        Gains, (round).
-    """
+    within caps; weights, caps (may be infinite) and gains are (round), B is the budget."""
     # Squares of larger numbers would overflow.
     finite = np.minimum(caps, 1e150)
     if np.square(finite).sum() <= budget:
@@ -102,24 +73,8 @@ def water_fill(weights: Array, caps: Array, budget: float) -> Array:
 def allocate(
     weights: Array, caps: Array, static_gain: float, allowed_scale: Callable[[Array], float]
 ) -> Array:
-    """Gains of all rounds that keep the exact privacy budget and are better than a constant gain.
-
-    Parameters
-    ----------
-    weights
-        Weight of every round's noise, (round).
-    caps
-        Largest gain of every round, (round).
-    static_gain
-        Constant gain that spends the budget.
-    allowed_scale
-        Says by which factor given gains (round) may be multiplied within the exact budget.
-
-    Returns
-    -------
-    Array
-        Gains, (round); the constant gain within the caps, where nothing better is found.
-    """
+    """Gains (round) that keep the exact privacy budget and inject less noise than a constant gain;
+    the constant gain within the caps where nothing better exists."""
     budget = len(weights) * static_gain**2
     gains = np.minimum(caps, static_gain)
     for _ in range(_ROUNDS_OF_CORRECTION):
@@ -164,43 +119,16 @@ class RunBudget:
     dim: int
 
     def spent(self, gains: Array, scale: float) -> float:
-        """Epsilon of the run if all gains are multiplied by one factor.
-
-        Parameters
-        ----------
-        gains
-            Gain of every round, (round).
-        scale
-            The factor.
-
-        Returns
-        -------
-        float
-            Upper bound of epsilon at run_delta.
-        """
+        """Upper bound of the run's epsilon at run_delta if gains (round) are multiplied by one
+        factor."""
         event = self.uplink.event_of_rounds(
             scale * gains[:, None], self.dim, self.limits.neighbouring
         )
         return event.epsilon(self.limits.run_delta)
 
     def allowed_scale(self, gains: Array) -> float:
-        """Factor by which all gains may be multiplied within the budget.
-
-        Parameters
-        ----------
-        gains
-            Gain of every round, (round).
-
-        Returns
-        -------
-        float
-            A factor that keeps the budget, and spends 99 % of it if few trials suffice to find one.
-
-        Raises
-        ------
-        InvalidSetting
-            If no factor is found that keeps the budget.
-        """
+        """Factor by which gains (round) may be multiplied within the budget; it spends 99 % of the
+        budget if few trials suffice."""
         # An epsilon is found to ten digits: a gain that was made for the budget keeps it.
         budget = (self.limits.epsilon or 0.0) * (1 + 1e-9)
         scale, safe = 1.0, 0.0

@@ -25,11 +25,6 @@ def distance_to_travel(model: Model, start: str) -> float:
 
     It is two standard deviations of start minus truth, when the truth is a draw from the prior and
     the start another draw, or zero; the largest over entries.
-
-    Parameters
-    ----------
-    model, start
-        The model, for its prior, and ``prior`` or ``zero``.
     """
     sd, mean = np.asarray(model.prior.sd), np.asarray(model.prior.mean)
     variance = 2 * sd**2 if start == "prior" else sd**2 + mean**2
@@ -59,29 +54,6 @@ def auto_burn_in_factor(
     :math:`q^2/(2c^2)`, the variance under a constant pull. Where the factor above injects so much
     that chains end up further away, the factor is the one with the least :math:`E[(|d| - x)_+^2] +
     w`, with a normal distance d at the start whose two standard deviations are ``distance``.
-
-    Parameters
-    ----------
-    uplink
-        Gives the slope, the clip and the mean symbol.
-    step_size
-        Step :math:`\eta` of the other rounds.
-    num_fast
-        Number of rounds with the larger step; 0 makes the factor 1.
-    num_devices
-        Number of devices.
-    distance
-        Distance from the start to the posterior in one entry, in units of theta.
-    smoothness
-        Largest curvature L of the negative log posterior.
-    noise
-        Variance V of the server's estimate in a round of burn-in; 0 for an uplink whose noise is
-        exact at every step.
-
-    Returns
-    -------
-    float
-        The factor, at least 1.
     """
     if num_fast == 0:
         return 1.0
@@ -125,25 +97,10 @@ def _factors_up_to(highest: float) -> Array:
 def injected_variance(
     uplink: Uplink, steps: Array, num_rounds: int, num_devices: int, curvature: float, noise: float
 ) -> Array:
-    r"""Variance that noise brings into an entry of a chain that begins at the mode.
+    r"""Variance that noise brings into an entry of a chain that begins at the mode, for steps
+    :math:`f\eta` of any shape: :math:`\min(n q, \max(q/(2 f\eta\kappa L), q^2/(2c^2)))`.
 
-    Parameters
-    ----------
-    uplink
-        Gives the slope, the clip and the mean symbol.
-    steps
-        Steps :math:`f\eta`, in any shape.
-    num_rounds, num_devices
-        Number n of rounds, and number of devices.
-    curvature
-        Curvature of the negative log posterior in the direction of the entry.
-    noise
-        Variance V of the server's estimate in a round.
-
-    Returns
-    -------
-    Array
-        :math:`\min(n q, \max(q/(2 f\eta\kappa L), q^2/(2c^2)))`, in the shape of ``steps``.
+    ``noise`` is the variance V of the server's estimate in a round, :math:`q = (f\eta)^2 V`.
     """
     each = np.square(steps) * noise
     relaxing = each / (2.0 * steps * response(uplink, num_devices) * curvature)
@@ -168,26 +125,6 @@ def rounds_needed(
     gradients are no longer clipped, shrinks like :math:`e^{-\eta\kappa\mu}` a round until it is a
     tenth of the posterior's standard deviation, :math:`1/\sqrt\mu`; this takes at least five times
     :math:`1/(\eta\kappa\mu)` rounds.
-
-    Parameters
-    ----------
-    uplink
-        Gives the slope, the clip :math:`\ell` and the mean symbol.
-    step_size
-        Step :math:`\eta` of a round that is not fast.
-    fast, num_fast
-        Factor of the step in the first rounds, and their number.
-    num_devices
-        Number K of devices.
-    distance
-        Distance from the start to the posterior in one entry, in units of theta.
-    convexity
-        Smallest curvature :math:`\mu` of the negative log posterior.
-
-    Returns
-    -------
-    int
-        The number of rounds.
     """
     speed = step_size * num_devices * _largest_pull(uplink)
     covered = num_fast * fast * speed if num_fast else 0.0  # the ideal uplink's speed is infinite

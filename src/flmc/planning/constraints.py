@@ -219,17 +219,7 @@ class Constraints:
     def cap(
         self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int
     ) -> Array:
-        """Cap of the gain, (1 or round, 1): what all constraints allow, as the allocation says.
-
-        Parameters
-        ----------
-        langevin, power, privacy
-            Largest gain by each constraint; the first is (1 or round, 1). Where the channel is
-            random, power is left out of the cap, but for a long-term limit: it limits every round
-            anew.
-        steps, num_burn_in
-            Step of every round, (round), and number of rounds that are not kept.
-        """
+        """Cap of the gain, (1 or round, 1): what all constraints allow, as the allocation says."""
         if self.limits.allocation == "adaptive":
             cap = self.adaptive_gain(steps, num_burn_in, np.minimum(langevin, power), privacy)
         else:

@@ -49,13 +49,7 @@ class Request:
     public_convexity: float | None = None
 
     def curvature(self, model: Model) -> Curvature:
-        """Curvature that the plan is made with: the public values, else the model's own.
-
-        Parameters
-        ----------
-        model
-            Gives its own curvature.
-        """
+        """Curvature that the plan is made with: the public values, else the model's own."""
         return Curvature.of(model, self.public_smoothness, self.public_convexity)
 
 
@@ -68,27 +62,8 @@ def decide(
 ) -> Plan:
     """Plan without a forecast: rounds, step and gain under the limits.
 
-    Parameters
-    ----------
-    model, uplink, limits
-        What is sampled, over which uplink, within which limits.
-    request
-        The other settings.
-    privacy_limit
-        Gain that stands in for what the budget allows, for a search that cannot wait for the
-        accountant. A plan that was made with it keeps no budget and must not be handed out.
-
-    Returns
-    -------
-    Plan
-        With everything that is decided, the burn-in that is needed, and the draws that a chain is
-        worth.
-
-    Raises
-    ------
-    InvalidSetting
-        If a setting is out of its bounds, two of them contradict each other, or no gain is known to
-        keep the budget.
+    ``privacy_limit`` is a gain that stands in for the accountant's in a search that cannot wait for
+    it; such a plan keeps no budget and must not be handed out.
     """
     _check_kinds(model, uplink, limits)
     checks.one_of("start", request.start, ("prior", "zero"))

@@ -15,26 +15,7 @@ from flmc.planning.search.link_choice import cure_of_shift
 
 
 def with_forecast(decided: Plan, model: Model, request: Request, *, cures: bool = True) -> Plan:
-    """The plan with a forecast of the run: predicted law and findings.
-
-    Parameters
-    ----------
-    decided
-        The plan, with everything decided.
-    model
-        The model that it was made for. A prediction needs linear regression with all devices active
-        and examples not clipped.
-    request
-        What the plan was asked for: the curvature that it was made with, and what a cure may
-        change.
-    cures
-        Whether to look for a link or a clip that cures a shift of the mean, which takes a while.
-
-    Returns
-    -------
-    Plan
-        A copy with ``prediction`` and ``findings``; what is decided does not change.
-    """
+    """The plan with a forecast of the run: predicted law and findings."""
     findings = judgement.over_budget(decided)
     heat = decided.temperature
     if heat is None:  # without a slope nothing is known of the law

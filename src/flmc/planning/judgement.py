@@ -27,15 +27,8 @@ from flmc.uplink.uplink import Uplink
 
 
 def predict_plan(decided: Plan, model: Model) -> Prediction | None:
-    """Prediction of what a plan's chain will sample; None where none can be made.
-
-    Parameters
-    ----------
-    decided
-        A plan whose link has a slope.
-    model
-        The model that it was made for.
-    """
+    """Prediction of what a plan's chain will sample; None unless the model is a linear regression,
+    every device transmits, and neither examples nor norms are clipped."""
     if (
         not isinstance(model, LinearGaussian)
         or not decided.scheduler.everyone
@@ -47,13 +40,7 @@ def predict_plan(decided: Plan, model: Model) -> Prediction | None:
 
 
 def noise_of(decided: Plan) -> Array:
-    """Mean variance N_0/A^2 of the channel's noise at the server in kept rounds, (dim).
-
-    Parameters
-    ----------
-    decided
-        The plan.
-    """
+    """Mean variance N_0/A^2 of the channel's noise at the server in kept rounds, (dim)."""
     return np.asarray(decided.uplink.noise_power * np.mean(decided.planned_gain**-2.0, axis=0))
 
 
@@ -85,15 +72,7 @@ def no_slope() -> Finding:
 
 
 def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
-    """Finding where the temperature is not 1.
-
-    Parameters
-    ----------
-    heat
-        The temperature of the plan.
-    cure
-        What helps, in words.
-    """
+    """Finding where the temperature is not 1."""
     if abs(heat - 1.0) <= HEAT_TOLERANCE:
         return []
     meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
@@ -103,13 +82,7 @@ def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
 
 
 def cure_of_heat(decided: Plan) -> str:
-    """What helps against a temperature that is not 1, by what decides the gain.
-
-    Parameters
-    ----------
-    decided
-        The plan.
-    """
+    """What helps against a temperature that is not 1, by what decides the gain."""
     heat = decided.temperature or 1.0
     step = f"a step of {decided.step_size / heat:.3g} at the same gain"
     if heat < 1:
@@ -127,15 +100,8 @@ def _grade_of(ratio: float) -> Grade:
 
 
 def judge_shift(shift: float, cure: Callable[[], str]) -> list[Finding]:
-    """Finding where the mean will be off.
-
-    Parameters
-    ----------
-    shift
-        By how many posterior standard deviations, in the direction in which it is worst.
-    cure
-        Gives the words of what helps; asked only where the mean is off.
-    """
+    """Finding where the mean is off by ``shift`` posterior standard deviations in the worst
+    direction; ``cure``, words of what helps, is asked for only then."""
     if shift <= SHIFT_TOLERANCE:
         return []
     grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
@@ -148,15 +114,8 @@ def judge_shift(shift: float, cure: Callable[[], str]) -> list[Finding]:
 
 
 def judge_width(ratio: float, cure: str) -> list[Finding]:
-    """Finding where the samples will be too wide because the link is not straight.
-
-    Parameters
-    ----------
-    ratio
-        Variance over that of the plan's temperature, the mean over directions.
-    cure
-        What helps, in words.
-    """
+    """Finding where a bent link makes the samples too wide: ``ratio`` is their variance over the
+    plan's temperature, the mean over directions."""
     if not ratio > WIDTH_TOLERANCE:
         return []
     short = f"the samples' variance will be {ratio:.2g} times too large, or more"
@@ -168,13 +127,7 @@ def judge_width(ratio: float, cure: str) -> list[Finding]:
 
 
 def judge_burn_in(decided: Plan, curvature: Curvature) -> list[Finding]:
-    """Finding where the burn-in is shorter than what is needed, with a cure.
-
-    Parameters
-    ----------
-    decided, curvature
-        The plan, and the curvature that it was made with.
-    """
+    """Finding where the burn-in is shorter than what is needed, with a cure."""
     needed = decided.rounds_needed
     if needed is None:
         text = (
@@ -207,13 +160,7 @@ def judge_burn_in(decided: Plan, curvature: Curvature) -> list[Finding]:
 
 
 def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
-    """Finding where the larger steps of the first rounds are near instability.
-
-    Parameters
-    ----------
-    decided, curvature
-        The plan, and the curvature that it was made with.
-    """
+    """Finding where the larger steps of the first rounds are near instability."""
     step = decided.burn_in_step_factor * (decided.effective_step_size or 0.0)
     early = step * (curvature.smoothness or 0.0)
     if not decided.num_fast or early <= 1.0:
@@ -228,13 +175,7 @@ def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
 
 
 def missing_devices(decided: Plan) -> Finding:
-    """Warning that absent devices add noise which no plan can know.
-
-    Parameters
-    ----------
-    decided
-        A plan in which only some devices transmit.
-    """
+    """Warning that absent devices add noise which no plan can know."""
     text = (
         "only some devices transmit in a round: the gradients of the others are missing from"
         " the estimate, which adds noise that neither the temperature nor a prediction includes"
@@ -244,13 +185,7 @@ def missing_devices(decided: Plan) -> Finding:
 
 
 def over_budget(decided: Plan) -> list[Finding]:
-    """Findings where a gain that was given spends more than the privacy budget.
-
-    Parameters
-    ----------
-    decided
-        The plan.
-    """
+    """Findings where a gain that was given spends more than the privacy budget."""
     limits = decided.limits
     if decided.binding != "given" or limits.epsilon is None or limits.privacy == "off":
         return []
@@ -277,15 +212,7 @@ def over_budget(decided: Plan) -> list[Finding]:
 
 def judge_prediction(prediction: Prediction | None, heat: float) -> list[Finding]:
     """Findings where the prediction differs from the temperature, or many gradients will be
-    clipped.
-
-    Parameters
-    ----------
-    prediction
-        What the chain will sample; None if none was found.
-    heat
-        The temperature of the plan.
-    """
+    clipped."""
     if prediction is None:
         text = (
             "no prediction of the spread: the step or the problem is too large, or nearly every"
@@ -327,29 +254,14 @@ def judge_prediction(prediction: Prediction | None, heat: float) -> list[Finding
 
 
 def clip_in_words(uplink: Uplink) -> str:
-    """How single examples are bounded: ``4``, or ``a norm of 4``.
-
-    Parameters
-    ----------
-    uplink
-        An uplink that clips examples.
-    """
+    """How single examples are bounded: ``4``, or ``a norm of 4``."""
     size = f"{uplink.example_bound:g}"
     return size if uplink.example_norm is None else f"a norm of {size}"
 
 
 def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
     """Findings where examples are clipped but ``example_shrink`` is 1, which makes samples too
-    wide.
-
-    Parameters
-    ----------
-    uplink
-        Says how examples are clipped.
-    dim
-        Number of entries of a linear regression, for which the share is known; None for another
-        model.
-    """
+    wide; ``dim`` is that of a linear regression, None for other models."""
     if not uplink.clips_examples or uplink.example_shrink != 1.0:
         return []
     if dim is None:
@@ -370,13 +282,7 @@ def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
 
 
 def judge_roughly(prediction: Prediction | None) -> list[Finding]:
-    """Findings of a prediction that does not know that examples are clipped as well.
-
-    Parameters
-    ----------
-    prediction
-        What the chain would sample if examples were not clipped; None if that is not known.
-    """
+    """Findings of a prediction made as if single examples were not clipped."""
     share = 1.0 if prediction is None else prediction.clipped_fraction
     if prediction is None or share <= 0.02:
         return []
@@ -392,13 +298,7 @@ def judge_roughly(prediction: Prediction | None) -> list[Finding]:
 
 
 def shift_by_clipped_examples(model: LinearGaussian, uplink: Uplink) -> Finding:
-    """Finding that says how far clipping examples moves the mean, from the first data set.
-
-    Parameters
-    ----------
-    model, uplink
-        The regression, and how single examples are bounded.
-    """
+    """Finding that says how far clipping examples moves the mean, from the first data set."""
     # The point where the clipped gradients cancel, by steps with the posterior's covariance, which
     # stands in for the inverse curvature of the clipped cost.
     theta = model.posterior.mean[:1, None].copy()

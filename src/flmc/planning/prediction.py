@@ -75,24 +75,11 @@ class Prediction:
 def predict(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Prediction | None:
-    """Prediction of what the chain will sample when all devices are active in every round.
+    """Prediction of what the chain will sample when all devices transmit in every round, from at
+    most 8 data sets; ``noise_variance`` is :math:`N_0/A^2`, a number or (dim).
 
-    Parameters
-    ----------
-    model
-        The regression; at most 8 of its data sets are used.
-    uplink
-        Gives the mean and the variance of a symbol, and the clip.
-    step_size
-        Step of the sampler.
-    noise_variance
-        :math:`N_0/A^2`: a number, or (dim).
-
-    Returns
-    -------
-    Prediction or None
-        None where none is found: the linearised chain is unstable, nearly every gradient is
-        clipped, or the problem is too large.
+    None where the linearised chain is unstable, nearly every gradient is clipped, or the problem is
+    too large.
     """
     solved = _solve(model, uplink, step_size, noise_variance)
     if solved is None:
@@ -121,18 +108,8 @@ def predict(
 def predict_law(
     model: LinearGaussian, uplink: Uplink, step_size: float, noise_variance: float | Array
 ) -> Gaussian | None:
-    """Stationary law of the chain for the first data set, which :func:`predict` sums up.
-
-    Parameters
-    ----------
-    model, uplink, step_size, noise_variance
-        As for :func:`predict`.
-
-    Returns
-    -------
-    Gaussian or None
-        Mean (1, dim) and covariance (1, dim, dim); None where no prediction is found.
-    """
+    """Stationary law for the first data set, mean (1, dim) and covariance (1, dim, dim), which
+    :func:`predict` sums up; None where no law is found."""
     solved = _solve(model, uplink, step_size, noise_variance)
     return None if solved is None else Gaussian(solved[1][:1], solved[2][:1])
 
@@ -268,21 +245,10 @@ def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
 
 
 def solve_stationary(transition: Array, noise: Array) -> Array | None:
-    r"""Stationary covariance, the solution of :math:`C = M C M^\top + Q`, by doubling.
+    r"""Stationary covariance, the solution of :math:`C = M C M^\top + Q`, by doubling; all are
+    (experiment, dim, dim). None if M is unstable for some data set.
 
     It iterates :math:`C_{2n} = C_n + M^n C_n (M^n)^\top` from :math:`C_1 = Q`.
-
-    Parameters
-    ----------
-    transition
-        M, (experiment, dim, dim).
-    noise
-        Q, (experiment, dim, dim).
-
-    Returns
-    -------
-    Array or None
-        C, (experiment, dim, dim); None if M is not stable for some data set.
     """
     covariance, power = noise, transition
     # Powers of M double in exponent, so 64 rounds reach every M whose spectral radius can be told

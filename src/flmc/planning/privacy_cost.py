@@ -69,35 +69,13 @@ def exposure_of(
     dim: int,
     neighbouring: str = "device",
 ) -> Exposure:
-    """Privacy events of a plan's gains, for one round and for the run.
+    """Privacy events of caps of the gain (1 or round, 1 or dim), for the worst round and for the
+    run. Where the scheduler is random, its declared worst case counts.
 
     In a round the largest cap of every entry counts. Over the run, if devices transmit in some
     rounds only, the device that transmits most often counts; with gains that change over rounds, an
     imagined device whose loudest gain, second loudest gain and so on are the largest among all
     devices.
-
-    Parameters
-    ----------
-    uplink
-        Says which event gains imply.
-    gain
-        Cap of the gain, (1 or round, 1 or dim).
-    scheduler
-        Who transmits. Where it is random, its declared worst case counts.
-    num_rounds, num_devices, dim
-        Number of rounds, of devices, and of entries that a round sends.
-    neighbouring
-        What is replaced in neighbouring data: ``device`` or ``example``.
-
-    Returns
-    -------
-    Exposure
-        The event of the worst round, the event of the run, and the rounds that it counts.
-
-    Raises
-    ------
-    UnknownPrivacy
-        If nothing is proven for the uplink.
     """
     caps = np.broadcast_to(finite_cap(uplink, gain), (len(gain), dim))
     often = scheduler.most_rounds(num_rounds, num_devices)
@@ -128,13 +106,7 @@ def exposure_of(
 
 
 def why_unknown(uplink: Uplink, neighbouring: str) -> str | None:
-    """Reason why no privacy statement can be made of an uplink; None if one can.
-
-    Parameters
-    ----------
-    uplink, neighbouring
-        The uplink, and what is replaced in neighbouring data.
-    """
+    """Reason why no privacy statement can be made of an uplink; None if one can."""
     try:
         uplink.event_of_rounds(np.ones((1, 1)), 1, neighbouring)
     except UnknownPrivacy as reason:
@@ -157,46 +129,15 @@ def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
 
 
 def has_budget(uplink: Uplink, limits: Limits) -> bool:
-    """Whether a privacy budget limits the gain.
-
-    Parameters
-    ----------
-    uplink
-        The ideal uplink has no privacy, so no budget.
-    limits
-        Holds epsilon and the criterion.
-    """
+    """Whether a privacy budget limits the gain."""
     return limits.epsilon is not None and limits.privacy != "off" and not uplink.noise_is_exact
 
 
 def privacy_limited_gain(
     uplink: Uplink, limits: Limits, num_devices: int, dim: int, num_transmitting: int
 ) -> float:
-    """Largest constant gain within the privacy budget; infinite without a budget.
-
-    Parameters
-    ----------
-    uplink
-        Says which event gains imply.
-    limits
-        The budget, and whether it is for a round or for the run.
-    num_devices
-        Devices in all; only the criterion ``paper`` needs it.
-    dim
-        Number of entries that a round sends.
-    num_transmitting
-        Largest number of rounds in which one device transmits.
-
-    Returns
-    -------
-    float
-        The gain, a lower bound of what the budget allows.
-
-    Raises
-    ------
-    InvalidSetting
-        If the criterion is not proven for the uplink, or no gain is known to keep the budget.
-    """
+    """Lower bound of the largest constant gain within the privacy budget; infinite without a
+    budget. A device transmits in at most ``num_transmitting`` rounds."""
     if not has_budget(uplink, limits):
         return float("inf")
     times, delta = (
@@ -215,27 +156,10 @@ def affordable_rounds(
     num_devices: int,
     dim: int,
 ) -> int:
-    """Number of rounds, from the first, that stay within a budget of the run; all without one.
+    """Number of rounds, from the first, whose caps of the gain (1 or round, 1 or dim) stay within a
+    budget of the run; all rounds without one.
 
     A plan that chose its gain affords all its rounds; one whose gain was given may not.
-
-    Parameters
-    ----------
-    uplink
-        Says which event gains imply.
-    limits
-        The budget.
-    gain
-        Cap of the gain, (1 or round, 1 or dim).
-    scheduler
-        Who transmits.
-    num_rounds, num_devices, dim
-        Number of rounds, of devices, and of entries that a round sends.
-
-    Returns
-    -------
-    int
-        A number between 0 and ``num_rounds``.
     """
     if limits.scope != "run" or not has_budget(uplink, limits):
         return num_rounds
@@ -260,17 +184,7 @@ def affordable_rounds(
 
 
 def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
-    """Privacy cost of the worst round, by the criterion that was asked for.
-
-    Parameters
-    ----------
-    exposure
-        The privacy events.
-    limits
-        Holds delta and the criterion.
-    num_devices
-        Devices in all; only the criterion ``paper`` needs it.
-    """
+    """Privacy cost of the worst round, by the criterion that was asked for."""
     epsilon = exposure.round.epsilon(limits.delta, limits.criterion, num_devices)
     # An epsilon of 0 alone would look like perfect privacy: what is left is in the delta.
     at_zero = exposure.round.delta(0.0, limits.criterion, num_devices) if epsilon == 0 else None
@@ -278,15 +192,7 @@ def cost_of_round(exposure: Exposure, limits: Limits, num_devices: int) -> Cost:
 
 
 def cost_of_run(exposure: Exposure, limits: Limits) -> Cost:
-    """Privacy cost of the run, always by the criterion ``tight``: the others do not compose.
-
-    Parameters
-    ----------
-    exposure
-        The privacy events.
-    limits
-        Holds the delta of the run, and its budget.
-    """
+    """Privacy cost of the run, always by the criterion ``tight``: the others do not compose."""
     epsilon, coarse = exposure.run.tight_epsilon(limits.run_delta)
     budget = limits.epsilon if limits.scope == "run" else None
     # Delta at the budget and epsilon at delta are upper bounds on grids of their own, which differ

@@ -29,13 +29,6 @@ class SpentAfter(NamedTuple):
 def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
     """Whole numbers from 1 to the number of rounds, evenly spaced by their logarithms.
 
-    Parameters
-    ----------
-    num_rounds
-        The last of them.
-    num_points
-        How many at most; equal ones count once.
-
     Examples
     --------
     >>> from flmc.planning.privacy_curve import rounds_to_show
@@ -47,21 +40,7 @@ def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
 
 
 def privacy_over_rounds(plan: Plan, counts: tuple[int, ...]) -> Iterator[SpentAfter]:
-    """Epsilon of the first rounds of a plan, for several numbers of rounds.
-
-    Parameters
-    ----------
-    plan
-        The plan; nothing is yielded where its privacy is unknown.
-    counts
-        Numbers of rounds, from 1 to those of the plan.
-
-    Yields
-    ------
-    SpentAfter
-        One for every number, as soon as it is computed. The last of a whole run is
-        ``plan.run_cost``.
-    """
+    """Epsilon of the first rounds of a plan, for several numbers of rounds."""
     if plan.exposure is None:
         return
     for count in counts:

@@ -86,15 +86,8 @@ class Requirement:
     bound: float = 0.0
 
     def broken(self, plan: Plan, *, roughly: bool = False) -> str | None:
-        """Sentence that says why a plan does not meet the requirement; None if it does.
-
-        Parameters
-        ----------
-        plan
-            A plan with its forecast.
-        roughly
-            Whether a quick estimate of the run's epsilon will do, in a search.
-        """
+        """Sentence that says why a plan with its forecast does not meet the requirement, None if it
+        does; ``roughly``: by a quick estimate of the run's epsilon."""
         if not self.relation:
             return self._broken_word(plan)
         of_run = self.name == "run.epsilon" and roughly
@@ -124,16 +117,6 @@ class Requirement:
 
 def read_requirement(text: str) -> Requirement:
     """The requirement in a text, ``NAME<=NUMBER`` (or >=, <, >) or a word.
-
-    Parameters
-    ----------
-    text
-        What was written.
-
-    Raises
-    ------
-    InvalidSetting
-        If the name is unknown, or no number follows the relation.
 
     Examples
     --------

@@ -33,15 +33,7 @@ class Curvature:
         cls, model: Model, public_smoothness: float | None, public_convexity: float | None
     ) -> Curvature:
         """The model's curvature, or the public values in its place; public only if every value used
-        is.
-
-        Parameters
-        ----------
-        model
-            Gives its own curvature, used where no public value is given.
-        public_smoothness, public_convexity
-            Values from public knowledge; a convexity needs a smoothness that is not below it.
-        """
+        is."""
         if public_smoothness is None and public_convexity is None:
             return cls(model.smoothness, model.convexity, model.public)
         if public_smoothness is None:
@@ -89,34 +81,6 @@ def auto_step_size(
     Where the number of devices changes from round to round, the noise of all rounds together counts
     (a chain adds up variances), not that of the round with the fewest devices: quantisation is
     averaged over rounds, and the mean temperature at the largest step is 1.02.
-
-    Parameters
-    ----------
-    uplink
-        Gives the noise power, the slope and the variance of a bit.
-    num_devices
-        Number K of devices.
-    largest_gain
-        Gain :math:`A_{\max}` that power and privacy allow, for all rounds or each; may be
-        infinite.
-    smoothness, convexity
-        Largest and smallest curvature L and :math:`\mu` of the negative log posterior. Without a
-        known convexity the smoothness takes its place, which only makes the step smaller.
-    num_active
-        Number :math:`K_a` of devices that transmit, the same in all rounds or one for every round;
-        None: all.
-    policy
-        Who transmits, which counts where channel estimates are wrong; None: all.
-
-    Returns
-    -------
-    float
-        The step :math:`\eta`.
-
-    Raises
-    ------
-    InvalidSetting
-        If the smoothness is not known, or the link has no slope.
     """
     if smoothness is None:
         raise InvalidSetting(
@@ -148,20 +112,8 @@ def _step_for_mean(steps: Array) -> float:
 
 
 def _step_for_all(steps: Array) -> float:
-    r"""Largest step at which the noise of all rounds together is not too much.
-
-    Parameters
-    ----------
-    steps
-        Step :math:`\eta_t` up to which a round attains T = 1. Beyond it the round has :math:`T_t =
-        \eta/\eta_t`.
-
-    Returns
-    -------
-    float
-        The step that all rounds have in common, else the one at which the mean of :math:`\max(1,
-        T_t)` is 1.02.
-    """
+    r"""Step that all rounds attain with T = 1, given the largest such step :math:`\eta_t` of each;
+    where they differ, the step at which the mean of :math:`\max(1, \eta/\eta_t)` is 1.02."""
     low = float(steps.min())
     if low == steps.max():
         return low

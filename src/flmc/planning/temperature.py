@@ -35,31 +35,6 @@ def temperature(
     for the digital uplink and 0 for the others. The bar is the mean over entries and rounds, where
     gain and number of devices vary.
 
-    Parameters
-    ----------
-    uplink
-        Gives the noise power, the slope and the variance of a bit.
-    step_size
-        Step :math:`\eta`.
-    gain
-        Gain A at the receiver: a number, or (round, dim).
-    num_devices
-        Number K of devices.
-    num_active
-        Number :math:`K_a` of devices that transmit, which broadcasts with ``gain``; None: all.
-    policy
-        Who transmits, which counts where channel estimates are wrong; None: all.
-
-    Returns
-    -------
-    float
-        The temperature; 1 is right.
-
-    Raises
-    ------
-    InvalidSetting
-        If the link has no slope.
-
     Examples
     --------
     >>> from flmc.planning.temperature import calibrated_gain, temperature
@@ -84,26 +59,11 @@ def calibrated_gain(
     num_active: Number | None = None,
     policy: Scheduler | None = None,
 ) -> Number:
-    r"""Gain at which the temperature is 1, :math:`A = \sqrt{N_0/((2\kappa/\eta)(K_a/K)^2 - V_q)}`.
+    r"""Gain at which the temperature is 1, :math:`A = \sqrt{N_0/((2\kappa/\eta)(K_a/K)^2 - V_q)}`,
+    with :math:`K_a` of K devices transmitting (None: all).
 
-    Parameters
-    ----------
-    uplink
-        Gives the noise power, the slope and the variance of a bit.
-    step_size
-        Step :math:`\eta`, a number or an array.
-    num_devices
-        Number K of devices.
-    num_active
-        Number :math:`K_a` of devices that transmit, which broadcasts with the step; None: all.
-    policy
-        Who transmits, which counts where channel estimates are wrong; None: all.
-
-    Returns
-    -------
-    float or Array
-        The gain. It is infinite where quantisation alone makes T >= 1, that is, for the digital
-        uplink, where :math:`\eta \ge 2\kappa K_a/K^2`: no gain is too large then.
+    It is infinite where quantisation alone makes T >= 1, for the digital uplink where :math:`\eta
+    \ge 2\kappa K_a/K^2`: no gain is too large then.
     """
     active = num_devices if num_active is None else num_active
     # Variance that the channel's noise may have at the server, N_0/A^2, beside that of
@@ -126,22 +86,6 @@ def paper_gain(
     r"""Langevin limit of the gain as the paper prints it, :math:`(K/K_a)\sqrt{\eta N_0/2}`.
 
     It is right for :math:`\kappa = 1` and :math:`V_q = 0`, that is for the analog uplink.
-
-    Parameters
-    ----------
-    uplink
-        Gives the noise power.
-    step_size
-        Step :math:`\eta`, a number or an array.
-    num_devices
-        Number K of devices.
-    num_active
-        Number :math:`K_a` of devices that transmit, which broadcasts with the step; None: all.
-
-    Returns
-    -------
-    float or Array
-        The gain.
     """
     active = num_devices if num_active is None else num_active
     return num_devices / active * np.sqrt(np.asarray(step_size) * uplink.noise_power / 2.0)
@@ -155,15 +99,8 @@ def langevin_gain(
     num_active: Array,
     policy: Scheduler | None = None,
 ) -> Array:
-    """Largest gain that leaves enough noise for the sampler, as the limits ask for it.
-
-    Parameters
-    ----------
-    mode
-        ``calibrated``, ``paper`` or ``off`` (infinite).
-    uplink, step_size, num_devices, num_active, policy
-        As for :func:`calibrated_gain`.
-    """
+    """Largest gain that leaves enough noise for the sampler: ``calibrated``, ``paper`` or ``off``
+    (infinite)."""
     if mode == "off":
         return np.full(np.shape(num_active), np.inf)
     if mode == "paper":

@@ -59,13 +59,7 @@ class Problem:
     """The settings as they were given, where something was chosen; a record keeps them."""
 
     def plan(self, *, forecast: bool = True) -> Plan:
-        """The plan that the settings ask for, or the one that was given.
-
-        Parameters
-        ----------
-        forecast
-            Whether to predict what the chain will sample, and to look for findings.
-        """
+        """The plan that the settings ask for, or the one that was given."""
         if self.given_plan is not None:
             return self.given_plan
         if self.settings.precondition == "pilot":
@@ -115,24 +109,12 @@ class Problem:
         return with_forecast(decided, self.model, request, cures=False)
 
     def what_if(self, planned: Plan) -> WhatIf:
-        """What relaxing one constraint of a plan would bring.
-
-        Parameters
-        ----------
-        planned
-            The plan that the settings gave.
-        """
+        """What relaxing one constraint of a plan would bring."""
         return what_if(planned, self.model, planner_arguments(self.settings))
 
 
 def planner_arguments(settings: Settings) -> dict[str, Any]:
-    """The keyword arguments of :func:`flmc.plan` that settings decide, by name.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """The keyword arguments of :func:`flmc.plan` that settings decide, by name."""
     return {
         "num_rounds": settings.rounds,
         "num_burn_in": settings.burn_in,
@@ -147,15 +129,7 @@ def planner_arguments(settings: Settings) -> dict[str, Any]:
 
 
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
-    """The model, uplink and limits that settings describe.
-
-    Parameters
-    ----------
-    settings
-        Checked settings; those that would have no effect are refused.
-    model
-        A model that was built before, to be used again; None: one is built.
-    """
+    """The model, uplink and limits that settings describe."""
     model = make_model(settings) if model is None else model
     limits = make_limits(settings)
     if settings.precondition != "pilot":
@@ -213,24 +187,7 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
 def assemble_with_held_out(
     settings: Settings, share: float, seed: int
 ) -> tuple[Problem, FederatedData]:
-    """The problem that settings describe without some examples of every device, and those examples.
-
-    Parameters
-    ----------
-    settings
-        Checked settings of one data set, of a file or synthetic; those that would have no effect
-        are refused.
-    share
-        Share of every device's examples to hold out, between 0 and 1.
-    seed
-        Of the choice.
-
-    Raises
-    ------
-    InvalidSetting
-        If there are no examples to hold out: several data sets, sufficient statistics, or a model
-        of the user's own.
-    """
+    """The problem without a ``share`` of every device's examples, and those examples."""
     checks.between("the share to hold out", share, 0.0, 1.0)
     if settings.data_file is not None:
         found = data_of_file(settings, settings.data_file)
@@ -249,13 +206,7 @@ def assemble_with_held_out(
 
 
 def make_limits(settings: Settings) -> Limits:
-    """What limits the gain besides power, from settings.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """What limits the gain besides power, from settings."""
     return Limits(
         epsilon=settings.epsilon,
         delta=settings.delta,
@@ -289,18 +240,7 @@ _OF_THE_RUN = {
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file that ``flmc plan --out`` or ``--json`` wrote.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    InvalidSetting
-        If the file cannot be read, holds no plan, or the plan was changed.
-    """
+    """The plan in a file that ``flmc plan --out`` or ``--json`` wrote."""
     try:
         document = json.loads(path.read_text())
     except OSError as error:
@@ -313,21 +253,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def assemble_for(plan: Plan, settings: Settings) -> Problem:
-    """The problem of a plan that is given, with the model that settings describe.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    settings
-        Model, data, seed and chains; the numbers of devices and entries are the plan's if they are
-        not given.
-
-    Raises
-    ------
-    InvalidSetting
-        If a setting is given that the plan decides.
-    """
+    """The problem of a plan that is given, with the model that settings describe."""
     given = settings.model_dump(exclude_unset=True)
     decided = sorted(given.keys() - _OF_THE_RUN)
     if decided:

@@ -34,20 +34,6 @@ _OF_DIGITAL = ("link", "slope_parameter")
 def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
     """The plan of the other scheme whose effective step is that of a plan, without a forecast.
 
-    Parameters
-    ----------
-    settings
-        What the plan was made from; a link that was given is kept for the digital scheme only.
-    plan
-        The plan of either scheme.
-    model
-        The model of both.
-
-    Returns
-    -------
-    Plan or None
-        None where there is no other scheme, no effective step, or no such plan.
-
     Examples
     --------
     >>> from flmc.settings.assembly import assemble
@@ -127,13 +113,7 @@ class RegimeMap:
     regimes: tuple[tuple[Regime, ...], ...]
 
     def values(self, name: str) -> np.ndarray:
-        """Numbers of one kind, (epsilon, SNR); a truth value is 1 or 0, and NaN where unknown.
-
-        Parameters
-        ----------
-        name
-            ``variance_ratio``, ``run_epsilon`` or ``analog_is_better``.
-        """
+        """Numbers of one kind, (epsilon, SNR); a truth value is 1 or 0, and NaN where unknown."""
         found = [[getattr(regime, name) for regime in row] for row in self.regimes]
         return np.array([[math.nan if v is None else float(v) for v in row] for row in found])
 
@@ -144,23 +124,7 @@ def regime_maps(
     levels: tuple[int, ...] = LEVELS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[RegimeMap]:
-    """Maps of regimes about the given settings, each finer than the one before.
-
-    Parameters
-    ----------
-    settings
-        All other settings; a gain that was given is left out, because nothing would decide.
-    levels
-        Cells along each axis of every map.
-    stop
-        Asked before every point; where it says True, nothing more is yielded.
-
-    Yields
-    ------
-    RegimeMap
-        A map for every level. The SNR reaches from -10 to 40 dB and epsilon from 0.1 to 100, or
-        further where the settings are.
-    """
+    """Maps of regimes about the given settings, each finer than the one before."""
     points = _Points(settings)
     low, high = min(-10.0, settings.snr_db - 5), max(40.0, settings.snr_db + 5)
     least, most = min(0.1, settings.epsilon / 2), max(100.0, settings.epsilon * 2)

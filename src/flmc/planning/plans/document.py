@@ -41,13 +41,7 @@ SCHEMA_VERSION = 1
 
 
 def decided(plan: Plan) -> dict[str, Any]:
-    """Part of the document that the plan decides, in plain values.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """Part of the document that the plan decides, in plain values."""
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
     fits("the document of so many gains", 500.0 * plan.gain.size)  # measured, with its text
     given = isinstance(
@@ -78,13 +72,7 @@ def decided(plan: Plan) -> dict[str, Any]:
 
 
 def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
-    """Part of the document that follows from the plan: privacy, release, prediction, findings.
-
-    Parameters
-    ----------
-    plan, with_run
-        The plan, and whether to state the privacy of the whole run.
-    """
+    """Part of the document that follows from the plan: privacy, release, prediction, findings."""
     return {
         "rounds_needed": plan.rounds_needed,
         "margins_db": {name: to_document(each) for name, each in plan.margins_db.items()},
@@ -101,25 +89,13 @@ def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
 
 
 def digest(plan: Plan) -> str:
-    """SHA-256 of the canonical JSON (sorted keys, no spaces) of what the plan decides.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """SHA-256 of the canonical JSON (sorted keys, no spaces) of what the plan decides."""
     text = json.dumps(digested(plan), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def check_digest(document: Mapping[str, Any], found: str) -> None:
-    """Refuse a document that was changed since its digest was computed.
-
-    Parameters
-    ----------
-    document, found
-        The document, and the digest of the plan that was read from it.
-    """
+    """Refuse a document that was changed since its digest was computed."""
     if document.get("digest", found) != found:
         raise InvalidSetting(
             f"the plan was changed since it was made: its digest is {found[:12]}, and the document"
@@ -131,11 +107,6 @@ def digested(plan: Plan) -> dict[str, Any]:
     """Part of the document that the digest covers.
 
     A scheduler that ``active`` describes is left out, so that digests older than it still hold.
-
-    Parameters
-    ----------
-    plan
-        The plan.
     """
     document = decided(plan)
     if isinstance(plan.scheduler, AllDevices | GivenDevices):
@@ -165,20 +136,7 @@ def _cost(cost: Cost | None) -> dict[str, Any]:
 def read(
     document: Mapping[str, Any], uplink: Uplink | None, scheduler: Scheduler | None
 ) -> dict[str, Any]:
-    """Fields of the plan in a document, checked.
-
-    Parameters
-    ----------
-    document
-        What ``Plan.to_document`` wrote.
-    uplink, scheduler
-        Stand in for those that are a user's own, in whole or in part; they must fit the document.
-
-    Raises
-    ------
-    InvalidSetting
-        If the document is of another version or damaged, or what was given does not fit it.
-    """
+    """Fields of the plan in a document, checked."""
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(

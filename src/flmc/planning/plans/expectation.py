@@ -41,13 +41,7 @@ class Expectation:
 
 
 def expect(plan: Plan) -> Expectation:
-    """What a plan expects of its kept rounds.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """What a plan expects of its kept rounds."""
     if plan.scheduler.by_channel:
         sizes = (plan.num_rounds, plan.num_devices, plan.dim)
         rounds = draw_planned_rounds(plan.scheduler, plan.uplink.channel, *sizes)
@@ -70,13 +64,7 @@ def expect(plan: Plan) -> Expectation:
 
 def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | None:
     """Factor by which the expected received symbol scales a small gradient; None for a link without
-    a slope.
-
-    Parameters
-    ----------
-    uplink, num_devices, policy
-        The uplink, the number of devices, and who transmits.
-    """
+    a slope."""
     try:
         return response(uplink, num_devices, policy)
     except InvalidSetting:
@@ -84,32 +72,19 @@ def slope_of(uplink: Uplink, num_devices: int, policy: Scheduler) -> float | Non
 
 
 def planned_active(plan: Plan) -> Array | None:
-    """Who is expected to transmit, (round, device) with 1 or 0; None: all, always.
-
-    Parameters
-    ----------
-    plan
-        A plan; where who transmits follows from the channel, rounds are drawn ones.
-    """
+    """Devices expected to transmit, (round, device) with 1 or 0; None: all, always. Where the
+    channel decides, the rounds are draws."""
     if plan.scheduler.by_channel:
         return None if plan.expected.rounds is None else plan.expected.rounds.active
     return plan.scheduler.draw_planned(plan.num_rounds, plan.num_devices)
 
 
 def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
-    """Cap of the gain in rounds whose number of devices the channel decides.
+    """Cap of the gain in rounds whose number of devices (..., 1) the channel decides; without any
+    device the cap is that of one.
 
     It is the plan's cap, or what leaves the sampler enough noise with so many devices, whichever is
     less. Both are public.
-
-    Parameters
-    ----------
-    plan
-        Gives the step and the limits.
-    cap
-        Cap of the plan, (1 or round, 1 or dim).
-    num_active
-        Devices that transmit, (..., 1); where there are none, the cap is that of one.
     """
     if plan.binding == "given":  # a gain that was given is used as it is
         return np.broadcast_to(cap, np.broadcast_shapes(cap.shape, num_active.shape))
@@ -122,13 +97,7 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
 
 
 def activity_in_words(plan: Plan) -> str:
-    """How many devices transmit, and how sure a plan is of that.
-
-    Parameters
-    ----------
-    plan
-        A plan in which not all devices always transmit.
-    """
+    """How many devices transmit, and how sure a plan is of that."""
     few, most = int(plan.num_active.min()), int(plan.num_active.max())
     count = str(few) if few == most else f"{few} to {most}"
     text = f"{count} of {plan.num_devices}"

@@ -69,15 +69,7 @@ class Radio:
 
 
 def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Radio:
-    """SNR and path gain of an uplink, over the rounds that plans draw if the channel is random.
-
-    Parameters
-    ----------
-    uplink
-        Gives the fading and the SNR.
-    num_rounds, num_devices, dim
-        Number of rounds, of devices and of entries.
-    """
+    """SNR and path gain of an uplink, over the rounds that plans draw if the channel is random."""
     drawn = without_copies(
         draw_planned_channels(uplink.channel, range(num_rounds), num_rounds, num_devices, dim).drawn
     )
@@ -87,18 +79,8 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
 
 
 def margins_db(limits: GainLimits, gain: float) -> dict[str, float]:
-    """How far every limit of the gain is above it, in decibels of power, by the limit's name.
-
-    Parameters
-    ----------
-    limits, gain
-        The largest gain by each constraint, and the gain.
-
-    Returns
-    -------
-    dict of str to float
-        Negative where the gain exceeds the limit, infinite where there is none.
-    """
+    """Distance of every limit above the gain, in decibels of power, by the limit's name: negative
+    where the gain exceeds it, infinite where there is no limit."""
     return {
         name: 20.0 * math.log10(limit / gain) if 0 < limit < math.inf else math.inf
         for name, limit in vars(limits).items()
@@ -148,13 +130,7 @@ class Airtime:
 
 
 def airtime_of(plan: Plan) -> Airtime | None:
-    """Channel uses and energy of a plan's run; None for an uplink without a channel.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """Channel uses and energy of a plan's run; None for an uplink without a channel."""
     uplink = plan.uplink
     if uplink.noise_is_exact:
         return None
@@ -254,13 +230,7 @@ class EstimateEffect:
 
 
 def estimate_effect(plan: Plan) -> EstimateEffect | None:
-    """What the estimates of a plan's channel do; None with exact ones.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """What the estimates of a plan's channel do; None with exact ones."""
     arrival = arrival_of(plan.uplink, plan.num_devices, plan.scheduler)
     if arrival is None:
         return None

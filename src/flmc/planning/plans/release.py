@@ -56,7 +56,7 @@ class Release:
         adds up over rounds and chains; None where the cost is unknown or unbounded."""
         if self.cost is None or math.isinf(self.cost.epsilon):
             return None
-        return mu_of(self.cost.epsilon, self.cost.delta) ** 2
+        return gaussian_mu(self.cost.epsilon, self.cost.delta) ** 2
 
     @property
     def price(self) -> float | None:
@@ -131,13 +131,7 @@ _SIMULATION = (
 
 
 def data_dependence_row(data_dependent: bool) -> Row:
-    """Row that says whether a plan was computed from the devices' data.
-
-    Parameters
-    ----------
-    data_dependent
-        Whether it was.
-    """
+    """Row that says whether a plan was computed from the devices' data."""
     if data_dependent:
         return Row("data dependent", f"yes: {_SIMULATION}", severity="warning")
     return Row("data dependent", "no: the plan was made without looking at the devices' data")
@@ -145,13 +139,7 @@ def data_dependence_row(data_dependent: bool) -> Row:
 
 def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
     """What the epsilon of a plan covers of a run with several chains; None where the privacy is
-    unknown.
-
-    Parameters
-    ----------
-    plan, num_chains
-        The plan, and chains that are run under it, all on the same data.
-    """
+    unknown."""
     one, every = plan.release().cost, plan.release(num_chains).cost
     if one is None or every is None:
         return None
@@ -159,17 +147,7 @@ def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
 
 
 def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Release:
-    """Release of some chains of a plan.
-
-    Parameters
-    ----------
-    plan
-        Gives rounds, effective draws of a chain, and the privacy event of its run.
-    num_chains
-        Chains that are given out.
-    with_cost
-        Whether to ask the accountant, which may take a second.
-    """
+    """Release of some chains of a plan."""
     chains = checks.at_least("chains", num_chains, 1)
     draws, cost = plan.effective_draws, None
     if with_cost and plan.exposure is not None:
@@ -180,37 +158,15 @@ def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Releas
 
 def cost_of_chains(plan: Plan, exposure: Exposure, num_chains: int) -> Cost:
     """Privacy cost of several chains of a plan on the same data: every transmission is made that
-    many times.
-
-    Parameters
-    ----------
-    plan, exposure
-        The plan, for its limits, and the privacy events of one chain.
-    num_chains
-        Chains that are given out.
-    """
+    many times."""
     return cost_of_run(replace(exposure, run=exposure.run.repeated(num_chains)), plan.limits)
 
 
 def effective_draws(
     effective_step_size: float | None, convexity: float | None, num_kept: int
 ) -> float | None:
-    r"""Effective draws of one chain that is at rest, in the direction of the smallest curvature.
-
-    Parameters
-    ----------
-    effective_step_size
-        Step :math:`\eta\kappa` that the Langevin equation sees; None for a link without slope.
-    convexity
-        Smallest curvature :math:`\mu` of the negative log posterior; None where it is not known.
-    num_kept
-        Number n of kept rounds.
-
-    Returns
-    -------
-    float or None
-        :math:`1/w(1 - \eta\kappa\mu, n)`, from 1 to n; None where it is not known.
-    """
+    r"""Effective draws of one stationary chain in the direction of the smallest curvature, from 1
+    to the number of kept rounds; None without a slope or a known convexity."""
     if effective_step_size is None or convexity is None:
         return None
     # A negative correlation counts as none, so that no chain is worth more than its rounds.
@@ -218,18 +174,8 @@ def effective_draws(
     return float(1.0 / variance_of_mean(np.array(memory), num_kept))
 
 
-def mu_of(epsilon: float, delta: float) -> float:
-    r"""Distance :math:`\mu` of the means of the Gaussian mechanism that costs epsilon at delta.
-
-    Parameters
-    ----------
-    epsilon, delta
-        The cost; epsilon is finite.
-
-    Returns
-    -------
-    float
-        The largest distance whose cost is no more.
-    """
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    r"""Largest distance :math:`\mu` of the means of a Gaussian mechanism that costs no more than
+    epsilon (finite) at delta."""
     high = math.sqrt(2.0 * epsilon) + 40.0  # delta is 1 to rounding there
     return largest_argument(lambda mu: gaussian.delta(epsilon, mu) - delta, 0.0, high)

@@ -40,13 +40,7 @@ USELESS_EPSILON = 20.0
 
 
 def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
-    """Privacy of a round and of the run, with all that a statement needs.
-
-    Parameters
-    ----------
-    plan, with_run
-        The plan, and whether to state the privacy of the whole run.
-    """
+    """Privacy of a round and of the run, with all that a statement needs."""
     exposure, once = plan.exposure, plan.round_cost
     if exposure is None or once is None:
         return [Row("privacy", f"none: {plan.unknown_privacy}")]
@@ -91,13 +85,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
 
 
 def release_in_words(plan: Plan) -> str:
-    """What is given out, one chain, and what it is worth.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """What is given out, one chain, and what it is worth."""
     kept = plan.num_rounds - plan.num_burn_in
     given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
     if plan.effective_draws is None:
@@ -144,20 +132,7 @@ CONSTRAINTS = {
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
-    """Rows of a plan: what limits the gain, step, temperature, prediction, privacy, warnings.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    with_run
-        Whether to state the privacy of the whole run, which may take a second to compute.
-
-    Returns
-    -------
-    Listing
-        Facts and warnings under a title.
-    """
+    """Rows of a plan: what limits the gain, step, temperature, prediction, privacy, warnings."""
     radio = "" if math.isinf(plan.uplink.snr_db) else f", {plan.uplink.snr_db:g} dB"
     title = f"{plan.uplink.scheme} uplink, {plan.num_devices} devices, {plan.dim} entries{radio}"
     rows = [*_radio_rows(plan), *_gain_rows(plan), *_sampling_rows(plan)]
@@ -317,21 +292,8 @@ def _allocation_in_words(plan: Plan) -> str:
 
 
 def temperature_row(temperature: float | None, *, sure: bool = True) -> Row:
-    """Row of a temperature and its meaning.
-
-    Parameters
-    ----------
-    temperature
-        The temperature; None for a link without slope.
-    sure
-        Whether nothing else speaks against the plan; only then is a temperature near 1 called
-        right.
-
-    Returns
-    -------
-    Row
-        A fact; a warning if the temperature differs from 1 by more than 0.05 or is unknown.
-    """
+    """Row of a temperature (None: no slope) and its meaning; near 1 it is called right only if
+    ``sure``, that is if nothing else speaks against the plan."""
     if temperature is None:
         return Row("temperature", "unknown: the link has no slope", severity="warning")
     if temperature > 1.05:

@@ -29,15 +29,7 @@ the worst place of the sum, which is a few per cent more than at any one place."
 
 
 def sensitivity(uplink: Uplink, neighbouring: str) -> float:
-    """Largest difference of mean symbols between neighbouring data.
-
-    Parameters
-    ----------
-    uplink
-        Gives mean symbol, clip and example clip.
-    neighbouring
-        What is replaced: all data of a ``device``, or one ``example``.
-    """
+    """Largest difference of mean symbols between neighbouring data."""
     clip = uplink.clip
     if neighbouring == "device" or not uplink.clips_examples:
         low, high = uplink.mean_symbol(np.array([-clip, clip]))
@@ -55,11 +47,6 @@ def estimate_gain(
     """Estimate of the largest constant gain within the privacy budget; infinite without a budget.
 
     Other criteria than ``tight`` are left to the accountant.
-
-    Parameters
-    ----------
-    uplink, limits, num_devices, dim, num_transmitting
-        As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
     """
     return gain_estimator(uplink, limits, num_devices, dim)(num_transmitting)
 
@@ -68,13 +55,7 @@ def gain_estimator(
     uplink: Uplink, limits: Limits, num_devices: int, dim: int
 ) -> Callable[[int], float]:
     """The estimate of :func:`estimate_gain` as a function of the number of rounds in which a device
-    transmits, for a search that tries many of them.
-
-    Parameters
-    ----------
-    uplink, limits, num_devices, dim
-        As for :func:`flmc.planning.privacy_cost.privacy_limited_gain`.
-    """
+    transmits, for a search that tries many of them."""
     if limits.criterion != "tight" or not has_budget(uplink, limits):
         return partial(privacy_limited_gain, uplink, limits, num_devices, dim)
     of_run = limits.scope == "run"
@@ -102,13 +83,7 @@ def gain_estimator(
 
 def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
     """Estimate of what a budget of the run allows a request; None for other budgets, for which the
-    accountant is quick.
-
-    Parameters
-    ----------
-    model, uplink, limits, request
-        What is planned.
-    """
+    accountant is quick."""
     if limits.scope != "run" or limits.allocation != "static" or not has_budget(uplink, limits):
         return None
     policy = request.scheduler or AllDevices()
@@ -117,13 +92,7 @@ def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Reques
 
 
 def estimate_epsilon(plan: Plan) -> float:
-    """Estimate of the run's epsilon, for a search; the accountant states the bound.
-
-    Parameters
-    ----------
-    plan
-        A plan whose privacy is known.
-    """
+    """Estimate of the run's epsilon, for a search; the accountant states the bound."""
     if plan.exposure is None:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)

@@ -11,7 +11,7 @@ import pytest
 import flmc
 from flmc.base.special import variance_of_mean
 from flmc.base.tables import format_up
-from flmc.planning.plans.release import mu_of
+from flmc.planning.plans.release import gaussian_mu
 from flmc.planning.requirements import read_requirement
 from flmc.planning.search.what_if import what_if
 from flmc.privacy import gaussian
@@ -119,7 +119,7 @@ def test_mu_squared_is_exact_for_analog_and_adds_over_chains() -> None:
     ("epsilon", "delta"), [(0.0, 1e-5), (1.0, 1e-5), (142.0, 1e-5), (1e4, 0.01)]
 )
 def test_mu_of_a_cost_costs_that_much(epsilon: float, delta: float) -> None:
-    assert gaussian.delta(epsilon, mu_of(epsilon, delta)) == pytest.approx(delta, rel=1e-6)
+    assert gaussian.delta(epsilon, gaussian_mu(epsilon, delta)) == pytest.approx(delta, rel=1e-6)
 
 
 def test_several_chains_of_bits_cost_what_their_composition_does() -> None:

@@ -17,8 +17,7 @@ import numpy as np
 
 import flmc
 from flmc.models import regressions
-from flmc.runs.baselines import compare_baselines
-from flmc.runs.baselines.methods import analog_descent
+from flmc.runs.baselines import analog_descent
 
 SIZES, EPSILONS = (100, 300, 1000), (1.0, 3.0, 8.0)
 NUM_DEVICES, NUM_TEST = 10, 500
@@ -69,7 +68,7 @@ def compared(data, size, epsilon, only=None):
     smaller = analog_descent(plan, model).step_size
     if smaller < step:
         plan = flmc.plan(model, uplink, limits, step_size=smaller, **settings)
-    return compare_baselines(plan, model, test, seed=1, chains=1, only=only)
+    return flmc.compare(plan, model, baselines=True, test=test, only=only, seed=1, chains=1)
 
 
 def measure(sizes, epsilons):
@@ -81,9 +80,9 @@ def measure(sizes, epsilons):
     # The reference without noise takes the step that a plan without a budget has.
     by_size = {}
     for size, without in unlimited.items():
-        found = compared(data, size, middle, BUDGETED)
+        budgeted = compared(data, size, middle, BUDGETED)
         reference = without["noiseless LMC"]
-        by_size[size] = replace(found, methods=(*found.methods, reference))
+        by_size[size] = replace(budgeted, methods=(*budgeted.methods, reference))
     largest = by_size[sizes[-1]]
     private = tuple(each.name for each in largest.methods if each.cost is not None)
     by_epsilon = {
@@ -93,10 +92,10 @@ def measure(sizes, epsilons):
     return by_size, by_epsilon, unlimited, middle
 
 
-def print_table(title, found, word):
+def print_table(title, comparisons, word):
     print(f"\n{title}")
     print(f"{word:>8}  {'method':18} {'accuracy':>8} {'log loss':>8} {'Brier':>6} {'ECE':>6}")
-    for value, comparison in found.items():
+    for value, comparison in comparisons.items():
         for each in comparison.methods:
             means = {name: score.mean for name, score in each.scores.items()}
             print(

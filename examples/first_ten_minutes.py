@@ -65,6 +65,6 @@ table = flmc.compare(
 )
 print(f"\n{table}")
 for name in schemes:
-    sd = np.sqrt(np.diag(table[name].covariance[0]))
-    print(f"{name:10s} posterior mean {table[name].mean[0].round(3)}, sd {sd.round(3)}")
-    print(f"{'':10s} {flmc.diagnose(table[name])}")  # do the chains agree?
+    sd = np.sqrt(np.diag(table.results[name].covariance[0]))
+    print(f"{name:10s} posterior mean {table.results[name].mean[0].round(3)}, sd {sd.round(3)}")
+    print(f"{'':10s} {flmc.diagnose(table.results[name])}")  # do the chains agree?

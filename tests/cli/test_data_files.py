@@ -140,6 +140,10 @@ def test_baselines_of_a_file(hospitals: Path, capsys: pytest.CaptureFixture[str]
     ("words", "message"),
     [
         ([], "give --baselines"),
+        (["--beside", "scheme analog"], "takes SETTING=VALUE"),
+        (["--beside", "devices=3"], "must not change devices"),
+        (["--beside", "shceme=analog"], "scheme"),
+        (["--baselines", "--only", "SGD"], "a method must be one of flmc, FedSGD"),
         (["--baselines", "--hold-out", "1.5"], "between 0 and 1, got 1.5"),
         (["--baselines", "--experiments", "3"], "one data set"),
         (["--baselines", "--data", "sufficient"], "one data set"),

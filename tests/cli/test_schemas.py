@@ -104,6 +104,8 @@ def results(call: Call) -> Iterator[Any]:
 
 def comparisons(call: Call) -> Iterator[Any]:
     yield call("compare", "--baselines", *SIZES, "--engine", "numpy", "--chains", "2")
+    two = ["--beside", "scheme=analog", "--beside", "scheme=ideal rounds=80", "--hold-out", "0"]
+    yield call("compare", *two, *SIZES, "--engine", "numpy", "--chains", "2")
     # Without a channel some methods are missing.
     yield call("compare", "--baselines", *SIZES, "--engine", "numpy", "--scheme", "ideal")
 

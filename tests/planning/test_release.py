@@ -198,7 +198,7 @@ def test_epsilons_beside_a_plan_are_rounded_up() -> None:
     broken = str(read_requirement("run.epsilon<=0.1").broken(plan))
     assert broken.endswith(format_up(plan.run_cost.epsilon))
     compared = flmc.compare({"digital": flmc.Digital()}, model, chains=2, **settings)
-    column = compared.grid().header.index("eps run")
+    column = compared.plans().header.index("eps run")
     assert compared["digital"].plan.run_cost is not None
     epsilon = compared["digital"].plan.run_cost.epsilon
-    assert compared.grid().rows[0][column] == format_up(epsilon)
+    assert compared.plans().rows[0][column] == format_up(epsilon)

@@ -15,8 +15,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
 from flmc.data.federated import FederatedData
 from flmc.models.single_device import local_models, of_device
-from flmc.runs.baselines import compare_baselines, methods
-from flmc.runs.baselines.scoring import make_scorer
+from flmc.runs import baselines
+from flmc.runs.scores import make_scorers
 from flmc.sampling import roles
 from flmc.sampling.numpy_engine import NumpyEngine
 from flmc.sampling.simulation import simulate
@@ -47,11 +47,19 @@ def planned(model: flmc.Model, **settings: object) -> flmc.Plan:
     )
 
 
+def compared(
+    plan: flmc.Plan, model: flmc.Model, test: FederatedData, **settings: object
+) -> flmc.Comparison:
+    """The plan and all its baselines, one chain unless told otherwise."""
+    settings = {"engine": "numpy", "chains": 1, **settings}
+    return flmc.compare(plan, model, baselines=True, test=test, **settings)  # type: ignore[arg-type]
+
+
 def test_noiseless_sampling_has_the_exact_posterior(model: flmc.LinearGaussian) -> None:
     """Mean and variance of many chains after burn-in. The chain of a normal posterior is linear:
     along an eigenvalue h its stationary variance is 2 eta/(1 - (1 - eta h)^2) = (1/h)/(1 - eta
     h/2), and its mean is exact."""
-    plan = methods.noiseless_sampler(planned(model), model)
+    plan = baselines.noiseless_sampler(planned(model), model)
     # The last round only, so that chains are independent draws.
     long = flmc.plan(
         model,
@@ -75,7 +83,7 @@ def test_noiseless_sampling_has_the_exact_posterior(model: flmc.LinearGaussian) 
 
 
 def test_the_majority_vote_is_a_plain_loop(model: flmc.LinearGaussian) -> None:
-    plan = methods.majority_vote(planned(model), model)
+    plan = baselines.majority_vote(planned(model), model)
     engine = NumpyEngine(roles.majority_server)
     done = simulate(plan, model, 5, 1, engine=engine, keep_draws=True)
     assert done.draws is not None
@@ -118,7 +126,7 @@ def test_the_noise_of_private_descent_is_that_of_the_accountant(
     limits = flmc.Limits(epsilon=20.0, scope="run")
     plan = flmc.plan(model, uplink, limits, num_rounds=60, num_burn_in=30, forecast=False)
     assert plan.run_cost is not None
-    made = methods.private_descent(plan, model)
+    made = baselines.private_descent(plan, model)
     assert made.run_cost is not None
     assert made.run_cost.epsilon == pytest.approx(plan.run_cost.epsilon, rel=1e-6)
     move = 2 * uplink.clip * (math.sqrt(DIM) if clipping == "entry" else 1.0)
@@ -126,12 +134,12 @@ def test_the_noise_of_private_descent_is_that_of_the_accountant(
     mu = move * math.sqrt(60) / sigma
     assert gaussian_epsilon(mu, 1e-5) == pytest.approx(plan.run_cost.epsilon, rel=1e-5)
     assert made.uplink.noise_power == 1.0
-    assert methods.estimate_variance(made) == pytest.approx(sigma**2, rel=1e-9)
+    assert baselines.estimate_variance(made) == pytest.approx(sigma**2, rel=1e-9)
 
 
 def test_descent_is_a_plain_loop_and_its_step_the_rule(model: flmc.LinearGaussian) -> None:
     asked = planned(model)
-    plan = methods.analog_descent(asked, model)
+    plan = baselines.analog_descent(asked, model)
     gain = float(plan.gain[0, 0])
     noise_variance = 1.0 / gain**2
     # The prior is standard normal: the optimum is sqrt(DIM) away.
@@ -178,7 +186,7 @@ def test_scores_of_a_linear_regression(
     """A point estimate has the log loss of one normal density; many exact draws that of the
     predictive distribution, N(u mu, 1 + u Sigma u)."""
     test = data[1]
-    scorer = make_scorer(model, test)
+    scorer, against_posterior = make_scorers(model, test)
     mean, covariance = model.posterior.mean[0], model.posterior.covariance[0]
     point = scorer.score(mean[None, None])
     expected = -norm.logpdf(test.targets, test.features @ mean).mean()
@@ -186,7 +194,7 @@ def test_scores_of_a_linear_regression(
     assert point["squared_error"][0] == pytest.approx(
         np.square(test.targets - test.features @ mean).mean()
     )
-    assert point["mean_error"][0] == 0
+    assert against_posterior.score(mean[None, None])["mean_error"][0] == 0
     count = 20_000
     draws = np.random.default_rng(1).multivariate_normal(mean, covariance, count)
     found = scorer.score(draws[None])
@@ -196,21 +204,24 @@ def test_scores_of_a_linear_regression(
     # the noise), so that the error of its logarithm is below 1/sqrt(count).
     assert found["log_loss"][0] == pytest.approx(exact, abs=5 / math.sqrt(count))
     # The squared distance of the mean of n exact draws is trace/n on average, chi-squared.
-    assert found["mean_error"][0] < 10 / count
+    assert against_posterior.score(draws[None])["mean_error"][0] < 10 / count
 
 
 def test_all_methods_side_by_side(
     data: tuple[FederatedData, FederatedData], model: flmc.LinearGaussian
 ) -> None:
     plan = planned(model)
-    found = compare_baselines(plan, model, data[1], seed=4, chains=3, engine="numpy")
+    found = compared(plan, model, data[1], seed=4, chains=3, engine="numpy")
     names = [each.name for each in found.methods]
-    assert names == [each.name for each in methods.methods(plan, model)]
+    assert names == ["flmc", *(each.name for each in baselines.baselines_of(plan, model))]
     assert found.missing == {}
     own, text = found["flmc"], str(found)
     result = flmc.run(plan, model, seed=4, chains=3, engine="numpy")
-    again = make_scorer(model, data[1]).score(result.draws)
-    assert own.scores["mean_error"].mean == pytest.approx(again["mean_error"].mean())
+    for scorer in make_scorers(model, data[1]):
+        for name, values in scorer.score(result.draws).items():
+            assert own.scores[name].mean == pytest.approx(values.mean())
+    assert own.result is not None
+    np.testing.assert_array_equal(own.result.draws, result.draws)
     assert found["noiseless LMC"].privacy == found["local posteriors"].privacy == "no statement"
     assert plan.run_cost is not None
     for name in ("flmc", "FedSGD", "majority vote", "DP-FedSGD"):
@@ -225,16 +236,72 @@ def test_all_methods_side_by_side(
 def test_a_part_of_the_methods_and_a_plan_without_a_channel(
     data: tuple[FederatedData, FederatedData], model: flmc.LinearGaussian
 ) -> None:
-    some = compare_baselines(
-        planned(model), model, data[1], engine="numpy", only=("flmc", "FedSGD")
-    )
+    some = compared(planned(model), model, data[1], only=("flmc", "FedSGD"))
     assert [each.name for each in some.methods] == ["flmc", "FedSGD"]
     ideal = flmc.plan(model, flmc.Ideal(), num_rounds=20, num_burn_in=10, forecast=False)
-    found = compare_baselines(ideal, model, data[1], engine="numpy")
+    found = compared(ideal, model, data[1], engine="numpy")
     assert set(found.missing) == {"FedSGD", "majority vote", "DP-FedSGD"}
     assert "there is no channel" in str(found)
     with pytest.raises(InvalidSetting, match="no method could be run"):
-        compare_baselines(ideal, model, data[1], only=("FedSGD",))
+        compared(ideal, model, data[1], only=("FedSGD",))
+
+
+def test_uplinks_and_baselines_are_one_comparison(
+    data: tuple[FederatedData, FederatedData], model: flmc.LinearGaussian
+) -> None:
+    uplinks: dict[str, flmc.Uplink | flmc.Plan] = {
+        "digital": flmc.Digital(),
+        "mine": planned(model),
+    }
+    both = flmc.compare(
+        uplinks,
+        model,
+        baselines=True,
+        test=data[1],
+        only=("digital", "mine", "FedSGD"),
+        chains=2,
+        engine="numpy",
+        num_rounds=60,
+        num_burn_in=30,
+        forecast=False,
+    )
+    assert [each.name for each in both.methods] == ["digital", "mine", "FedSGD"]
+    assert list(both.results) == ["digital", "mine"]
+    # Baselines have the channel and rounds of the first uplink.
+    assert both.plan is both["digital"].plan
+    alone = compared(planned(model), model, data[1], chains=2, only=("flmc",))
+    assert alone["flmc"].scores == both["mine"].scores
+    for grid in (both.plans(), both.scores()):
+        assert [row[0] for row in grid.rows] == ["digital", "mine", "FedSGD"]
+        assert all(len(row) == len(grid.header) for row in grid.rows)
+    assert {"log loss", "variance ratio"} <= set(both.scores().header)
+
+
+def test_baselines_against_the_posteriors_of_several_data_sets(small: flmc.Model) -> None:
+    """Without held-out examples the error of a chain's mean is the score."""
+    both = flmc.compare(
+        flmc.Analog(), small, baselines=True, chains=2, num_rounds=40, num_burn_in=20
+    )
+    assert both.num_test == 0
+    assert set(both["FedSGD"].scores) == {"mean_error"}
+    assert "local posteriors" in both.missing
+    own = both["flmc"]
+    assert own.result is not None
+    assert own.result.one_chain is not None
+    assert own.scores["mean_error"].mean == own.result.one_chain.mean_error.mean
+    unknown = flmc.Model.from_gradient(
+        lambda theta: np.stack([theta, 3 * theta], axis=1),
+        prior=flmc.Normal(),
+        dim=3,
+        num_devices=2,
+        smoothness=5.0,
+    )
+    with pytest.raises(InvalidSetting, match="need something to be judged by"):
+        flmc.compare(flmc.Analog(), unknown, baselines=True)
+    with pytest.raises(InvalidSetting, match="'FedSGD' is the name of a baseline"):
+        flmc.compare({"FedSGD": flmc.Analog()}, small, baselines=True)
+    with pytest.raises(InvalidSetting, match="limits, num_rounds: a plan has its own"):
+        flmc.compare(planned(small), small, flmc.Limits(), num_rounds=30)
 
 
 def test_what_is_refused(
@@ -242,21 +309,21 @@ def test_what_is_refused(
 ) -> None:
     plan, test = planned(model), data[1]
     with pytest.raises(InvalidSetting, match="a method must be one of flmc, FedSGD"):
-        compare_baselines(plan, model, test, only=("SGD",))
+        compared(plan, model, test, only=("SGD",))
     with pytest.raises(InvalidSetting, match="chains must be a whole number of at least 1, got 0"):
-        compare_baselines(plan, model, test, chains=0)
+        compared(plan, model, test, chains=0)
     with pytest.raises(InvalidSetting, match="seed must be a whole number"):
-        compare_baselines(plan, model, test, seed=-1)
+        compared(plan, model, test, seed=-1)
     with pytest.raises(InvalidSetting, match="the plan is for 4 devices and dim 3"):
-        compare_baselines(plan, flmc.LinearGaussian(flmc.data.draw_linear(1)), test)
+        compared(plan, flmc.LinearGaussian(flmc.data.draw_linear(1)), test)
     with pytest.raises(InvalidSetting, match="one data set"):  # there are three
-        compare_baselines(planned(small), small, test)
+        compared(planned(small), small, test)
     narrow = FederatedData(test.features[:, :2], test.targets, test.device_sizes)
     with pytest.raises(InvalidSetting, match="must have 3 features, got 2"):
-        compare_baselines(plan, model, narrow)
+        compared(plan, model, narrow)
     none = FederatedData(np.zeros((0, DIM)), np.zeros(0), (0,) * DEVICES)
     with pytest.raises(InvalidSetting, match="at least 1 held-out example, got 0"):
-        compare_baselines(plan, model, none)
+        compared(plan, model, none)
     with pytest.raises(InvalidSetting, match="local posteriors need"):
         list(local_models(small))
     loud = flmc.plan(
@@ -269,7 +336,7 @@ def test_what_is_refused(
         forecast=False,
     )
     with pytest.raises(InvalidSetting, match="keeps its budget for"):
-        compare_baselines(loud, model, test)
+        compared(loud, model, test)
 
 
 def classes(seed: int) -> FederatedData:
@@ -293,7 +360,7 @@ def test_classifiers_are_scored_by_their_probabilities() -> None:
     learn, test = classes(1).hold_out(0.3, seed=1)
     model = regressions.logistic(learn, feature_norm=5.0)
     plan = planned(model)
-    found = compare_baselines(plan, model, test, seed=4, chains=2, engine="numpy")
+    found = compared(plan, model, test, seed=4, chains=2, engine="numpy")
     assert found.missing == {}
     assert list(found.methods[0].scores) == ["accuracy", "log_loss", "brier", "ece"]
     assert not found["FedSGD"].data_dependent  # the curvature is public

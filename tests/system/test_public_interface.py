@@ -120,9 +120,9 @@ def test_her_own_link_fading_and_model() -> None:
         num_burn_in=30,
     )
     assert "mine" in str(table)
-    assert table["mine"].mean.shape == (1, 30)
-    assert table["mine"].metrics is None
-    assert "sd" in str(table["mine"])
+    assert table.results["mine"].mean.shape == (1, 30)
+    assert table.results["mine"].metrics is None
+    assert "sd" in str(table.results["mine"])
     document = table["mine"].plan.to_document()
     assert document["uplink"]["link"]["scale"] == 20.0
     assert document["uplink"]["link"]["type"].endswith(":Cauchy")

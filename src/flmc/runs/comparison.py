@@ -1,157 +1,491 @@
-"""Several uplinks on one problem, with the same data, fading and channel noise."""
+"""Comparison of several methods on one problem: same data, fading and channel noise, one seed.
+
+A method is an uplink or plan that the caller names, or a baseline of :mod:`flmc.runs.baselines`.
+:func:`compare` serves both ``flmc.compare`` and the command `flmc compare`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from flmc.base.errors import InvalidSetting
+from flmc.base import checks
+from flmc.base.arrays import Array, one_blas_thread
+from flmc.base.documents import ANSWER_VERSION
+from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.progress import Progress, report_part
+from flmc.base.randomness import check_seed
 from flmc.base.tables import Grid, Row, format_number, format_short, format_up
+from flmc.data.federated import FederatedData
+from flmc.evaluation.metrics import Estimate
+from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.planning.limits import Limits
-from flmc.planning.planner import plan
+from flmc.planning.planner import plan as make_plan
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import Cost
+from flmc.runs.baselines import Baseline, baselines_of
 from flmc.runs.execution import run
-from flmc.runs.results import Result, notes_on_chains, share_in_words
+from flmc.runs.results import Result, notes_on_chains
+from flmc.runs.scores import LABELS, Scorer, make_scorers
+from flmc.sampling.engine import Engine
+from flmc.sampling.numpy_engine import NumpyEngine
+from flmc.sampling.roles import majority_server
+from flmc.sampling.simulation import simulate
 from flmc.uplink.uplink import Uplink
+
+NO_STATEMENT = "no statement"
+"""The cell of an epsilon where nothing is proven."""
+_OWN = "flmc"
+"""Name of an uplink or plan that is given without a name."""
+_METRICS = ("variance_ratio", "wasserstein2_squared", "mean_error_squared", "mse")
+"""Metrics of all chains together that stand beside the scores."""
+_EQUAL_STEPS = 1.2
+"""Samplers whose effective steps agree within this factor count as equally fast."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of a comparison: its plan, privacy and scores."""
+
+    name: str
+    channel: str
+    """The channel between devices and server, in words."""
+    samples: bool
+    """Whether the draws were scored; False: a point estimate, the mean of the kept rounds."""
+    plan: Plan
+    """The plan that was run; of local posteriors that of the first device."""
+    cost: Cost | None
+    """Privacy of the run of one chain; None: no statement, for the reason in ``no_statement``."""
+    no_statement: str
+    """Why there is no privacy statement; empty where there is one."""
+    data_dependent: bool
+    """Whether step or gain were computed from the devices' data, so that the statement is for
+    simulation."""
+    step_size: float
+    """Effective step of a sampler or of descent; of a majority vote the move of an entry in a
+    round; of local posteriors the median over devices."""
+    scores: dict[str, Estimate]
+    """Scores by name, means over chains; of local posteriors also over devices."""
+    result: Result | None = None
+    """Result of the run, for the uplinks and plans that the caller named; None for a baseline."""
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds of one chain."""
+        return self.plan.num_rounds
+
+    @property
+    def privacy(self) -> str:
+        """Epsilon of the run in words, or that there is no statement."""
+        return NO_STATEMENT if self.cost is None else f"epsilon {format_up(self.cost.epsilon, 4)}"
+
+    def to_document(self) -> dict[str, Any]:
+        """The method in plain values, for JSON; what is not a number is null."""
+        epsilon = None if self.cost is None else self.cost.epsilon
+        return {
+            "name": self.name,
+            "channel": self.channel,
+            "estimate": "draws" if self.samples else "mean of kept rounds",
+            "epsilon": None if epsilon is None or math.isinf(epsilon) else epsilon,
+            "delta": None if self.cost is None else self.cost.delta,
+            "no_statement": self.no_statement,
+            "data_dependent": self.data_dependent,
+            "num_rounds": self.num_rounds,
+            "step_size": self.step_size,
+            "scores": {
+                name: {"mean": _plain(value.mean), "se": _plain(value.se)}
+                for name, value in self.scores.items()
+            },
+            "plan": self.plan.to_document(),
+        }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of several uplinks on one model, with the same data, fading and channel noise."""
+    """Several methods on one problem, with the same data, fading and channel noise."""
 
-    results: dict[str, Result]
-    """Results by the name of their uplink; ``comparison[name]`` gives one."""
+    plan: Plan
+    """Plan of the first uplink, from which the baselines were made."""
+    methods: tuple[Method, ...]
+    """The uplinks in the order of the call, then the baselines; ``comparison[name]`` gives one."""
+    missing: dict[str, str]
+    """Baselines that could not be run, by name, with the reason."""
+    num_test: int
+    """Held-out examples; 0: none were given."""
+    num_chains: int
+    """Chains of every method and data set."""
+    seed: int
 
-    def __getitem__(self, name: str) -> Result:
-        return self.results[name]
+    def __getitem__(self, name: str) -> Method:
+        checks.one_of("a method", name, tuple(each.name for each in self.methods))
+        return next(each for each in self.methods if each.name == name)
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """Results of the uplinks and plans that the caller named, by name."""
+        return {each.name: each.result for each in self.methods if each.result is not None}
 
     def __str__(self) -> str:
-        return str(self.grid())
+        return f"{self.plans()}\n\n{self.scores()}"
 
-    def grid(self) -> Grid:
-        """A table with a row for each uplink: gain, what binds, temperature, step, effective draws
-        and epsilon of one chain, and what was measured, of all chains and of one."""
-        known = all(result.metrics is not None for result in self.results.values())
-        measured = (
-            ["variance ratio", "W2 squared", "mean error squared", "MSE", "one chain: mean error"]
-            if known
-            else ["mean", "sd"]
-        )
-        header = [
-            "uplink",
+    def plans(self) -> Grid:
+        """A row for each method: channel, gain, binding limit, temperature, step, effective draws,
+        rounds, and epsilon of a round and of the run."""
+        header = (
+            "method",
+            "channel",
             "gain",
             "binds",
             "T",
             "effective step",
             "effective draws",
+            "rounds",
             "eps round",
             "eps run",
-            *measured,
-        ]
-        rows = tuple(_row(name, result, known) for name, result in self.results.items())
+        )
         notes = []
-        # Samplers whose effective steps agree within 20 % are taken for equally fast.
+        # Baselines choose their own steps: only uplinks are expected to be equally fast.
         steps = [result.plan.effective_step_size or 0.0 for result in self.results.values()]
-        if max(steps) > 1.2 * min(steps):
+        if steps and max(steps) > _EQUAL_STEPS * min(steps):
             text = (
                 "the effective steps differ: a slower sampler looks more private and less"
                 " accurate than it is"
             )
             notes.append(Row("", text, severity="warning"))
+        rows = tuple(_plan_cells(each) for each in self.methods)
+        return Grid(header, rows, notes=(*notes, *self._privacy_notes()))
+
+    def scores(self) -> Grid:
+        """A row for each method: its scores, or mean and standard deviation of the first entries of
+        theta where nothing is known to score them by."""
+        # Baselines lack the metrics of a posterior's spread, so the columns are those of all.
+        names = list(dict.fromkeys(name for each in self.methods for name in each.scores))
+        if names:
+            header = ("method", *(LABELS[name] for name in names))
+            rows = tuple(
+                (each.name, *(str(each.scores[n]) if n in each.scores else "-" for n in names))
+                for each in self.methods
+            )
+        else:
+            header = ("method", "mean", "sd")
+            rows = tuple((name, *_moment_cells(one)) for name, one in self.results.items())
+        held_out = f"{self.num_test} held-out examples, " if self.num_test else ""
+        title = f"{held_out}{self.num_chains} chain(s) of every method"
+        return Grid(header, rows, title, self._score_notes())
+
+    def _privacy_notes(self) -> list[Row]:
+        """What the epsilons cover, and why some are missing."""
+        limits = self.plan.limits
+        replaced = (
+            "all data of one device are" if limits.neighbouring == "device" else "one example is"
+        )
+        words = f"eps run is of one chain at delta {limits.run_delta:g}, if {replaced} replaced"
+        notes = [Row("privacy", words)]
+        notes += [
+            Row(name, f"privacy: {result.coverage.in_words}")
+            for name, result in self.results.items()
+            if result.coverage is not None and result.num_chains > 1
+        ]
+        notes += [
+            Row(each.name, f"no privacy statement: {each.no_statement}")
+            for each in self.methods
+            if each.no_statement
+        ]
+        if any(each.data_dependent and each.cost is not None for each in self.methods):
+            words = "steps were computed from the devices' data, so every epsilon is for simulation"
+            notes.append(Row("", words, severity="warning"))
+        return notes
+
+    def _score_notes(self) -> tuple[Row, ...]:
+        """How point estimates were formed, warnings of the runs, and the missing baselines."""
+        points = [each.name for each in self.methods if not each.samples]
+        kept, notes = self.plan.num_rounds - self.plan.num_burn_in, []
+        if points:
+            words = f"{', '.join(points)}: mean of the last {kept} rounds"
+            notes.append(Row("point estimates", words))
         for name, result in self.results.items():
-            if result.coverage is not None and result.num_chains > 1:
-                notes.append(Row(name, f"privacy: {result.coverage.in_words}"))
             few = [] if result.metrics is None else notes_on_chains(result.metrics)
             notes += [Row(name, text, severity="warning") for text in [*result.warnings, *few]]
-        return Grid(tuple(header), rows, notes=tuple(notes))
-
-
-def _row(name: str, result: Result, known: bool) -> tuple[str, ...]:
-    """The cells of one uplink; without a known posterior, mean and standard deviation of its
-    draws."""
-    p, m = result.plan, result.metrics
-    costs = [
-        "unknown" if cost is None else format_up(cost.epsilon)
-        for cost in (p.round_cost, p.run_cost)
-    ]
-    if known and m is not None:
-        measured = [
-            str(e) for e in (m.variance_ratio, m.wasserstein2_squared, m.mean_error_squared, m.mse)
+        notes += [
+            Row(name, f"left out: {why}", severity="warning") for name, why in self.missing.items()
         ]
-        one = result.one_chain
-        measured.append("-" if one is None else share_in_words(one.mean_error))
-    else:
-        values = (result.mean[0][:6], np.sqrt(result.variance[0])[:6])
-        measured = [np.array2string(value, precision=3, suppress_small=True) for value in values]
-    plan = [format_number(p.typical_gain), p.binding, format_number(p.temperature)]
-    draws = format_short(p.effective_draws)
-    return (name, *plan, format_number(p.effective_step_size), draws, *costs, *measured)
+        return tuple(notes)
+
+    def to_document(self) -> dict[str, Any]:
+        """Everything in plain values, for JSON."""
+        return {
+            "schema_version": ANSWER_VERSION,
+            "plan": self.plan.to_document(),
+            "neighbouring": self.plan.limits.neighbouring,
+            "num_test": self.num_test,
+            "num_chains": self.num_chains,
+            "seed": self.seed,
+            "methods": [each.to_document() for each in self.methods],
+            "missing": dict(self.missing),
+        }
+
+
+def _plan_cells(method: Method) -> tuple[str, ...]:
+    """Cells of one method in the table of plans."""
+    p, stated = method.plan, method.cost is not None
+    costs = [
+        NO_STATEMENT if cost is None or not stated else format_up(cost.epsilon)
+        for cost in (p.round_cost, method.cost)
+    ]
+    # Temperature and draws are those of a sampler; a point estimate has neither.
+    known = not method.samples or p.effective_step_size is not None
+    return (
+        method.name,
+        method.channel,
+        format_number(p.typical_gain),
+        p.binding,
+        format_number(p.temperature) if method.samples else "-",
+        format_number(method.step_size if known else None),
+        format_short(p.effective_draws) if method.samples else "-",
+        str(method.num_rounds),
+        *costs,
+    )
+
+
+def _moment_cells(result: Result) -> tuple[str, str]:
+    """Mean and standard deviation of the first six entries of theta, of the first data set."""
+    mean, sd = (
+        np.array2string(value[:6], precision=3, suppress_small=True)
+        for value in (result.mean[0], np.sqrt(result.variance[0]))
+    )
+    return mean, sd
 
 
 def compare(
-    uplinks: Mapping[str, Uplink],
+    uplinks: Mapping[str, Uplink | Plan] | Uplink | Plan,
     model: Model,
     limits: Limits | None = None,
     *,
+    baselines: bool = False,
+    test: FederatedData | None = None,
+    only: Collection[str] | None = None,
     seed: int = 0,
     chains: int = 50,
     keep_draws: bool = False,
+    engine: str = "auto",
+    progress: Progress | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Plan and run several uplinks on one model with one seed.
+    """Run several uplinks, and baselines if asked for, on one model with one seed.
+
+    The baselines have the channel, rounds and budget of the first uplink: FedSGD over the channel
+    as an analog uplink; a one-bit majority vote; DP-FedSGD with the epsilon of the run and no
+    channel; Langevin sampling with exact gradients; and posteriors of single devices.
 
     Parameters
     ----------
     uplinks
-        Uplinks by name.
+        Uplinks, or plans made by :func:`flmc.plan` for this model, by name; a single one without a
+        name is called `flmc`.
     model
         The model that all of them sample.
     limits
-        What limits the gain besides power; None: the defaults of :class:`flmc.Limits`.
+        What limits the gain besides power; None: the defaults of :class:`flmc.Limits`. A plan has
+        limits of its own.
+    baselines
+        Whether to run the baselines too. They are judged by ``test``, by the exact posterior of the
+        model, or by both.
+    test
+        Examples that the model has not learned from, to be predicted by every method: for linear
+        regression of one data set, and for models from log densities whose target has classes. The
+        draws are kept then.
+    only
+        Names of the methods to run; None: all.
     seed
-        Of all randomness: every uplink sees the same fading and channel noise.
+        Of all randomness: methods with the same channel see the same fading and channel noise.
     chains
-        Chains of every data set.
+        Chains of every method and data set, each a release of its own; scores are means over them.
     keep_draws
         Whether to keep theta of every kept round.
+    engine
+        Engine of all methods but the majority vote, which runs on `numpy`.
+    progress
+        Called with the finished fraction now and then.
     **settings
         Further arguments of :func:`flmc.plan`, the same for all uplinks.
 
     Returns
     -------
     Comparison
-        Results by name; ``print`` shows them as a table.
+        Methods by name; ``print`` shows their plans and their scores as tables.
 
     Raises
     ------
     InvalidSetting
-        If ``uplinks`` is empty, or a plan is impossible.
+        If ``uplinks`` is empty, a plan is impossible or for another model, nothing is known to
+        judge the methods by, or a name in ``only`` is none of a method.
 
     Examples
     --------
-    >>> model = flmc.Model.from_gradient(
-    ...     lambda theta: np.stack([theta, 3 * theta], axis=1),
-    ...     prior=flmc.Normal(),
-    ...     dim=3,
-    ...     num_devices=2,
-    ...     smoothness=5.0,
-    ... )
+    >>> drawn = flmc.data.draw_linear(seed=1, num_samples=400, num_devices=4)
+    >>> data = flmc.data.FederatedData(drawn.features, drawn.targets, drawn.device_sizes)
+    >>> learn, test = data.hold_out(0.25)
+    >>> model = flmc.LinearGaussian(learn.to_linear())
     >>> uplinks = {"digital": flmc.Digital(), "analog": flmc.Analog()}
-    >>> compared = flmc.compare(uplinks, model, chains=2, num_rounds=6, num_burn_in=2)
-    >>> sorted(compared.results), compared["digital"].mean.shape
-    (['analog', 'digital'], (1, 3))
+    >>> rounds = {"num_rounds": 60, "num_burn_in": 30}
+    >>> compared = flmc.compare(uplinks, model, baselines=True, test=test, chains=2, **rounds)
+    >>> [method.name for method in compared.methods][:3]
+    ['digital', 'analog', 'FedSGD']
+    >>> compared["digital"].result.mean.shape, sorted(compared["FedSGD"].scores)
+    ((1, 5), ['log_loss', 'mean_error', 'squared_error'])
     """
-    if not isinstance(uplinks, Mapping) or not uplinks:  # type: ignore[redundant-expr]
+    plans = _plans(uplinks, model, limits, settings)
+    check_seed(seed)
+    checks.at_least("chains", chains, 1)
+    scorers = make_scorers(model, test)
+    first = next(iter(plans.values()))
+    others = {each.name: each for each in baselines_of(first, model)} if baselines else {}
+    if baselines and not scorers:
         raise InvalidSetting(
-            f"uplinks must be a dict with at least one uplink by its name, got {uplinks!r}"
+            "baselines need something to be judged by: give held-out examples (test), or a model"
+            " whose posterior is known"
         )
-    plans = {name: plan(model, uplink, limits, **settings) for name, uplink in uplinks.items()}
-    return Comparison(
-        {
-            name: run(each, model, seed, chains, keep_draws=keep_draws)
-            for name, each in plans.items()
-        }
+    twice = sorted(plans.keys() & others.keys())
+    if twice:
+        raise InvalidSetting(f"{twice[0]!r} is the name of a baseline: give the uplink another")
+    names = (*plans, *others)
+    for name in only or ():
+        checks.one_of("a method", name, names)
+    asked = [name for name in names if only is None or name in only]
+    methods, missing = [], {}
+    for index, name in enumerate(asked):
+        part = report_part(progress, index, len(asked))
+        if name in plans:
+            keep = keep_draws or test is not None
+            result = run(
+                plans[name], model, seed, chains, keep_draws=keep, engine=engine, progress=part
+            )
+            methods.append(_method_of(name, result, scorers))
+            continue
+        try:
+            methods.append(_run_baseline(others[name], scorers, seed, chains, engine))
+        except (InvalidSetting, RunFailed) as error:
+            missing[name] = str(error)
+        part(1.0)
+    if not methods:
+        raise InvalidSetting(f"no method could be run: {'; '.join(missing.values())}")
+    num_test = 0 if test is None else test.num_samples
+    return Comparison(first, tuple(methods), missing, num_test, chains, seed)
+
+
+def _plans(
+    given: Mapping[str, Uplink | Plan] | Uplink | Plan,
+    model: Model,
+    limits: Limits | None,
+    settings: Mapping[str, Any],
+) -> dict[str, Plan]:
+    """Plans by name; uplinks are planned, plans are refused if they are for another model or
+    overspend their budget."""
+    named = {_OWN: given} if isinstance(given, Uplink | Plan) else given
+    if not isinstance(named, Mapping) or not named:  # type: ignore[redundant-expr]
+        raise InvalidSetting(
+            f"uplinks must be a dict with at least one uplink by its name, got {given!r}"
+        )
+    if (limits is not None or settings) and all(isinstance(each, Plan) for each in named.values()):
+        words = ["limits"] * (limits is not None) + sorted(settings)
+        raise InvalidSetting(f"{', '.join(words)}: a plan has its own, so none may be given")
+    plans = {
+        name: each if isinstance(each, Plan) else make_plan(model, each, limits, **settings)
+        for name, each in named.items()
+    }
+    for plan in plans.values():
+        if (plan.num_devices, plan.dim) != (model.num_devices, model.dim):
+            raise InvalidSetting(
+                f"the plan is for {plan.num_devices} devices and dim {plan.dim}, the model has"
+                f" {model.num_devices} and {model.dim}"
+            )
+        if plan.affordable_rounds < plan.num_rounds:
+            raise InvalidSetting(
+                f"the plan's gain keeps its budget for {plan.affordable_rounds} of"
+                f" {plan.num_rounds} rounds only: use a smaller gain, or none"
+            )
+    return plans
+
+
+def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method:
+    """The method of an uplink or plan that was run: its held-out scores from the draws, its errors
+    against the exact posterior from the result."""
+    plan = result.plan
+    scores: dict[str, Estimate] = {}
+    for scorer in scorers:
+        if scorer.num_test:
+            each = scorer.score(result.draws)
+            scores |= {score: _estimate(values) for score, values in each.items()}
+    if result.one_chain is not None:
+        error = result.one_chain.mean_error
+        scores["mean_error"] = Estimate(error.mean, error.se)
+    if result.metrics is not None:
+        estimates = result.metrics.estimates
+        scores |= {metric: estimates[metric] for metric in _METRICS}
+    return Method(
+        name=name,
+        channel="none" if plan.uplink.noise_is_exact else plan.uplink.scheme,
+        samples=True,
+        plan=plan,
+        cost=plan.run_cost,
+        no_statement=plan.unknown_privacy or "",
+        data_dependent=plan.data_dependent,
+        step_size=plan.effective_step_size or plan.step_size,
+        scores=scores,
+        result=result,
     )
+
+
+def _run_baseline(
+    baseline: Baseline, scorers: tuple[Scorer, ...], seed: int, chains: int, engine: str
+) -> Method:
+    """Run and score one baseline; devices that sample alone are averaged, chain by chain."""
+    each: list[dict[str, Array]] = []
+    plans: list[Plan] = []
+    for plan, model in baseline.plans():
+        runner = NumpyEngine(majority_server) if baseline.votes else engine
+        groups = _draws(plan, model, seed, chains, runner)
+        groups = groups if baseline.samples else groups.mean(axis=1, keepdims=True)
+        each.append({n: v for scorer in scorers for n, v in scorer.score(groups).items()})
+        plans.append(plan)
+    first = plans[0]
+    steps = [p.step_size if baseline.votes else p.effective_step_size or p.step_size for p in plans]
+    scores = {name: np.mean([one[name] for one in each], axis=0) for name in each[0]}
+    return Method(
+        name=baseline.name,
+        channel=baseline.channel,
+        samples=baseline.samples,
+        plan=first,
+        cost=first.run_cost if baseline.private else None,
+        no_statement=(first.unknown_privacy or "") if baseline.private else baseline.no_statement,
+        data_dependent=first.data_dependent,
+        step_size=float(np.median(steps)),
+        scores={name: _estimate(values) for name, values in scores.items()},
+    )
+
+
+def _draws(plan: Plan, model: Model, seed: int, chains: int, engine: Engine | str) -> Array:
+    """Theta of the kept rounds in the model's own coordinates, (experiment * chain, draw, dim)."""
+    # The package's own models have small matrices, for which threads of BLAS cost more than they
+    # bring, and their number would change the last bits.
+    with one_blas_thread() if isinstance(model, LinearGaussian) else nullcontext():
+        chains_run = simulate(plan, model, seed, chains, engine=engine, keep_draws=True)
+    if chains_run.draws is None:  # they were asked for
+        raise RunFailed("the engine kept no draws")
+    draws = chains_run.draws.reshape(-1, *chains_run.draws.shape[2:])
+    return draws if model.coordinates is None else np.asarray(model.coordinates.to_model(draws))
+
+
+def _estimate(values: Array) -> Estimate:
+    """Mean over chains, with its standard error where there are several."""
+    return Estimate.over(values) if len(values) > 1 else Estimate(float(values[0]), math.nan)
+
+
+def _plain(value: float) -> float | None:
+    """A number for JSON: null where it is not finite."""
+    return value if math.isfinite(value) else None

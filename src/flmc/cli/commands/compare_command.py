@@ -1,4 +1,4 @@
-"""`flmc compare`: a plan's sampler beside other methods, on examples that were held out."""
+"""`flmc compare`: several uplinks and baselines on one problem, as ``flmc.compare`` does it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,64 @@ import typer
 from flmc.base.errors import InvalidSetting
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
-from flmc.evaluation.model_check import check_model
-from flmc.models.model import Model
 from flmc.planning.plans import Plan
-from flmc.settings.assembly import assemble_with_held_out
-from flmc.settings.schema import Settings
+from flmc.settings.assembly import Problem, assemble, assemble_with_held_out
+from flmc.settings.schema import Settings, merge
 
 _CHAINS = 4
 """Chains of every method unless settings say more: each is a release of its own."""
+_OWN = "flmc"
+"""Name of the method that the settings describe."""
+_OF_THE_PROBLEM = (
+    "model",
+    "data",
+    "data_file",
+    "target",
+    "device_column",
+    "deal",
+    "split",
+    "standardise",
+    "devices",
+    "dim",
+    "samples",
+    "experiments",
+    "precondition",
+    "pilot_rounds",
+    "seed",
+    "chains",
+    "engine",
+    "threads",
+)
+"""Settings that all methods of a comparison share."""
 
 
-def _found(model: Model, plan: Plan) -> list[str]:
-    """What a pilot found to be wrong with a model whose posterior is not known."""
-    if model.posterior is not None:
-        return []
-    return [each.message for each in check_model(model, plan) if each.severity != "note"]
+def _changes(text: str) -> dict[str, str]:
+    """Settings by name from the text of ``--beside``."""
+    pairs = [word.partition("=") for word in text.split()]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise InvalidSetting(
+                f"--beside takes SETTING=VALUE, several with spaces between them, got {text!r}"
+            )
+    changes = {name.replace("-", "_"): value for name, _, value in pairs}
+    for name in changes:
+        if name in _OF_THE_PROBLEM:
+            raise InvalidSetting(
+                f"--beside must not change {name}: all methods have the same data and seed"
+            )
+    if not changes:
+        raise InvalidSetting("--beside needs at least one SETTING=VALUE, got none")
+    return changes
+
+
+def _plans(problem: Problem, settings: Settings, beside: list[str]) -> dict[str, Plan]:
+    """Plan of the settings, and one for each text of ``--beside``, by name."""
+    given = settings.model_dump(exclude_unset=True)
+    plans = {_OWN: problem.plan()}
+    for text in beside:
+        changed = merge(given, _changes(text))
+        plans[text] = assemble(changed, problem.model).plan()
+    return plans
 
 
 @with_settings
@@ -38,41 +81,60 @@ def compare_command(
             " single devices, with the plan's channel, rounds and budget",
         ),
     ] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside",
+            metavar="SETTING=VALUE",
+            help="another uplink on the same data: the same settings but for these, several with"
+            " spaces between them; may be repeated",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="METHOD", help="a method to run; may be repeated"),
+    ] = None,
     hold_out: Annotated[
         float,
         typer.Option(
             "--hold-out",
             metavar="SHARE",
-            help="share of every device's examples to predict, which nobody learns from",
+            help="share of every device's examples to predict, which nobody learns from; 0: none",
         ),
     ] = 0.2,
 ) -> None:
-    """Compare a plan's sampler with other methods: privacy, and scores on examples held out."""
-    from flmc.runs.baselines import compare_baselines  # SciPy takes long to import
+    """Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and
+    errors against the exact posterior where it is known."""
+    from flmc.runs.comparison import compare  # SciPy takes long to import
     from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 
-    if not baselines:
+    if not (baselines or beside):
         raise InvalidSetting(
-            "give --baselines, the methods to compare with; uplinks are compared by flmc sweep, or"
-            " by flmc.compare in Python"
+            "give --baselines, the methods to compare with, or --beside SETTING=VALUE, another"
+            " uplink"
         )
-    problem, test = assemble_with_held_out(settings, hold_out, settings.seed)
-    chains = _CHAINS if settings.chains is None else settings.chains
-    plan = problem.plan()
-    for text in [*plan.warnings, *_found(problem.model, plan)]:
-        typer.echo(f"warning: {text}", err=True)
+    if hold_out == 0:
+        problem, test = assemble(settings), None
+    else:
+        problem, test = assemble_with_held_out(settings, hold_out, settings.seed)
+    plans = _plans(problem, settings, beside or [])
     with show_progress("comparing") as progress:
-        found = compare_baselines(
-            plan,
+        compared = compare(
+            plans,
             problem.model,
-            test,
-            settings.seed,
-            chains=chains,
+            baselines=baselines,
+            test=test,
+            only=only or None,
+            seed=settings.seed,
+            chains=_CHAINS if settings.chains is None else settings.chains,
             engine=settings.engine,
             progress=progress,
         )
-    if json_:
-        print_json(found.to_document())
-    else:
-        show(found.grid())
+    if not json_:
+        show(compared.plans(), compared.scores())
+        return
+    for name, result in compared.results.items():
+        for text in result.warnings:
+            typer.echo(f"warning: {name}: {text}", err=True)
+    print_json(compared.to_document())

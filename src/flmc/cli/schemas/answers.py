@@ -46,7 +46,7 @@ ANSWERS: Mapping[str, Answer] = {
     "run-two-stages": Answer(
         "what `flmc run --precondition pilot --json` prints", two_stages.RESULTS
     ),
-    "compare": Answer("what `flmc compare --baselines --json` prints", comparisons.COMPARED),
+    "compare": Answer("what `flmc compare --json` prints", comparisons.COMPARED),
     "ledger": Answer("what `flmc ledger --json` prints, with and without --at", runs.LEDGER),
     "sweep": Answer("what `flmc sweep --json` prints, with and without --plan-only", sweeps.SWEEP),
     "status": Answer("what `flmc status --json` prints", federations.OBSERVED),

@@ -1,4 +1,4 @@
-"""What `flmc compare --baselines` prints with ``--json``."""
+"""What `flmc compare` prints with ``--json``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _METHOD = described(
     {
         "name": (
             WORD,
-            "flmc (the plan's own sampler), FedSGD, majority vote, DP-FedSGD, noiseless LMC, local"
-            " posteriors",
+            "flmc (the plan's own sampler), another uplink by its settings, FedSGD, majority vote,"
+            " DP-FedSGD, noiseless LMC, local posteriors",
         ),
         "channel": (WORD, "what lies between devices and server"),
         "estimate": (
@@ -47,21 +47,31 @@ _METHOD = described(
         "scores": (
             by_name(part("estimate")),
             "means over chains: accuracy, log_loss, brier, ece for classes; log_loss,"
-            " squared_error, mean_error for linear regression",
+            " squared_error for linear regression; mean_error where the posterior is known, and for"
+            " uplinks variance_ratio, wasserstein2_squared, mean_error_squared, mse of all chains"
+            " together",
         ),
-    }
+        "plan": (
+            part("plan"),
+            "the plan of this method; for local posteriors that of the first device",
+        ),
+    },
+    optional=("plan",),
 )
 
 COMPARED = described(
     {
         "schema_version": ({"const": ANSWER_VERSION}, "version of this schema"),
-        "plan": (part("plan"), "the plan that methods are compared with"),
+        "plan": (part("plan"), "the plan that the baselines were made from"),
         "neighbouring": (WORD, "what is replaced in neighbouring data: device or example"),
-        "num_test": (COUNT, "held-out examples that are predicted"),
+        "num_test": (COUNT, "held-out examples that are predicted; 0: none"),
         "num_chains": (COUNT, "chains of every method, each scored by itself"),
         "seed": (COUNT, "seed of all randomness"),
-        "methods": (list_of(_METHOD), "what every method delivered, the plan's own sampler first"),
+        "methods": (
+            list_of(_METHOD),
+            "what every method delivered: the uplinks, the plan's own first, then the baselines",
+        ),
         "missing": (by_name(WORD), "methods that could not be run, each with the reason"),
     }
 )
-"""A plan's sampler beside other methods, as ``BaselineComparison.to_document`` writes it."""
+"""Several methods on one problem, as ``Comparison.to_document`` writes it."""

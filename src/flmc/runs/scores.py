@@ -1,11 +1,12 @@
-r"""How methods are judged: predictions of examples that were held out, and the error of the mean.
+r"""Scores of methods: predictions of held-out examples, and errors against the exact posterior.
 
 Every score is of one group of draws, that is of one chain, or of one point estimate:
 
 * classes: accuracy, log loss, Brier score and calibration error, as in
   :mod:`flmc.evaluation.predictive`;
-* linear regression: log loss, the mean of :math:`-\ln \frac1n\sum_i p(v \mid u, \theta_i)`; squared
-  error of the mean prediction; mean error, the squared distance of the mean from that of the exact
+* linear regression: log loss, the mean of :math:`-\ln \frac1n\sum_i p(v \mid u, \theta_i)`, and
+  squared error of the mean prediction;
+* a known posterior: mean error, the squared distance of the group's mean from that of the exact
   posterior of all data, over the trace of its covariance."""
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from scipy.special import logsumexp
 
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.evaluation.predictive import class_numbers, probabilities_of_groups, score_probabilities
+from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
@@ -32,43 +33,38 @@ LABELS = {
     "brier": "Brier",
     "ece": "ECE",
     "squared_error": "squared error",
-    "mean_error": "mean error",
+    "mean_error": "one chain: mean error",
+    "variance_ratio": "variance ratio",
+    "wasserstein2_squared": "W2 squared",
+    "mean_error_squared": "mean error squared",
+    "mse": "MSE",
 }
-"""Scores by name, each as the head of a column."""
+"""Column headings by the names of scores; the last four are metrics of all chains together."""
 
 
 class Scorer(ABC):
-    """Judges groups of draws; ``num_test`` examples are predicted."""
+    """Scores groups of draws."""
 
-    num_test: int
+    num_test: int = 0
+    """Held-out examples that are predicted; 0: the scorer needs none."""
 
     @abstractmethod
     def score(self, groups: Array) -> dict[str, Array]:
-        """Scores by name, (group) each.
-
-        Parameters
-        ----------
-        groups
-            Draws in the model's own coordinates, (group, draw, dim); a point estimate is a group of
-            one.
-        """
+        """Scores by name, (group) each, of draws in the model's own coordinates, (group, draw,
+        dim); a point estimate is a group of one draw."""
 
 
-def make_scorer(model: Model, test: FederatedData) -> Scorer:
-    """The scorer that suits a model.
+def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]:
+    """The scorers that apply to a model: of held-out examples where there are some, and of the
+    exact posterior where it is known."""
+    scorers: list[Scorer] = [] if test is None else [_held_out_scorer(model, test)]
+    if isinstance(model.posterior, Gaussian):
+        scorers.append(_PosteriorScorer(model.posterior))
+    return tuple(scorers)
 
-    Parameters
-    ----------
-    model
-        Linear regression of one data set, or a model from log densities whose target has classes.
-    test
-        Examples that the model has not learned from.
 
-    Raises
-    ------
-    InvalidSetting
-        If there are no examples, or nothing is known to judge such a model by.
-    """
+def _held_out_scorer(model: Model, test: FederatedData) -> Scorer:
+    """The scorer of held-out examples that suits a model; others are refused."""
     if test.num_samples < 1:
         raise InvalidSetting("there must be at least 1 held-out example, got 0: hold out more")
     if isinstance(model, LinearGaussian) and model.num_experiments == 1:
@@ -76,7 +72,7 @@ def make_scorer(model: Model, test: FederatedData) -> Scorer:
     if isinstance(model, LogDensityModel) and len(test.classes) > 1:
         return _ClassScorer(model, test)
     raise InvalidSetting(
-        "baselines are judged for linear regression of one data set and for models from log"
+        "held-out examples are scored for linear regression of one data set and for models from log"
         f" densities with classes, got {type(model).__name__} of {model.num_experiments} with"
         f" {len(test.classes)} classes"
     )
@@ -92,8 +88,8 @@ class _ClassScorer(Scorer):
     def score(self, groups: Array) -> dict[str, Array]:
         count = groups.shape[1]
         chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_DRAWS)).astype(np.intp))
-        found = probabilities_of_groups(self._model, groups[:, chosen], self._test)
-        each = [score_probabilities(probabilities, self._classes) for probabilities in found]
+        each_chain = probabilities_of_groups(self._model, groups[:, chosen], self._test)
+        each = [score_probabilities(probabilities, self._classes) for probabilities in each_chain]
         names = ("accuracy", "log_loss", "brier", "ece")
         return {name: np.array([getattr(one, name) for one in each]) for name in names}
 
@@ -110,8 +106,9 @@ class _LinearScorer(Scorer):
         self.num_test = test.num_samples
 
     def score(self, groups: Array) -> dict[str, Array]:
-        variance, posterior = self._model.noise_variance, self._model.posterior
-        apart = groups.mean(axis=1) - posterior.mean[0]
+        from scipy.special import logsumexp  # SciPy takes long to import, and `import flmc` is here
+
+        variance = self._model.noise_variance
         loss, squared = np.empty(len(groups)), np.empty(len(groups))
         for index, draws in enumerate(groups):  # one at a time: (sample, draw) may be large
             predicted = self._test.features @ draws.T
@@ -119,8 +116,18 @@ class _LinearScorer(Scorer):
             log_density = -0.5 * (errors / variance + np.log(2 * np.pi * variance))
             loss[index] = -np.mean(logsumexp(log_density, axis=1) - np.log(len(draws)))
             squared[index] = np.mean(np.square(self._test.targets - predicted.mean(axis=1)))
-        return {
-            "log_loss": loss,
-            "squared_error": squared,
-            "mean_error": np.square(apart).sum(axis=1) / np.trace(posterior.covariance[0]),
-        }
+        return {"log_loss": loss, "squared_error": squared}
+
+
+class _PosteriorScorer(Scorer):
+    """Errors against the exact posterior of every data set."""
+
+    def __init__(self, posterior: Gaussian) -> None:
+        self._posterior = posterior
+
+    def score(self, groups: Array) -> dict[str, Array]:
+        # The groups of a data set stand side by side, so that its posterior is repeated for each.
+        repeats = len(groups) // len(self._posterior.mean)
+        apart = groups.mean(axis=1) - np.repeat(self._posterior.mean, repeats, axis=0)
+        trace = np.trace(self._posterior.covariance, axis1=1, axis2=2)
+        return {"mean_error": np.square(apart).sum(axis=1) / np.repeat(trace, repeats)}

@@ -39,57 +39,36 @@ _NO_CHANNEL_DB = 390.0
 
 
 @dataclass(frozen=True)
-class Method:
-    """A method, as the runs that it takes.
-
-    Attributes
-    ----------
-    name
-        Name in tables and JSON.
-    plans
-        Gives a plan and a model for every run: one, or one for each device.
-    channel
-        What lies between devices and server, in words.
-    samples
-        Whether draws are scored; else the mean of the kept rounds is, a point estimate.
-    votes
-        Whether the server steps by the sign of what it receives.
-    private
-        Whether the plan's run epsilon is a statement about this method.
-    no_statement
-        Why there is none, where it is not.
-    """
+class Baseline:
+    """One baseline: the runs it consists of, and how they are scored and stated."""
 
     name: str
+    """Name in tables and JSON."""
     plans: Callable[[], Iterator[tuple[Plan, Model]]]
+    """Makes a plan and a model for every run: one, or one for each device."""
     channel: str
+    """The channel between devices and server, in words."""
     samples: bool
+    """Whether the draws are scored; False: a point estimate, the mean of the kept rounds."""
     votes: bool = False
+    """Whether the server steps by the sign of the received sum."""
     private: bool = True
+    """Whether the epsilon of the baseline's plan is a statement about it."""
     no_statement: str = ""
+    """Why a baseline with ``private=False`` has no privacy statement."""
 
 
-def methods(plan: Plan, model: Model) -> tuple[Method, ...]:
-    """The plan's own sampler and all baselines, in the order of the table.
-
-    Nothing is planned before it is asked for.
-
-    Parameters
-    ----------
-    plan, model
-        The plan that baselines are compared with, and the model that it is for.
-    """
+def baselines_of(plan: Plan, model: Model) -> tuple[Baseline, ...]:
+    """All baselines of a plan, in the order of the table; none of them is planned yet."""
 
     def one(made: Callable[[Plan, Model], Plan]) -> Callable[[], Iterator[tuple[Plan, Model]]]:
         return lambda: iter([(made(plan, model), model)])
 
-    own = "none" if plan.uplink.noise_is_exact else plan.uplink.scheme
     return (
-        Method("flmc", lambda: iter([(plan, model)]), own, samples=True),
-        Method("FedSGD", one(analog_descent), "analog", samples=False),
-        Method("majority vote", one(majority_vote), "one bit", samples=False, votes=True),
-        Method("DP-FedSGD", one(private_descent), "noiseless", samples=False),
-        Method(
+        Baseline("FedSGD", one(analog_descent), "analog", samples=False),
+        Baseline("majority vote", one(majority_vote), "one bit", samples=False, votes=True),
+        Baseline("DP-FedSGD", one(private_descent), "noiseless", samples=False),
+        Baseline(
             "noiseless LMC",
             one(noiseless_sampler),
             "none",
@@ -97,7 +76,7 @@ def methods(plan: Plan, model: Model) -> tuple[Method, ...]:
             private=False,
             no_statement="the server sees exact gradients",
         ),
-        Method(
+        Baseline(
             "local posteriors",
             lambda: _local_samplers(plan, model),
             "none",

@@ -12,7 +12,7 @@ REPEATS ?= 7
 CASES ?=
 OUT ?= out
 
-.PHONY: run test test-quick test-lowest accounting-check lint review bench bench-compare reproduction docs clean
+.PHONY: run test test-quick evidence format test-lowest accounting-check lint review bench bench-compare reproduction docs clean
 
 # One federated run in words and a picture, then the paper's figures and claims.
 run: $(VENV)/.installed
@@ -33,6 +33,12 @@ test-lowest: $(LOWEST)/.installed
 accounting-check: $(VENV)/.test-installed
 	$(BIN)/python benchmarks/accounting_cost.py
 	cd tests && OPENBLAS_NUM_THREADS=1 ../$(BIN)/python -m privacy.oracle.check
+
+# Code and prose in their form: ruff for the one, lines of 100 characters for the other.
+format: $(VENV)/.test-installed
+	$(BIN)/ruff check --fix --quiet
+	$(BIN)/ruff format --quiet
+	$(BIN)/python docs/wrap_prose.py
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff check --output-format concise

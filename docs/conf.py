@@ -6,6 +6,7 @@ MathML (see ``_extensions/mathml.py``), and the theme brings its own style."""
 from __future__ import annotations
 
 import pkgutil
+import re
 import sys
 import types
 from pathlib import Path
@@ -50,14 +51,35 @@ nb_execution_timeout = 120
 nb_execution_in_temp = True
 nb_merge_streams = True
 
+# The page of all modules is written anew at every build, before autosummary reads it: its order is
+# that of the map in development.md, which a test holds to the imports.
+_HERE = Path(__file__).parent
+_MAP = re.findall(r"^\| `(\w+)` \|", (_HERE / "development.md").read_text(), flags=re.MULTILINE)
+_PACKAGES = sorted(
+    (module.name for module in pkgutil.walk_packages(flmc.__path__, "flmc.") if module.ispkg),
+    key=lambda name: (_MAP.index(name.split(".")[1]), name),
+)
+_NAMES = "\n".join(f"   {name}" for name in _PACKAGES)
+(_HERE / "reference" / "modules.md").write_text(
+    f"""# Modules
+
+Every package with all its modules, in the order in which data pass through them. A package imports
+from itself and from those above it in this list.
+
+```{{eval-rst}}
+.. autosummary::
+   :toctree: generated
+   :recursive:
+
+{_NAMES}
+```
+"""
+)
+
 # The reference is made from docstrings.
 autosummary_generate = True
 # A package has one page with all its modules; a package within it has a page of its own.
-autosummary_context = {
-    "packages": {
-        module.name for module in pkgutil.walk_packages(flmc.__path__, "flmc.") if module.ispkg
-    }
-}
+autosummary_context = {"packages": set(_PACKAGES)}
 # File systems that do not tell capitals from small letters must keep both pages.
 autosummary_filename_map = {"flmc.Plan": "flmc.Plan-class"}
 autodoc_typehints = "signature"

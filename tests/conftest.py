@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import evidence
+import extras
 import flmc
 from support import full
 
@@ -17,6 +19,19 @@ from support import full
 # as well.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--evidence", metavar="FOLDER", help="write tables of evidence to FOLDER")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register hooks that must be called for every folder: those of a conftest are not called for
+    a folder whose own conftest cannot be imported."""
+    config.addinivalue_line("markers", "evidence: repeated often by `make evidence`")
+    config.pluginmanager.register(extras)
+    config.pluginmanager.register(evidence.Tables(config))
+
 
 # The same examples every time, however slow the machine.
 settings.register_profile("flmc", deadline=None, derandomize=True)

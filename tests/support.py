@@ -1,4 +1,5 @@
-"""Counts of the tests. ``FLMC_TEST_QUICK=1`` runs the same tests with small ones."""
+"""Counts of the tests: those of `make test`, small ones with ``FLMC_TEST_QUICK=1``, and the large
+ones of `make evidence` with ``FLMC_TEST_EVIDENCE=1``."""
 
 from __future__ import annotations
 
@@ -13,12 +14,24 @@ import pytest
 _Found = TypeVar("_Found")
 
 QUICK = os.environ.get("FLMC_TEST_QUICK") == "1"
+EVIDENCE = os.environ.get("FLMC_TEST_EVIDENCE") == "1"
 
 
 def full(count: int, quick: int) -> int:
     """The full count of a test, or a small one in a quick run."""
     return quick if QUICK else count
 
+
+def repeated(evidence: int, usual: int, quick: int) -> int:
+    """How often something is repeated: for `make evidence`, for `make test`, and in a quick run.
+
+    The usual count must still fail when the thing is broken as it once was, or as a mutation in the
+    test shows; the count of the evidence is for rare failures."""
+    return evidence if EVIDENCE else full(usual, quick)
+
+
+many_repetitions = pytest.mark.evidence
+"""For tests that `make evidence` runs, with the counts of :func:`repeated`."""
 
 full_only = pytest.mark.skipif(QUICK, reason="long even with small counts: in the full run only")
 """For tests whose cost is not their counts: compiling, many processes, whole examples."""

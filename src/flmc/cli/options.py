@@ -6,13 +6,15 @@ import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flmc.base.errors import MissingExtra
 from flmc.settings.schema import Settings, choices_of, merge, read_file
-from flmc.wire.mqtt import Credentials, Mqtt
+
+if TYPE_CHECKING:
+    from flmc.wire.mqtt import Mqtt
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -111,6 +113,8 @@ def transport_to(broker: str, tls: Path | None) -> Mqtt:
     MissingExtra
         If the extra ``mqtt`` is not installed.
     """
+    from flmc.wire.mqtt import Credentials, Mqtt  # most commands need no broker
+
     if importlib.util.find_spec("aiomqtt") is None:
         raise MissingExtra("a broker needs the extra mqtt: pip install 'flmc[mqtt]'")
     files = None

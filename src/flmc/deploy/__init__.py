@@ -1,5 +1,7 @@
-"""The federation as processes: device, air, server; how they are set up, started and watched.
+"""The federation as processes: device, air and server, their set-up, start and supervision.
 
-Roles decide in plain objects that know no network (:mod:`flmc.deploy.device`,
-:mod:`flmc.deploy.air`, :mod:`flmc.deploy.server`); :mod:`flmc.deploy.running` connects them. What a
-round computes is :mod:`flmc.sampling.roles`, as in a simulation. The extra ``mqtt`` is needed."""
+Roles decide in plain objects without network and clock (:mod:`flmc.deploy.device`,
+:mod:`flmc.deploy.air`, :mod:`flmc.deploy.server`); :mod:`flmc.deploy.loop` connects them. A
+round computes what it computes in a simulation (:mod:`flmc.sampling.roles`). Needs the extra
+``mqtt``.
+"""

@@ -1,4 +1,5 @@
-"""What rounds of a federation cost: the plan's event, at gains that bound what the grid sends."""
+"""Privacy cost of a federation's rounds: the plan's event at gains that bound what the grid
+sends."""
 
 from __future__ import annotations
 
@@ -17,21 +18,12 @@ from flmc.wire.federation import Federation
 
 
 def accounted(federation: Federation, gain: Array, neighbouring: str | None = None) -> Array:
-    """Gains whose privacy event bounds what symbols at some gains reveal on the channel's grid.
-
-    They are the gains themselves, because the grid rounds towards 0; but where one example of an
-    analog uplink is replaced, which may move a symbol by a little more than its share.
-
-    Parameters
-    ----------
-    federation
-        Gives uplink and grid.
-    gain
-        Gains that were planned or announced, in any shape.
-    neighbouring
-        What is replaced: all data of a ``device``, or one ``example``; None: what the plan says.
-    """
+    """Gains whose privacy event bounds what symbols at ``gain`` (any shape) reveal on the noise
+    grid; ``neighbouring`` None means the plan's."""
     plan, uplink = federation.plan, federation.plan.uplink
+    # The grid rounds symbols towards 0, so the planned gain already bounds a whole device. Only
+    # the replacement of one example of an analog uplink may move a rounded symbol by more than its
+    # share.
     example = (neighbouring or plan.limits.neighbouring) == "example"
     if not example or uplink.random_bits or uplink.hides_like_a_device:
         return gain
@@ -44,22 +36,9 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
 
 
 def cost_of_run(federation: Federation, delta: float, neighbouring: str | None = None) -> float:
-    """Upper bound of epsilon that the device that transmits most spends in the whole run.
-
-    Parameters
-    ----------
-    federation
-        The run.
-    delta
-        Delta at which epsilon is stated.
-    neighbouring
-        What is replaced: all data of a ``device``, or one ``example``; None: what the plan says.
-
-    Raises
-    ------
-    UnknownPrivacy
-        If nothing is proven for the plan's uplink.
-    """
+    """Upper bound of epsilon at ``delta`` for the device that transmits most, over the whole
+    run; ``neighbouring`` None means the plan's. Raises ``UnknownPrivacy`` if nothing is proven
+    for the uplink."""
     plan = federation.plan
     if plan.unknown_privacy is not None:
         raise UnknownPrivacy(plan.unknown_privacy)
@@ -77,16 +56,16 @@ def cost_of_run(federation: Federation, delta: float, neighbouring: str | None =
 
 @dataclass(frozen=True)
 class RunPrice:
-    """What a whole run may cost a device, for its owner to decide.
+    """Privacy price of a whole run, for a device's owner to decide on.
 
     Attributes
     ----------
     run, digest
-        Name of the run, and the digest of the federation, as hexadecimal text.
+        Name of the run, and digest of the federation in hexadecimal.
     epsilon, delta
-        Upper bound of what the device that transmits most spends in all rounds.
+        Upper bound for the device that transmits most, over all rounds.
     neighbouring
-        What epsilon protects: all data of a ``device``, or one ``example``.
+        Unit that epsilon protects: all data of a ``device``, or one ``example``.
     """
 
     run: str
@@ -97,13 +76,7 @@ class RunPrice:
 
     @classmethod
     def of(cls, federation: Federation, delta: float, neighbouring: str) -> RunPrice:
-        """The price of a run.
-
-        Parameters
-        ----------
-        federation, delta, neighbouring
-            As for :func:`cost_of_run`.
-        """
+        """The price of a run, by :func:`cost_of_run`."""
         epsilon = cost_of_run(federation, delta, neighbouring)
         return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring)
 
@@ -119,7 +92,7 @@ class RunPrice:
         }
 
     def listing(self) -> Listing:
-        """The price in words."""
+        """The price in rows, for the terminal."""
         what = f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}"
         return Listing(
             f"run {self.run}",

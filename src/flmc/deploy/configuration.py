@@ -1,5 +1,5 @@
-"""Configurations of device, air and server: tables of TOML files, read name by name; unknown names
-are refused."""
+"""Configurations of device, air and server, read from TOML files and options; unknown names are
+refused."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from flmc.wire.topics import check_run
 
 @dataclass(frozen=True)
 class DeviceConfiguration:
-    """What a device is told when it is set up.
+    """Set-up of a device.
 
     Attributes
     ----------
     rules
-        What it decides by itself.
+        Decisions of its owner.
     data, reading
-        Its file of examples, and how it is read (:func:`flmc.data.reading.read`).
+        File of its examples, and options for :func:`flmc.data.reading.read`.
     air_key, journal
         Public key of the air, and the directory of the journal.
     run
-        Name of the run; None: the only one that there is.
+        Name of the run; None: the only one at the broker.
     broker
-        What it connects to.
+        Broker and credentials.
     """
 
     rules: Rules
@@ -46,7 +46,7 @@ class DeviceConfiguration:
 
 @dataclass(frozen=True)
 class AirConfiguration:
-    """What the air is told when it is set up.
+    """Set-up of the air.
 
     Attributes
     ----------
@@ -55,10 +55,10 @@ class AirConfiguration:
     air_key, journal
         Secret key of the air, and the directory of the journal.
     receiver, alpha
-        File with what a receiver measured, in place of the channel made of software, and the
-        probability with which its noise may be weaker than its bound.
+        File with a radio receiver's measurements in place of the software channel, and the
+        probability that its noise is weaker than its bound.
     broker
-        What it connects to.
+        Broker and credentials.
     """
 
     federation: Federation
@@ -71,7 +71,7 @@ class AirConfiguration:
 
 @dataclass(frozen=True)
 class ServerConfiguration:
-    """What the server is told when it is set up.
+    """Set-up of the server.
 
     Attributes
     ----------
@@ -80,11 +80,11 @@ class ServerConfiguration:
     record
         Directory of the record.
     patience
-        Seconds for which all devices are waited for before round 1.
+        Seconds for which round 1 waits for all devices.
     prior_mean, prior_sd
-        Where the chain starts, if the plan says ``prior``: a normal draw.
+        Normal law of the chain's start, if the plan says ``prior``.
     broker
-        What it connects to.
+        Broker and credentials.
     """
 
     federation: Federation
@@ -98,22 +98,8 @@ class ServerConfiguration:
 def read_device(
     path: Path | None, broker: str, tls: Path | None, **options: Any
 ) -> DeviceConfiguration:
-    """The configuration of a device.
-
-    Parameters
-    ----------
-    path
-        A TOML file; None: options say all.
-    broker, tls
-        Address of the broker, and a directory with certificates in place of those in the file.
-    **options
-        Options of the command line, in place of what the file says.
-
-    Raises
-    ------
-    InvalidSetting
-        If something is missing, out of its bounds, or unknown.
-    """
+    """The configuration of a device from a TOML file (None: options only), overridden by
+    options; ``tls`` is a directory of certificates in place of the file's."""
     given = {name: value for name, value in options.items() if name != "epsilon"}
     table = ConfigTable.read(path).given(**given)
     budget = table.table("budget") or ConfigTable({}, "[budget]", Path())
@@ -144,7 +130,7 @@ def read_device(
     if scales is not None:
         reading["standardise"] = {name: _pair(scales, name) for name in scales.names()}
     run = table.optional_text("run")
-    found = DeviceConfiguration(
+    configuration = DeviceConfiguration(
         rules,
         table.file("data"),
         reading,
@@ -154,23 +140,14 @@ def read_device(
         _broker(table, broker, tls),
     )
     table.end()
-    return found
+    return configuration
 
 
 def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirConfiguration:
-    """The configuration of the air.
-
-    Parameters
-    ----------
-    path
-        A TOML file.
-    broker, tls
-        Address of the broker, and a directory with certificates in place of those in the file.
-    **options
-        Options of the command line, in place of what the file says.
-    """
+    """The configuration of the air from a TOML file, overridden by options; ``tls`` is a
+    directory of certificates in place of the file's."""
     table = ConfigTable.read(path).given(**options)
-    found = AirConfiguration(
+    configuration = AirConfiguration(
         _federation(table),
         table.file("air_key", "air.key"),
         table.file("journal", "journal"),
@@ -179,23 +156,14 @@ def read_air(path: Path, broker: str, tls: Path | None, **options: Any) -> AirCo
         _broker(table, broker, tls),
     )
     table.end()
-    return found
+    return configuration
 
 
 def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> ServerConfiguration:
-    """The configuration of the server.
-
-    Parameters
-    ----------
-    path
-        A TOML file.
-    broker, tls
-        Address of the broker, and a directory with certificates in place of those in the file.
-    **options
-        Options of the command line, in place of what the file says.
-    """
+    """The configuration of the server from a TOML file, overridden by options; ``tls`` is a
+    directory of certificates in place of the file's."""
     table = ConfigTable.read(path).given(**options)
-    found = ServerConfiguration(
+    configuration = ServerConfiguration(
         _federation(table),
         table.file("record", "record"),
         table.number("patience_seconds", 60.0),
@@ -204,69 +172,32 @@ def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> Se
         _broker(table, broker, tls),
     )
     table.end()
-    return found
+    return configuration
 
 
 def read_federation(path: Path) -> Federation:
-    """The run that a ``federation.toml`` describes.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    InvalidSetting
-        If something is missing, out of its bounds, or unknown.
-    """
+    """The run that a ``federation.toml`` describes."""
     table = ConfigTable.read(path)
-    found = _federation(table)
+    federation = _federation(table)
     table.end()
-    return found
+    return federation
 
 
 def credentials_in(directory: Path) -> Credentials:
-    """The certificates of a role in its directory.
-
-    Parameters
-    ----------
-    directory
-        It holds ``ca.pem``, ``cert.pem`` and ``key.pem``.
-    """
+    """The certificates ``ca.pem``, ``cert.pem`` and ``key.pem`` in a directory."""
     return Credentials(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
 
 
 class ConfigTable:
-    """A table of a configuration, which remembers what was read from it.
-
-    Parameters
-    ----------
-    values
-        Values by name.
-    origin
-        What messages call the table.
-    folder
-        Where files are that it names.
-    """
+    """A table of a configuration that hands out each value once; ``origin`` names it in
+    messages, and file names in it are relative to ``folder``."""
 
     def __init__(self, values: dict[str, Any], origin: str, folder: Path) -> None:
         self._values, self.origin, self._folder = dict(values), origin, folder
 
     @classmethod
     def read(cls, path: Path | None) -> ConfigTable:
-        """The table of a file; an empty one without a file.
-
-        Parameters
-        ----------
-        path
-            A TOML file; None: there is none.
-
-        Raises
-        ------
-        InvalidSetting
-            If it cannot be read, or is no TOML.
-        """
+        """The table of a TOML file; an empty one for None."""
         if path is None:
             return cls({}, "the configuration", Path())
         try:
@@ -278,82 +209,40 @@ class ConfigTable:
         return cls(values, str(path), path.parent)
 
     def given(self, **options: Any) -> ConfigTable:
-        """The table with options of the command line in place of its values.
-
-        Parameters
-        ----------
-        **options
-            Values by name; None: not given. Names of files among them are relative to the current
-            directory.
-        """
+        """The table with command-line options in place of its values (None: not given); paths
+        among them are relative to the current directory."""
         chosen = {name: value for name, value in options.items() if value is not None}
         paths = {n: str(v.absolute()) if isinstance(v, Path) else v for n, v in chosen.items()}
         return ConfigTable({**self._values, **paths}, self.origin, self._folder)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """A value as it is, which is then read.
-
-        Parameters
-        ----------
-        name, default
-            Its name, and what it is if it is missing.
-        """
+        """A value of any type, removed from the table."""
         return self._values.pop(name, default)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text.
-
-        Parameters
-        ----------
-        name, default
-            Its name, and what it is if it is missing; None: it must be there.
-        """
+        """A text that is not empty; without a default it must be there."""
         value = self.take(name, default)
         if not isinstance(value, str) or not value:
             raise InvalidSetting(f"{self.origin}: {name} must be a text, got {value!r}")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """A text, or None if it is missing.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """A text; None if it is missing."""
         return self.text(name) if name in self._values else None
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number.
-
-        Parameters
-        ----------
-        name, default
-            Its name, and what it is if it is missing; None: it must be there.
-        """
+        """A number; without a default it must be there."""
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidSetting(f"{self.origin}: {name} must be a number, got {value!r}")
         return float(value)
 
     def optional_number(self, name: str) -> float | None:
-        """A number, or None if it is missing.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """A number; None if it is missing."""
         return self.number(name) if name in self._values else None
 
     def count(self, name: str, default: int | None = None) -> int:
-        """A whole number from 0.
-
-        Parameters
-        ----------
-        name, default
-            Its name, and what it is if it is missing; None: it must be there.
-        """
+        """A whole number from 0; without a default it must be there."""
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidSetting(
@@ -362,56 +251,27 @@ class ConfigTable:
         return value
 
     def optional_count(self, name: str) -> int | None:
-        """A whole number from 0, or None if it is missing.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """A whole number from 0; None if it is missing."""
         return self.count(name) if name in self._values else None
 
     def flag(self, name: str) -> bool:
-        """Yes or no; no if it is missing.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """True or false; false if it is missing."""
         value = self.take(name, False)
         if not isinstance(value, bool):
             raise InvalidSetting(f"{self.origin}: {name} must be true or false, got {value!r}")
         return value
 
     def file(self, name: str, default: str | None = None) -> Path:
-        """A file or directory, relative to the configuration.
-
-        Parameters
-        ----------
-        name, default
-            Its name, and what it is if it is missing; None: it must be there.
-        """
+        """A file or directory, relative to the configuration; without a default it must be
+        there."""
         return self._folder / self.text(name, default)
 
     def optional_file(self, name: str) -> Path | None:
-        """A file or directory, or None if it is missing.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """A file or directory, relative to the configuration; None if it is missing."""
         return self.file(name) if name in self._values else None
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """A list of texts, or None if it is missing.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """A list of texts; None if it is missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -420,13 +280,7 @@ class ConfigTable:
         return tuple(value)
 
     def table(self, name: str) -> ConfigTable | None:
-        """A table within, or None if it is missing.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """A table within this one; None if it is missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -435,11 +289,11 @@ class ConfigTable:
         return ConfigTable(value, f"{self.origin} [{name}]", self._folder)
 
     def names(self) -> tuple[str, ...]:
-        """Names of what has not been read yet."""
+        """Names of the values that are still in the table."""
         return tuple(self._values)
 
     def end(self) -> None:
-        """Refuse what nobody asked for: a name that is misspelt must not be silently ignored."""
+        """Refuse values that nobody read: a misspelt name must not be silently ignored."""
         if self._values:
             raise InvalidSetting(f"{self.origin}: there is no setting {next(iter(self._values))!r}")
 
@@ -454,7 +308,7 @@ def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
 
 
 def _federation(table: ConfigTable) -> Federation:
-    """The run that a configuration names, in a file of its own or in the same."""
+    """The run of a configuration, described in a file of its own or in the same one."""
     inner = table.optional_file("federation")
     source = table if inner is None else ConfigTable.read(inner)
     plan = read_plan(source.file("plan", "plan.json"))
@@ -469,14 +323,14 @@ def _federation(table: ConfigTable) -> Federation:
 
 
 def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
-    """What connects to a broker, with the certificates of a directory or of the configuration."""
+    """The broker with the certificates of a directory, or of the configuration."""
     files = table.table("tls")
     if tls is not None:
         return Mqtt(url, credentials_in(tls))
     if files is None:
         return Mqtt(url)
-    found = Credentials(
+    credentials = Credentials(
         files.file("ca", "ca.pem"), files.file("cert", "cert.pem"), files.file("key", "key.pem")
     )
     files.end()
-    return Mqtt(url, found)
+    return Mqtt(url, credentials)

@@ -1,13 +1,14 @@
-"""The deployed path as something to attack: real device roles and a real air, byte for byte.
+"""The deployed path as a target of the privacy audit: real device roles and a real air, byte
+for byte.
 
 :func:`flmc.evaluation.audit.attack.audit` takes :meth:`DeployedUplink.transmit` in place of its
 own transmission. Devices quantise with the operating system's entropy, seal and journal their
-answers; the air opens them, adds them up on its grid, draws its noise from the operating system and
-publishes a payload. Only the network, and the time for which devices wait, are left out.
+answers; the air opens them, adds them on its grid, draws its noise from the operating system
+and publishes a payload. Only the network and the waiting for slots are left out.
 
-The adversary is the server: it chooses theta, and so which round of a trial it is. Rounds of a run
-serve as trials that are independent: an answer is a function of theta and of random bytes that are
-drawn for it alone, the noise is drawn for each round alone, and neither looks at earlier rounds.
+The adversary is the server, which chooses theta. Rounds of one run serve as independent trials:
+an answer depends on theta and on random bytes drawn for it alone, the noise is drawn for each
+round alone, and neither depends on earlier rounds.
 """
 
 from __future__ import annotations
@@ -45,22 +46,23 @@ from flmc.wire.transport import Message
 
 _RUN = "audit"
 _MEMORY = Path("/dev/shm")
-"""Journals of an audit are worth nothing afterwards, and memory is faster than a disk."""
+"""Place of the audit's journals: nobody needs them afterwards, and memory is faster than a
+disk."""
 
 _GONE = Presence("gone").to_bytes()
 
 
 class Collected(NamedTuple):
-    """What went over the deployed path, (trial, round, entry) each.
+    """Signals of the deployed path, (trial, round, entry) each.
 
     Attributes
     ----------
     received
-        What the air published, in steps of its grid.
+        Signal that the air published, in steps of its grid.
     others
-        What the other devices' symbols add to it, in steps; opened with the air's secret key.
+        Contribution of the other devices in steps, opened with the air's secret key.
     symbols
-        The attacked device's own symbols, opened with the same key.
+        Symbols of the attacked device, opened with the same key.
     """
 
     received: IntArray
@@ -72,17 +74,17 @@ class Collected(NamedTuple):
 class DeployedUplink:
     """The deployed path of a plan: the attacked device, one other device, and the air.
 
-    The symbols of other devices are known to the adversary and cancel, so one of them stands for
-    all; the rest of the plan's devices are absent.
+    The adversary knows the other devices' symbols and subtracts them, so one device stands for all
+    of them; the plan's remaining devices are absent.
 
     Attributes
     ----------
     plan
-        The plan. All of its rounds must have the same gain, and every device must be scheduled.
+        The plan. All rounds must have the same gain, and every device must be scheduled.
     grid_bits
-        Fineness of the air's grid; None: as a federation has it.
+        Fineness of the air's grid; None: the federation's default.
     make_entropy
-        Gives the attacked device's source of random bits; tests put a broken one in its place.
+        Makes the attacked device's source of random bits; tests substitute a broken one.
     """
 
     plan: Plan
@@ -91,36 +93,22 @@ class DeployedUplink:
 
     @property
     def federation(self) -> Federation:
-        """The federation that is attacked; two devices are enough for a round."""
+        """The federation under attack, with a quorum of two devices."""
         quorum = min(2, self.plan.num_devices)
         return Federation.of(_RUN, self.plan, quorum=quorum, grid_bits=self.grid_bits)
 
     def transmit(
         self, scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
     ) -> tuple[Array, Array]:
-        """What is received, and the other devices' part of it, (trial, round, entry).
-
-        Parameters
-        ----------
-        scene, gradient, trials
-            As for :func:`flmc.evaluation.audit.attack.transmit`. Rounds of the scene must
-            have the gains that the air announces.
-        rng
-            Ignored: nothing here can be seeded.
-        """
-        found = self.collect(scene, gradient, trials)
+        """Received signal and the other devices' part of it, (trial, round, entry); ``rng`` is
+        ignored, because nothing on the deployed path can be seeded."""
+        collected = self.collect(scene, gradient, trials)
         grid = self.federation.grid
-        return grid.values(found.received), grid.values(found.others)
+        return grid.values(collected.received), grid.values(collected.others)
 
     def collect(self, scene: Scene, gradient: Array, trials: int) -> Collected:
-        """Send gradients of the attacked device over the deployed path, many times.
-
-        Parameters
-        ----------
-        scene, gradient, trials
-            What is attacked, gradients (round, entry) of the attacked device before clipping, and
-            the number of trials.
-        """
+        """Signals of ``trials`` transmissions of the attacked device's gradients (round,
+        entry), before clipping, over the deployed path."""
         local = other_gradients(scene)
         local[:, scene.attacked] = gradient
         at_once = self.plan.num_rounds // scene.num_rounds
@@ -137,7 +125,7 @@ class DeployedUplink:
 
 @contextmanager
 def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Run]:
-    """A run whose journals live as long as the context."""
+    """A run whose journals exist as long as the context."""
     place = _MEMORY if _MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="flmc-audit-", dir=place) as directory:
         run = _Run(uplink, scene, local, Path(directory))
@@ -148,13 +136,13 @@ def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Ru
 
 
 def _gradients(local: Array) -> MakeGradient:
-    """A device whose gradients (round, entry) are a function of theta, which names the round of the
-    trial."""
+    """A maker of gradients: the first entry of theta selects the row of ``local`` (round,
+    entry)."""
     return lambda federation: lambda theta: np.asarray(local[int(theta[0])])
 
 
 class _Run:
-    """One run of the roles, whose messages are handed over as bytes."""
+    """One run of the roles, with messages handed over as bytes."""
 
     def __init__(self, uplink: DeployedUplink, scene: Scene, local: Array, directory: Path) -> None:
         self._scene, self._federation = scene, uplink.federation
@@ -184,7 +172,7 @@ class _Run:
         self._start()
 
     def _start(self) -> None:
-        """Tell the devices the plan, and the air who is there."""
+        """Give the devices the plan, and tell the air which devices are absent."""
         for number in range(self._federation.plan.num_devices):
             if device_name(number) not in self._devices:
                 gone = Message(self._air.topic(ALIVE, device_name(number)), _GONE)
@@ -195,50 +183,51 @@ class _Run:
         self._deliver(self._air.connected(0.0))
 
     def _deliver(self, outgoing: list[Outgoing]) -> None:
-        """Hand over messages, and those that follow from them, until there are none."""
+        """Deliver messages and the replies to them, until none is left."""
         waiting = deque(each.message for each in outgoing)
         while waiting:
             message = waiting.popleft()
             topic = Topic.parse(message.topic)
             assert topic is not None
-            said: list[Outgoing] = []
+            replies: list[Outgoing] = []
             if topic.what == ROUND:
                 for device in self._devices.values():
-                    said += device.receive(message, 0.0)
+                    replies += device.receive(message, 0.0)
             elif topic.what in (ALIVE, UPLINK) and topic.who in self._devices:
                 if topic.what == UPLINK:
                     plan = self._federation.plan
                     answer = open_answer(topic.who, message.payload, plan, self._opener)
                     self._symbols[topic.who] = answer.symbols
-                said = self._air.receive(message, 0.0)
+                replies = self._air.receive(message, 0.0)
             elif topic.what == RECEIVED:
                 plan = self._federation.plan
                 self._received = Received.from_bytes(message.payload, plan.num_devices, plan.dim)
-            waiting.extend(each.message for each in said)
+            waiting.extend(each.message for each in replies)
 
     def collect(self, trials: int) -> Collected:
-        """What some trials give, one after the other."""
+        """The signals of consecutive trials."""
         shape = (trials, self._scene.num_rounds, self._scene.dim)
-        found = Collected(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
+        collected = Collected(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
         for trial in range(trials):
             for index in range(self._scene.num_rounds):
                 number = trial * self._scene.num_rounds + index + 1
                 parts = self._round(number, index)
-                for into, part in zip(found, parts, strict=True):
+                for into, part in zip(collected, parts, strict=True):
                     into[trial, index] = part
-        return found
+        return collected
 
     def _round(self, number: int, index: int) -> tuple[IntArray, IntArray, Array]:
-        """Received steps, other devices' steps, and symbols of the attacked device in a round."""
+        """Received steps, other devices' steps and symbols of the attacked device in a round,
+        (entry) each."""
         theta = np.zeros(self._scene.dim)
         theta[0] = index
         asked = Theta(number, self._federation.digest, theta).to_bytes()
         message = Message(self._air.topic(THETA), asked)
         self._symbols.clear()
-        said = self._air.receive(message, 0.0)
+        replies = self._air.receive(message, 0.0)
         for device in self._devices.values():
-            said += device.receive(message, 0.0)
-        self._deliver(said)
+            replies += device.receive(message, 0.0)
+        self._deliver(replies)
         received = self._received
         if received is None or received.round != number or received.steps is None:
             refused = [str(each.refusal) for each in self._devices.values() if each.refusal]
@@ -253,12 +242,12 @@ class _Run:
         own = self._symbols.pop(device_name(self._scene.attacked))
         others = np.zeros(self._scene.dim, dtype=np.int64)
         for symbols in self._symbols.values():
-            # A device inverts its channel, so that its symbols arrive with the gain.
+            # A device inverts its channel, so its symbols arrive with exactly this gain.
             others += grid.symbol_steps(symbols[None], gain, peak)[0]
         return received.steps, others, own
 
     def close(self) -> None:
-        """Release journals."""
+        """Release the journals."""
         self._air.journal.close()
         for device in self._devices.values():
             device.journal.close()

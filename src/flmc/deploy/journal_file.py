@@ -1,4 +1,4 @@
-"""A journal: a file of whole entries that is on the disk before anything follows from it."""
+"""A journal file: its entries are on the disk before anything follows from them."""
 
 from __future__ import annotations
 
@@ -18,26 +18,12 @@ from flmc.runs.files.regular_files import open_regular
 
 
 class JournalFile:
-    """A file that grows by entries of JSON, one line each with length and checksum.
+    """A file that grows by entries of JSON, one line each with length and checksum, in a
+    directory that only its owner can read.
 
-    The directory is locked while the journal is open: two processes with one journal would both
-    answer. The file itself is locked, too, because a lock file that somebody removed locks nobody
-    out. A new directory is its owner's only. A tail that is not whole was being written when the
-    process or the machine stopped, before anything followed from it: it is cut off.
-
-    Parameters
-    ----------
-    directory, name
-        Where the journal is, which is made if it does not exist, and the name of the file.
-    lock
-        Whether to lock the directory; else whoever opens the journal holds its lock.
-
-    Raises
-    ------
-    InvalidSetting
-        If another process uses the journal, or it cannot be written.
-    RunFailed
-        If the journal is damaged before its end.
+    ``lock=False`` is for callers that hold the directory's lock already. The constructor raises
+    ``InvalidSetting`` if another process uses the journal, and ``RunFailed`` if it is damaged
+    before its end.
     """
 
     def __init__(self, directory: Path, name: str, *, lock: bool = True) -> None:
@@ -48,13 +34,17 @@ class JournalFile:
             if not directory.is_dir():
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 sync_directory(directory.parent)
+            # Two processes with one journal would both answer, so the directory is locked; the
+            # file itself too, because a lock file that somebody removed locks nobody out.
             if lock:
                 self._held.enter_context(locked(directory))
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             self._stream = self._held.enter_context(open_regular(self.path, flags, "ab"))
             self._lock_file()
-            self._found, whole = read_entries(self.path)
+            self._unread, whole = read_entries(self.path)
             self._refuse_damage(whole)
+            # An incomplete last line was being written when the process or the machine stopped,
+            # and nothing followed from it yet: it is cut off.
             os.ftruncate(self._stream.fileno(), whole)
             os.fsync(self._stream.fileno())
             sync_directory(directory)
@@ -77,7 +67,8 @@ class JournalFile:
             ) from None
 
     def _refuse_damage(self, whole: int) -> None:
-        """Refuse a journal of which whole lines cannot be read: more was answered than it says."""
+        """Refuse a journal with unreadable lines before its end: more was answered than the
+        rest says."""
         with open_regular(self.path, os.O_RDONLY) as stream:
             stream.seek(whole)
             if b"\n" in stream.read():
@@ -88,32 +79,24 @@ class JournalFile:
                 )
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Entries that were there when the journal was opened; once, they are then forgotten."""
-        found, self._found = self._found, []
-        for text in found:
+        """The entries that the file held when it was opened; they are handed out once and then
+        forgotten."""
+        unread, self._unread = self._unread, []
+        for text in unread:
             yield json.loads(text)
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Add an entry, and return when it is on the disk.
-
-        Parameters
-        ----------
-        entry
-            Plain values.
-
-        Raises
-        ------
-        RunFailed
-            If the disk refuses, now or before, or the file was removed or replaced while it was
-            open; nothing may follow from the entry then.
-        """
+        """Append an entry of plain values, and return when it is on the disk; raises
+        ``RunFailed`` if this or an earlier write failed, and then nothing may follow from the
+        entry."""
         if self._failed:
             raise RunFailed(f"{str(self.path)!r} could not be written before: start again")
-        # Until it is there: behind a part of an entry, or one that the disk may not hold, no other
-        # could be trusted.
+        # Failed until proven written: no entry after a partial one, or after one that the disk may
+        # not hold, could be trusted.
         self._failed = True
         try:
-            # What is written to a file without a name is forgotten by the next start.
+            # A file that was removed or replaced can still be written to, but the next start would
+            # not see the entry.
             if not os.path.samestat(os.stat(self.path), os.fstat(self._stream.fileno())):
                 raise FileNotFoundError(errno.ENOENT, "it was replaced while it was open")
             self._stream.write(framed(json.dumps(entry, separators=(",", ":"), allow_nan=False)))

@@ -1,7 +1,8 @@
-"""Logs of the roles: a line for each event, as JSON or, on a terminal, in words.
+"""Logs of the roles: one line an event, in JSON or, on a terminal, in words.
 
-Logs outlive runs and are read by people who may not know the data. So only fields of a list are
-written, and only words and numbers: a mistake elsewhere cannot put symbols or gradients into a log.
+Logs outlive runs and are read by people without access to the data. Only fields of a fixed list
+are written, and only texts and numbers, so that a mistake elsewhere cannot put symbols or
+gradients into a log.
 """
 
 from __future__ import annotations
@@ -24,35 +25,21 @@ FIELDS = (
     "seconds", "retry_seconds", "attempt", "digest", "epoch", "version", "wire", "port", "broker",
     "path", "signal",
 )  # fmt: skip
-"""Fields of ``extra=`` that are written, in their order. None of them holds a vector."""
+"""Fields of ``extra=`` that are written, in this order; none of them holds a vector."""
 FORMS = ("json", "text", "auto")
-"""How lines look; ``auto``: in words on a terminal, else JSON."""
+"""Formats of a line; ``auto`` means words on a terminal and JSON elsewhere."""
 LEVELS = ("debug", "info", "warning", "error")
-"""Levels by name, the most talkative first."""
+"""Log levels, the most verbose first."""
 _ROOT = "flmc"
 _OWN = "flmc.deploy."
 _LONGEST = 300
-"""Characters of a text that are written."""
+"""Longest text that is written, in characters."""
 _HIDDEN = "(not logged)"
 
 
 def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
-    """Write the logs of flmc to standard error; a second call replaces the first.
-
-    Parameters
-    ----------
-    level
-        One of ``LEVELS``: what is less important is left out.
-    form
-        One of ``FORMS``.
-    stream
-        Where to write; None: standard error.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is no such level or form.
-    """
+    """Write the logs of flmc to a stream (None: standard error), at one of ``LEVELS`` and in
+    one of ``FORMS``; a second call replaces the first."""
     if level not in LEVELS:
         raise InvalidSetting(f"the log level must be one of {', '.join(LEVELS)}, got {level!r}")
     if form not in FORMS:
@@ -66,43 +53,31 @@ def setup_logs(level: str = "info", form: str = "auto", stream: TextIO | None = 
         root.removeHandler(before)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    # Whatever the root logger of the process does would print lines a second time, unfiltered.
+    # The root logger's handlers would print every line a second time, unfiltered.
     root.propagate = False
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """The handler of this module, which a second call finds again."""
+    """The handler of this module; its type lets a second call find and replace it."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Go on without the line: a closed standard error must not end a role, and what logging
-        prints by itself would hold the arguments."""
+        """Drop the line: a closed standard error must not end a role, and logging's own message
+        would print the arguments."""
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time, level, role, message, and the fields of the list."""
+    """One line of JSON a record: time, level, role, message, and the listed fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line.
-
-        Parameters
-        ----------
-        record
-            What was logged.
-        """
+        """The line."""
         return json.dumps(_document(record), allow_nan=False)
 
 
 class TextLines(logging.Formatter):
-    """A record as one line in words: time, level, role, message, then fields with their names."""
+    """One line of words a record: time, level, role, message, then the fields with their names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line.
-
-        Parameters
-        ----------
-        record
-            What was logged.
-        """
+        """The line."""
         document = _document(record)
         time, level, role, message = (
             document.pop(name) for name in ("time", "level", "role", "message")
@@ -110,12 +85,12 @@ class TextLines(logging.Formatter):
         document.pop("event", None)  # the message says the same to people
         fields = "".join(f"  {name}={value}" for name, value in document.items() if value != "")
         line = f"{time[11:19]} {level:7} {role:6}  {message}{fields}"
-        # A topic or a reason of somebody else's must neither begin a line nor speak to a terminal.
+        # Topics and reasons may come from strangers: no line breaks, no terminal commands.
         return "".join(each if each.isprintable() else " " for each in line)
 
 
 def _document(record: logging.LogRecord) -> dict[str, Any]:
-    """What is written of a record, in plain values."""
+    """The written parts of a record, in plain values."""
     document: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
@@ -127,14 +102,14 @@ def _document(record: logging.LogRecord) -> dict[str, Any]:
             document[name] = _plain(record.__dict__[name])
     if record.exc_info:
         kind, _, trace = record.exc_info
-        # An exception's own words may hold what it was raised about, so they are not written.
+        # The exception's message may quote data, so only its type and place are written.
         document["error"] = "" if kind is None else kind.__name__
         document["places"] = _places(trace)
     return document
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message with its arguments, unless one of them is no word and no number."""
+    """The message with its arguments, or without them if one is neither text nor number."""
     arguments = record.args
     values = list(arguments.values()) if isinstance(arguments, dict) else list(arguments or ())
     if any(_plain(value) == _HIDDEN for value in values):
@@ -143,7 +118,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object) -> str | int | float | bool | None:
-    """A word, a number or nothing as it is; anything else is not written."""
+    """A text, number or None unchanged; a placeholder for anything else."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):  # NumPy's are of other classes than int
@@ -155,7 +130,7 @@ def _plain(value: object) -> str | int | float | bool | None:
 
 
 def _places(trace: TracebackType | None) -> list[str]:
-    """Where an exception came from: module, line and function of every call, the innermost last."""
+    """File, line and function of every call that led to an exception, the innermost last."""
     return [
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
         for frame in traceback.extract_tb(trace)

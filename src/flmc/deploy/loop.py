@@ -1,4 +1,5 @@
-"""Runs a role over a transport, through lost connections, until it is done or a signal stops it."""
+"""The event loop of a role: it connects the role to a transport, reconnects after losses, and
+ends when the role is finished or a signal arrives."""
 
 from __future__ import annotations
 
@@ -13,33 +14,25 @@ from flmc.deploy.role import Outgoing, Role
 from flmc.wire.transport import Connection, Disconnected, Message, Transport
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
-"""Seconds between attempts to connect, at first and at most."""
+"""First and longest pause between attempts to connect, in seconds."""
 Watcher = Callable[[Role], None]
-"""Told after every change of a role."""
+"""Called after every change of a role."""
 
 
 def run_process(role: Role, transport: Transport) -> None:
-    """Run a role until it is finished, or SIGINT or SIGTERM asks it to stop.
-
-    Parameters
-    ----------
-    role, transport
-        The role, and what connects it.
-    """
+    """Run a role until it is finished, or SIGINT or SIGTERM asks it to stop."""
     asyncio.run(_run(role, transport))
 
 
 async def _run(role: Role, transport: Transport) -> None:
-    """Run a role, with signals that ask it to stop."""
+    """Run a role with signal handlers installed."""
     await run_role(role, transport, stop=stop_event())
 
 
 def stop_event() -> asyncio.Event:
-    """An event of the running loop that SIGINT and SIGTERM set, for as long as the loop lasts.
-
-    An exception would end whatever runs just then: a task of a library, or the start of a process
-    that nobody has noted yet.
-    """
+    """An event of the running loop that SIGINT and SIGTERM set."""
+    # An event, not an exception: an exception would strike wherever the process happens to be, in
+    # a task of a library or between the start of a child process and the line that notes it.
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -47,13 +40,7 @@ def stop_event() -> asyncio.Event:
 
 
 def ignore(role: Role) -> None:
-    """A watcher that does nothing.
-
-    Parameters
-    ----------
-    role
-        The role.
-    """
+    """A watcher that does nothing."""
 
 
 async def run_role(
@@ -62,18 +49,8 @@ async def run_role(
     watcher: Watcher = ignore,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Run a role until it is finished, or asked to stop.
-
-    Parameters
-    ----------
-    role, transport
-        The role, and what connects it. A connection that breaks is made again, after a pause that
-        grows to three seconds.
-    watcher
-        Told after every change.
-    stop
-        Set by whoever wants the role to leave; it then says that it is gone.
-    """
+    """Run a role until it is finished or ``stop`` is set, and then say that it is gone; a
+    broken connection is made again after a pause that grows to three seconds."""
     pause, stop = _FIRST_PAUSE, stop or asyncio.Event()
     while not role.finished and not stop.is_set():
         began = time.monotonic()
@@ -85,9 +62,11 @@ async def run_role(
         except Disconnected as error:
             lost = {"event": "disconnected", "why": str(error)[:200], "retry_seconds": pause}
             role.log.warning("no connection to the broker", extra=lost)
+            # A connection that lasted was not refused: begin with the shortest pause again.
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
-            # Not all at the same moment after a broker has come back.
+            # The random factor keeps all roles from connecting in the same moment after a broker
+            # has come back.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):
                     await stop.wait()
@@ -106,20 +85,22 @@ class _Session:
         self._delayed: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve the role until it is finished; a broken connection is ``Disconnected``."""
-        asked = asyncio.create_task(self._stop.wait())
+        """Serve the role until it is finished or asked to stop; a broken connection raises
+        ``Disconnected``."""
+        stopping = asyncio.create_task(self._stop.wait())
         tasks = [
             asyncio.create_task(self._read()),
             asyncio.create_task(self._watch_clock()),
-            asked,
+            stopping,
         ]
         try:
             await self._publish(self._role.connected(time.monotonic()))
-            self._tell()
-            while not self._role.finished and not asked.done():
+            self._notify()
+            while not self._role.finished and not stopping.done():
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
+            # Said explicitly: a clean disconnect makes the broker discard the last will.
             farewell = self._role.presence(self._role.farewell)
             await self._connection.publish([farewell.message])
         finally:
@@ -128,36 +109,38 @@ class _Session:
             await asyncio.gather(*tasks, *self._delayed, return_exceptions=True)
 
     async def _read(self) -> None:
-        """Give every message that arrives to the role."""
+        """Give every arriving message to the role."""
         async for message in self._connection.messages():
             await self._publish(self._role.receive(message, time.monotonic()))
-            self._tell()
+            self._notify()
             if self._role.finished:
                 return
         raise Disconnected("no more messages")
 
     async def _watch_clock(self) -> None:
-        """Wake the role when it wants to be woken."""
+        """Wake the role at the times that it asks for."""
         while not self._role.finished:
             due = self._role.next_wake
+            # Cleared after next_wake was read and without an await in between, so that a later
+            # change is seen.
             self._changed.clear()
             wait = None if due is None else max(0.0, due - time.monotonic())
-            # Not asyncio.wait_for, which in Python 3.11 loses a cancellation that comes together
-            # with the change: the session of a connection that broke would never end.
+            # asyncio.wait_for would lose, in Python 3.11, a cancellation that arrives together with
+            # the change, and the session of a broken connection would never end.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
                 continue
             await self._publish(self._role.wake(time.monotonic()))
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
-        """Say that the role may have changed."""
+    def _notify(self) -> None:
+        """Tell the clock task and the watcher that the role may have changed."""
         self._changed.set()
         self._watcher(self._role)
 
     async def _publish(self, outgoing: Iterable[Outgoing]) -> None:
-        """Publish what is due at once, and what is due later in its time."""
+        """Publish what is due now, and schedule what is due later."""
         now: list[Message] = []
         for message, at in outgoing:
             if at is None or at <= time.monotonic():
@@ -170,7 +153,8 @@ class _Session:
             await self._connection.publish(now)
 
     async def _publish_at(self, message: Message, at: float) -> None:
-        """Publish a message at its time; the reader notices a connection that breaks meanwhile."""
+        """Publish a message at its time."""
         await asyncio.sleep(max(0.0, at - time.monotonic()))
+        # The reading task notices the same break, and ends the session.
         with contextlib.suppress(Disconnected):
             await self._connection.publish([message])

@@ -1,7 +1,8 @@
 """Metrics of a role for Prometheus, on this machine only.
 
-A scrape reads the role as it is at that moment; between scrapes nothing is counted twice and
-nothing is kept. The numbers say how a run goes. No payload is among them."""
+A scrape reads the role at that moment; nothing is kept between scrapes, and no payload is among
+the numbers.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +30,7 @@ _Read = TypeVar("_Read")
 
 
 class MetricsServer:
-    """An open page of metrics.
-
-    Parameters
-    ----------
-    httpd, thread
-        The server and its thread, as ``prometheus_client`` gives them.
-    """
+    """An open page of metrics, with server and thread of ``prometheus_client``."""
 
     def __init__(self, httpd: Any, thread: threading.Thread) -> None:
         self._httpd, self._thread = httpd, thread
@@ -50,31 +45,19 @@ class MetricsServer:
 
 
 def open_metrics(role: Role, port: int) -> MetricsServer:
-    """Offer the metrics of a role at 127.0.0.1 until the returned server is closed.
+    """Offer the metrics of a role at 127.0.0.1 until the returned server is closed; port 0
+    takes a free one.
 
-    ``role.numbers`` become ``flmc_<role>_<name>``: a counter where the name ends with ``_total``,
-    else a gauge. Dropped messages become ``flmc_dropped_total`` with the labels role and reason.
-
-    Parameters
-    ----------
-    role
-        What is measured.
-    port
-        Where to listen; 0: a free port, which the server knows.
-
-    Raises
-    ------
-    InvalidSetting
-        If the port cannot be used.
-    MissingExtra
-        If ``prometheus_client`` is not installed.
+    ``role.numbers`` become ``flmc_<role>_<name>``: counters where the name ends with
+    ``_total``, gauges elsewhere. Dropped messages become ``flmc_dropped_total`` with the labels
+    role and reason.
     """
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:
         raise MissingExtra("metrics need the extra mqtt: pip install 'flmc[mqtt]'") from error
     checks.at_least("port", port, 0, highest=65535)
-    # An own registry, so that metrics of this process's Python are not shown as the role's.
+    # A registry of its own: the default one would add metrics of this Python process.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_RoleCollector(role))
     try:
@@ -88,15 +71,8 @@ def open_metrics(role: Role, port: int) -> MetricsServer:
 
 @contextmanager
 def serve_metrics(role: Role, port: int | None) -> Iterator[int | None]:
-    """Offer the metrics of a role while the context lasts; gives the port.
-
-    Parameters
-    ----------
-    role
-        What is measured.
-    port
-        Where to listen at 127.0.0.1; 0: a free port; None: nowhere.
-    """
+    """Offer the metrics of a role while the context lasts, and yield the port; None: offer
+    nothing."""
     if port is None:
         yield None
         return
@@ -135,14 +111,14 @@ class _RoleCollector:
             "flmc_dropped", "messages that were dropped, by reason", labels=("role", "reason")
         )
         counts: Mapping[str, int] = _steadily(lambda: dict(role.drops.counts))
-        # All reasons, also those at zero: what is missing has no rate.
+        # Reasons with a count of zero too: Prometheus computes no rate from a missing series.
         for reason in sorted({*REASONS, *counts}):
             dropped.add_metric((self._kind, reason), counts.get(reason, 0))
         yield dropped
 
 
 def _steadily(read: Callable[[], _Read]) -> _Read:
-    """What a function reads of a role that another thread may change meanwhile."""
+    """The value of ``read``, tried again while the role's thread changes what it reads."""
     for _ in range(20):
         try:
             return read()

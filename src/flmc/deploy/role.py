@@ -1,7 +1,9 @@
-"""The contract of a role: a state that messages and time change, without network and clock.
+"""The contract of a role: a state that messages and the passage of time change, without network
+and clock.
 
-A role returns what is to be published. It journals before it returns: what is published must be on
-the disk, because a process may end at any time."""
+A role returns the messages to publish. It writes its journal before it returns them, because
+the process may die at any moment and must not have said more than the disk knows.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,18 @@ from flmc.wire.topics import ALIVE, Topic
 from flmc.wire.transport import Message
 
 _MOST = 50
+"""Number of times that a median is taken over."""
 
 
 class Outgoing(NamedTuple):
-    """A message to be published.
+    """A message to publish.
 
     Attributes
     ----------
     message
         Topic and bytes.
     at
-        Time on the monotonic clock before which it must not leave; None: at once.
+        Earliest time of publishing on the monotonic clock; None: at once.
     """
 
     message: Message
@@ -38,15 +41,8 @@ class Outgoing(NamedTuple):
 
 
 class Dropped(Exception):  # noqa: N818 (says what happens to a message)
-    """A message that a role does not take.
-
-    Parameters
-    ----------
-    reason
-        One of :data:`flmc.wire.drops.REASONS`.
-    detail
-        What was wrong, in words that hold no data.
-    """
+    """The role ignores a message, for one of :data:`flmc.wire.drops.REASONS`; ``detail`` must
+    hold no data of the payload."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -54,85 +50,47 @@ class Dropped(Exception):  # noqa: N818 (says what happens to a message)
 
 
 class Role(ABC):
-    """A role of a federation.
-
-    Parameters
-    ----------
-    identity, run
-        Name of the role, as its certificate has it, and name of the run.
-    """
+    """A role of a federation, with its identity as in its certificate, and the name of its run.
+    Times are seconds on the monotonic clock."""
 
     def __init__(self, identity: str, run: str) -> None:
         self.identity, self.run = identity, run
         self.log = logging.getLogger(f"flmc.deploy.{identity.partition('-')[0]}")
         self.drops = Drops(self.log)
         self.finished = False
-        """Whether the role has nothing more to do."""
+        """Whether the role's work is done."""
 
     @property
     @abstractmethod
     def subscriptions(self) -> tuple[str, ...]:
-        """Patterns of topics that the role reads."""
+        """Patterns of the topics that the role reads."""
 
     @property
     def next_wake(self) -> float | None:
-        """Time on the monotonic clock at which the role wants to be woken; None: never."""
+        """Time at which :meth:`wake` should be called; None: never."""
         return None
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """What is measured of the role, by name, for whoever watches it."""
+        """Measurements of the role by name, for Prometheus."""
         return {}
 
     @abstractmethod
     def connected(self, now: float) -> list[Outgoing]:
-        """What to publish on a new connection: the broker may have forgotten everything.
-
-        Parameters
-        ----------
-        now
-            Time on the monotonic clock.
-        """
+        """Messages to publish on a new connection, whose broker may have forgotten everything."""
 
     @abstractmethod
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """What to publish because of a message.
-
-        Parameters
-        ----------
-        topic, payload
-            The message; its run is the role's own.
-        now
-            Time on the monotonic clock.
-
-        Raises
-        ------
-        Dropped
-            If the message is not taken.
-        Malformed
-            If its payload is none.
-        """
+        """Messages to publish in reply to a message of the role's own run; raises ``Dropped``
+        or ``Malformed`` to ignore it."""
 
     def wake(self, now: float) -> list[Outgoing]:
-        """What to publish because time has passed.
-
-        Parameters
-        ----------
-        now
-            Time on the monotonic clock.
-        """
+        """Messages to publish because time has passed."""
         return []
 
     def receive(self, message: Message, now: float) -> list[Outgoing]:
-        """What to publish because of a message from anybody, whatever it holds.
-
-        Parameters
-        ----------
-        message
-            The message.
-        now
-            Time on the monotonic clock.
-        """
+        """Messages to publish in reply to any message, also a hostile one; ignored messages are
+        counted."""
         size, topic = len(message.payload), Topic.parse(message.topic)
         try:
             if topic is None:
@@ -149,89 +107,53 @@ class Role(ABC):
         return []
 
     def end(self, payload: bytes) -> list[Outgoing]:
-        """Leave because the server says that the run is over; an empty payload takes it back.
-
-        Parameters
-        ----------
-        payload
-            What the server says.
-        """
+        """Finish because the server has ended the run; an empty payload only clears an earlier
+        end."""
         if payload:
             self.finished = True
             self.log.info("the run is over", extra={"event": "end", "run": self.run})
         return []
 
     def topic(self, what: str, who: str | None = None) -> str:
-        """A topic of the run, as text.
-
-        Parameters
-        ----------
-        what, who
-            Its end, and the identity behind it, if there is one.
-        """
+        """Full name of a topic of the run."""
         return str(Topic(self.run, what, who))
 
     def say(self, what: str, payload: bytes, *, retain: bool = True) -> Outgoing:
-        """A message to a topic of the run, at once.
-
-        Parameters
-        ----------
-        what, payload
-            End of the topic, and the bytes.
-        retain
-            Whether it is kept for those who come later.
-        """
+        """A message on a topic of the run, to publish at once; ``retain`` keeps it for later
+        subscribers."""
         return Outgoing(Message(self.topic(what), payload, retain))
 
     def presence(self, presence: Presence) -> Outgoing:
-        """A message about the role's own state.
-
-        Parameters
-        ----------
-        presence
-            The state.
-        """
+        """A retained message with the role's own state."""
         topic = self.topic(ALIVE, self.identity)
         return Outgoing(Message(topic, presence.to_bytes(), retain=True))
 
     @property
     def farewell(self) -> Presence:
-        """What the role leaves behind when it goes by itself."""
+        """The presence that the role leaves behind when it stops by itself."""
         return Presence("gone", "finished" if self.finished else "stopped")
 
     @property
     def will(self) -> Message:
-        """What the broker says for the role if its connection breaks."""
+        """The message that the broker publishes if the role's connection breaks."""
         return self.presence(Presence("gone")).message
 
     def reads(self, *whats: str) -> tuple[str, ...]:
-        """Topics of the run, as subscriptions.
-
-        Parameters
-        ----------
-        *whats
-            Ends of topics.
-        """
+        """Topics of the run as subscriptions."""
         return tuple(self.topic(what) for what in whats)
 
 
 class Timing:
-    """Times of the last fifty occurrences."""
+    """Durations of the last fifty occurrences of something."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=_MOST)
 
     def add(self, seconds: float) -> None:
-        """Remember how long it took.
-
-        Parameters
-        ----------
-        seconds
-            The time.
-        """
+        """Remember a duration in seconds."""
         self._times.append(seconds)
 
     @property
     def median(self) -> float | None:
-        """Median of the times in seconds; None: there are none yet."""
+        """Median of the durations in seconds; None before the first."""
         return float(np.median(self._times)) if self._times else None

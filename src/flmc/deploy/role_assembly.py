@@ -1,4 +1,4 @@
-"""From configurations to roles."""
+"""Roles made from their configurations."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ from flmc.wire.topics import END, SERVER, Topic
 
 
 def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
-    """A device with its data, which are read now, and its journal, which is locked.
-
-    Parameters
-    ----------
-    given, run
-        Its configuration, and the name of the run.
-    """
+    """A device that has read its data and locked its journal."""
     seal = Seal(read_key(given.air_key))
     name = given.rules.model
     model = read_model(name, given.data, **given.reading)
@@ -44,13 +38,7 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
 
 
 def make_air(given: AirConfiguration) -> AirRole:
-    """The air with its journal, which is locked.
-
-    Parameters
-    ----------
-    given
-        Its configuration.
-    """
+    """The air with its locked journal, and a software channel or a recorded receiver."""
     federation, opener = given.federation, Opener(read_key(given.air_key))
     channel: Channel = SoftwareChannel(federation)
     if given.receiver is not None:
@@ -60,19 +48,13 @@ def make_air(given: AirConfiguration) -> AirRole:
 
 
 def make_server(given: ServerConfiguration) -> ServerRole:
-    """The server with its record, new or going on.
-
-    Parameters
-    ----------
-    given
-        Its configuration.
-    """
+    """The server with its locked record, new or resumed."""
     plan = given.federation.plan
 
     def start() -> Array:
         if plan.start == "zero":
             return np.zeros(plan.dim)
-        # Seeded by the operating system: a deployment has no seed.
+        # Entropy of the operating system: a deployment has no seed that anybody could repeat.
         return given.prior_mean + given.prior_sd * np.random.default_rng().standard_normal(plan.dim)
 
     record = ServerRecord(given.record, given.federation, start)
@@ -80,39 +62,22 @@ def make_server(given: ServerConfiguration) -> ServerRole:
 
 
 class EndedServer(Role):
-    """A server whose run is finished and recorded: it tells everybody again, and leaves.
-
-    Parameters
-    ----------
-    run
-        Name of the run.
-    """
+    """A server whose run is already finished and recorded: it publishes the end again, and
+    leaves."""
 
     def __init__(self, run: str) -> None:
         super().__init__(SERVER, run)
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """Nothing."""
+        """No topics."""
         return ()
 
     def connected(self, now: float) -> list[Outgoing]:
-        """That the run is over.
-
-        Parameters
-        ----------
-        now
-            Time on the monotonic clock.
-        """
+        """The end of the run."""
         self.finished = True
         return [self.say(END, b'{"why":"finished"}')]
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """Nothing.
-
-        Parameters
-        ----------
-        topic, payload, now
-            Ignored.
-        """
+        """No messages."""
         return []

@@ -1,4 +1,5 @@
-"""The run that a device joins when it was told none: the one that is going on at the broker."""
+"""Discovery of the run that a device joins when its owner named none: the only one in progress
+at the broker."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic, check_run
 from flmc.wire.transport import Disconnected, Message, Transport
 
 _SETTLE = 0.5
-"""Seconds for which further runs are looked for, once there is one."""
+"""Seconds of listening for further runs after the first one."""
 _PAUSE = 1.0
-"""Seconds between attempts to connect, about."""
+"""Pause between attempts to connect, in seconds."""
 _MOST_RUNS = 1000
-"""Runs that are looked at; whoever may write at the broker could name any number."""
+"""Largest number of runs that are kept: anyone with write access could invent any number."""
 _log = logging.getLogger("flmc.deploy.device")
 
 
 class Offered:
-    """Runs that are offered at a broker, as its retained messages tell."""
+    """Runs at a broker, as its retained messages show them."""
 
     def __init__(self) -> None:
         self._plans, self._over = set[str](), set[str]()
@@ -30,18 +31,12 @@ class Offered:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Topics to read, as subscriptions."""
+        """Patterns of the topics to read."""
         topics = (Topic("+", PLAN), Topic("+", END), Topic("+", ALIVE, SERVER))
         return tuple(map(str, topics))
 
     def take(self, message: Message) -> None:
-        """Hear a message.
-
-        Parameters
-        ----------
-        message
-            The message, whatever it holds.
-        """
+        """Take any message, also a hostile one."""
         topic = Topic.parse(message.topic)
         if topic is None or not _is_name(topic.run):
             return
@@ -61,12 +56,12 @@ class Offered:
 
     @property
     def going(self) -> list[str]:
-        """Runs that are not over, and whose server has not left."""
+        """Runs in progress: not ended, with a server that has not left."""
         return sorted(self._plans - self._over - self._left)
 
     @property
     def left(self) -> list[str]:
-        """Runs that are not over, but whose server has left; it may come back."""
+        """Runs that have not ended but whose server has left; it may come back."""
         return sorted((self._plans & self._left) - self._over)
 
 
@@ -80,23 +75,13 @@ def _is_name(run: str) -> bool:
 
 
 def _put(names: set[str], name: str, here: bool) -> None:
-    """Put a name into a set, or take it out."""
+    """Put a name into a set, or remove it."""
     (names.add if here else names.discard)(name)
 
 
 async def find_run(identity: str, transport: Transport) -> str:
-    """The name of the run that is going on; it is waited for, through lost connections.
-
-    Parameters
-    ----------
-    identity, transport
-        Who looks, and what connects it.
-
-    Raises
-    ------
-    InvalidSetting
-        If there are several runs.
-    """
+    """The name of the one run in progress, after waiting for it through lost connections;
+    several runs raise ``InvalidSetting``."""
     while True:
         offered = Offered()
 
@@ -110,6 +95,8 @@ async def find_run(identity: str, transport: Transport) -> str:
         try:
             while not task.done():
                 before = offered.left
+                # Retained messages of several runs arrive one by one: the first must not be taken
+                # for the only.
                 await asyncio.wait({task}, timeout=_SETTLE)
                 if len(offered.going) > 1:
                     raise InvalidSetting(

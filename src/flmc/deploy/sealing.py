@@ -1,7 +1,8 @@
-"""Sealing: answers of devices are encrypted to the air's public key (libsodium's sealed box).
+"""Sealing of answers: they are encrypted to the air's public key (libsodium's sealed box).
 
-So nobody on the way reads a symbol, the operator of the broker included. A sealed box does not say
-who made it: that is the broker's part, which lets a device write to its own topic only."""
+Nobody on the way, the broker's operator included, reads a symbol. A sealed box does not name
+its sender: the broker vouches for that, because it lets a device write to its own topic only.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _KEY_BYTES = 32
 
 
 class NotSealed(Exception):  # noqa: N818 (says what bytes are)
-    """Bytes that are not sealed to this key."""
+    """The bytes are not sealed to this key, or were changed."""
 
 
 def new_keys() -> tuple[bytes, bytes]:
@@ -28,18 +29,7 @@ def new_keys() -> tuple[bytes, bytes]:
 
 
 def read_key(path: Path) -> bytes:
-    """A key from a file: 32 bytes as hexadecimal or base64 text.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    InvalidSetting
-        If the file cannot be read, or holds no key.
-    """
+    """A key of 32 bytes from a file of hexadecimal or base64 text."""
     try:
         text = path.read_text().strip()
     except (OSError, ValueError) as error:
@@ -61,63 +51,34 @@ def _from_base64(text: str) -> bytes:
 
 
 class Seal:
-    """Seals bytes to the air's public key.
-
-    Parameters
-    ----------
-    public
-        The key, 32 bytes.
-    """
+    """Seals bytes to the air's public key of 32 bytes."""
 
     def __init__(self, public: bytes) -> None:
         library = _library()
         self._box = library.SealedBox(library.PublicKey(public))
 
     def close(self, data: bytes) -> bytes:
-        """Sealed bytes, which only the air opens; twice the same data give different bytes.
-
-        Parameters
-        ----------
-        data
-            What to seal.
-        """
+        """The sealed bytes; sealing the same data twice gives different bytes."""
         return bytes(self._box.encrypt(data))
 
 
 class Opener:
-    """Opens bytes that were sealed to the air's public key.
-
-    Parameters
-    ----------
-    secret
-        The air's secret key, 32 bytes.
-    """
+    """Opens bytes sealed to the air's public key, with its secret key of 32 bytes."""
 
     def __init__(self, secret: bytes) -> None:
         library = _library()
         self._box = library.SealedBox(library.PrivateKey(secret))
 
     def open(self, sealed: bytes) -> bytes:
-        """What was sealed.
-
-        Parameters
-        ----------
-        sealed
-            Bytes from anybody.
-
-        Raises
-        ------
-        NotSealed
-            If they are not sealed to this key, or were changed.
-        """
+        """The data in sealed bytes; raises ``NotSealed`` for bytes of anybody else."""
         try:
             return bytes(self._box.decrypt(sealed))
-        except Exception as error:  # whatever the library says of bytes from anybody
+        except Exception as error:  # strangers choose the bytes: any exception is possible
             raise NotSealed("not sealed to this key") from error
 
 
 def _library() -> Any:
-    """PyNaCl's boxes, which the extra ``mqtt`` brings."""
+    """PyNaCl's public-key boxes of the extra ``mqtt``, or ``MissingExtra``."""
     try:
         from nacl import public
     except ImportError as error:

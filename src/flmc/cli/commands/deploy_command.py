@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.cli.output import Json, print_json
 
 if TYPE_CHECKING:
-    from flmc.deploy.setup.directory import Done
+    from flmc.deploy.setup.directory import SetupOutcome
     from flmc.wire.status import Status
 
 
@@ -271,7 +271,7 @@ def cost_command(
 _DONE = {"init": "wrote", "renew": "renewed", "revoke": "revoked"}
 
 
-def _tell(done: Done, json_: bool) -> None:
+def _tell(done: SetupOutcome, json_: bool) -> None:
     """Print what was done, and what the operator must do now."""
     if json_:
         print_json(done.to_document())

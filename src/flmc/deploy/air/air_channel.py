@@ -1,5 +1,5 @@
-"""What the air does to symbols: an interface, a channel made of software, and a receiver whose
-measurements come from a file."""
+"""Channels between devices and server: the interface, a channel in software, and a radio
+receiver whose measurements are in a file."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from flmc.sampling.roles import Transmission, air_on_grid
 from flmc.wire.federation import Federation
 
 _ENTRIES_AT_ONCE = 1 << 20
-"""Symbols that the channel of software puts on its grid at a time."""
+"""Number of symbols that the software channel puts on its grid at a time."""
 ALPHA = 1e-9
-"""Probability with which the noise may be weaker than its bound, unless told."""
+"""Default probability that the noise is weaker than its bound."""
 _FEWEST = 100
+"""Smallest number of noise samples."""
 _SMALL = 0.01
-"""Largest alpha, as a share of the delta that is stated for the run."""
+"""Largest alpha, as a share of the delta stated for the run."""
 
 
 class RoundOnAir(NamedTuple):
-    """What happens in a round, but for the symbols.
+    """Physical facts of a round without the symbols.
 
     Attributes
     ----------
     round
         Number of the round, from 1.
     gain
-        Amplitude at which symbols are to arrive, (dim).
+        Amplitude at which symbols should arrive, (dim).
     fading
-        Path gains that devices know, (device, dim).
+        Path gains known to the devices, (device, dim).
     arriving
-        Path gains that symbols meet, (device, dim): the same, unless devices know estimates only.
+        Path gains that the symbols meet, (device, dim); they differ from ``fading`` where devices
+        know estimates only.
     """
 
     round: int
@@ -50,17 +52,19 @@ class RoundOnAir(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """What was received: steps of the noise grid, or values that a receiver measured, (dim)."""
+    """A received signal, (dim): in steps of the noise grid, or in values measured by a
+    receiver."""
 
     steps: IntArray | None
     values: Array | None
 
 
 class Channel(ABC):
-    """What carries symbols. Another one, a radio for example, is another class."""
+    """The carrier of symbols. A radio is another subclass."""
 
     hears_all = False
-    """Whether everybody who is scheduled is in the signal, also if its answer does not come."""
+    """Whether the signal holds every scheduled device, also one whose answer did not reach the
+    air."""
 
     @abstractmethod
     def check(self, federation: Federation) -> None:
@@ -79,7 +83,7 @@ class Channel(ABC):
 
     @abstractmethod
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """What is received in a round. It is called once for a round: the second noise on the same
+        """The received signal of a round. It is called once a round: a second noise on the same
         symbols would be a second look at them.
 
         Parameters
@@ -92,85 +96,59 @@ class Channel(ABC):
 
 
 class SoftwareChannel(Channel):
-    """The channel made of software: whole numbers of steps, with exact noise.
-
-    Parameters
-    ----------
-    federation
-        Gives grid and peak.
-    entropy
-        Source of the noise; the operating system's in a deployment.
-    """
+    """A channel in software: sums in whole steps of the noise grid, with exact noise from
+    ``entropy`` (None: the operating system's)."""
 
     def __init__(self, federation: Federation, entropy: Entropy | None = None) -> None:
         self._federation, self._entropy = federation, entropy or SystemEntropy()
-        # The first draw makes its tables, which takes a second: not in round 1.
+        # The first draw builds tables for a second; it happens here and not in round 1.
         federation.grid.draw_noise((1,), SystemEntropy())
 
     def check(self, federation: Federation) -> None:
-        """Refuse a federation with another grid: its noise would not be the planned one.
-
-        Parameters
-        ----------
-        federation
-            The federation.
-        """
+        """Refuse a federation with another grid, whose noise this channel does not draw."""
         if federation.grid != self._federation.grid:
             raise InvalidSetting("the channel was made for another grid than the federation's")
 
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """Symbols of all devices in the order of their numbers, and noise.
-
-        Parameters
-        ----------
-        this, sent
-            The round, and what was sent.
-        """
+        """The sum of all devices' symbols, in the order of their numbers, and noise."""
         grid, peak = self._federation.grid, self._federation.plan.uplink.peak
         numbers, dim = sorted(sent), len(this.gain)
         loudest = MOST_STEPS * grid.step / peak * (1 - 1e-9)
         steps = np.zeros((len(sent), dim), dtype=np.int64)
-        # Many devices at once, because they share gains and a gain takes exact arithmetic; not
-        # all, because of the memory that many entries take.
+        # Many devices at a time, because each distinct gain costs exact arithmetic; not all of
+        # them, because the arrays of a large model would not fit into memory.
         at_once = max(1, _ENTRIES_AT_ONCE // dim)
         for first in range(0, len(numbers), at_once):
             some = numbers[first : first + at_once]
             symbols = np.stack([sent[number].symbols for number in some])
             arrives = this.arriving[some] * np.stack([sent[number].amplitude for number in some])
-            # An amplitude that inverts its channel arrives with the gain, but for a last digit.
+            # An amplitude that inverts its channel arrives at the gain up to rounding of h (A/h).
             exact = np.abs(arrives - this.gain) <= 1e-9 * this.gain
             arrives = np.where(exact, this.gain, arrives)
-            # Amplitudes are rounded down to the grid: what is below its first step is silence.
+            # Amplitudes are rounded down to the grid: below its first step there is silence.
             silent = np.abs(arrives) * peak < grid.step * (1 + 1e-9)
             arrives = np.where(silent, 0.0, arrives)
-            # An estimate that was too small makes a symbol arrive louder than planned, and the
-            # grid ends somewhere.
+            # A path gain estimated too small makes a symbol arrive louder than planned; the grid
+            # is finite.
             arrives = np.clip(arrives, -loudest, loudest)
             steps[first : first + at_once] = grid.arriving_steps(symbols, arrives, peak)
         return Signal(air_on_grid(steps, grid, self._entropy), None)
 
 
 def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
-    """Lower confidence bound of a receiver's noise power.
+    r"""Lower confidence bound of a receiver's noise power, from at least 100 samples of noise
+    alone (any shape); the true power is below it with probability ``alpha``.
 
-    Parameters
-    ----------
-    samples
-        What it measured while nobody transmitted, any shape; at least 100 numbers.
-    alpha
-        Probability with which the noise power may be below the bound.
+    Over :math:`N_0`, the sum S of squared deviations from the mean of n samples is a
+    chi-squared variable with n - 1 degrees of freedom, so that with probability
+    :math:`1-\alpha`
 
-    Returns
-    -------
-    float
-        The bound, rounded down.
+    .. math:: N_0 \ge \frac{S}{\chi^2_{n-1,\,1-\alpha}}
 
-    Raises
-    ------
-    InvalidSetting
-        If there are too few samples, or they are no numbers.
+    This rests on noise that is normal, independent from sample to sample, and as strong in the
+    run as at its measurement.
     """
-    from scipy.special import chdtri  # which no other air needs
+    from scipy.special import chdtri  # only this channel needs SciPy
 
     checks.between("alpha", alpha, 0.0, 1.0)
     flat = checks.finite_array("the samples of noise", np.ravel(samples))
@@ -178,29 +156,20 @@ def least_noise_power(samples: Array, alpha: float = ALPHA) -> float:
         raise InvalidSetting(
             f"at least {_FEWEST} samples of noise are needed to bound its power, got {flat.size}"
         )
-    # Around the mean, because a constant offset hides nothing.
+    # Deviations from the mean: a constant offset hides nothing, so it must not count as noise.
     squares = float(np.sum(np.square(flat - flat.mean())))
-    quantile = float(chdtri(flat.size - 1, alpha))  # exceeded with probability alpha
-    return squares / quantile * (1 - 1e-9)
+    quantile = float(chdtri(flat.size - 1, alpha))  # the upper tail has probability alpha
+    return squares / quantile * (1 - 1e-9)  # below the bound whatever the sums above rounded
 
 
 class RecordedReceiver(Channel):
-    """A receiver whose measurements are in a file. Whoever is scheduled has transmitted by radio,
-    so that all of them count as active.
+    """A radio receiver whose measurements are in an npz file: ``noise`` (sample), noise alone,
+    and ``y`` (round, dim), the signal of every round in the unit of gain and noise.
 
-    Parameters
-    ----------
-    path
-        An npz file: ``noise``, samples of noise alone; ``y`` (round, dim), the received signal of
-        every round, in the unit of gain and noise.
-    alpha
-        Probability with which the noise may be weaker than the bound that is computed from the
-        samples.
-
-    Raises
-    ------
-    InvalidSetting
-        If the file does not hold them.
+    The symbols went over the radio, and the noise is the receiver's own; what devices send to
+    the air only says who transmitted, and every scheduled device counts as active. The privacy
+    statement holds for the noise power of :func:`least_noise_power`, with ``alpha`` added to
+    its delta.
     """
 
     hears_all = True
@@ -220,14 +189,8 @@ class RecordedReceiver(Channel):
         """Noise power for which the privacy statement holds."""
 
     def check(self, federation: Federation) -> None:
-        """Refuse a plan that counts on more noise than the receiver is known to have, on more
-        certainty, or on more rounds than it measured.
-
-        Parameters
-        ----------
-        federation
-            The federation.
-        """
+        """Refuse a plan that counts on more noise, on more certainty or on more rounds than
+        were measured."""
         plan = federation.plan
         if plan.uplink.noise_power > self.noise_power:
             raise InvalidSetting(
@@ -247,11 +210,5 @@ class RecordedReceiver(Channel):
             )
 
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """What the receiver measured in the round.
-
-        Parameters
-        ----------
-        this, sent
-            The round; what was sent has long arrived by radio.
-        """
+        """The measured signal of the round."""
         return Signal(None, self._y[this.round - 1])

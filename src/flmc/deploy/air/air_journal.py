@@ -1,7 +1,8 @@
-"""The journal of the air: what it received, round by round, before anybody is told.
+"""The journal of the air: the received signal of every round, written before it is published.
 
-No symbol is ever in it: what was received, noise included, who was active, and the names of the
-devices' journals."""
+It never holds a symbol: only the received sum with its noise, the active devices, and the names
+of the devices' journals.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ FILE = "air.txt"
 
 
 class JournalState(NamedTuple):
-    """A device's journal as the air knows it from an answer.
+    """State of a device's journal, as an answer shows it to the air.
 
     Attributes
     ----------
     name
-        Eight bytes that were drawn when the journal was made.
+        Eight bytes drawn when the journal was made.
     epoch
-        Entries in it.
+        Number of its entries.
     """
 
     name: bytes
@@ -39,37 +40,23 @@ class JournalState(NamedTuple):
 
 
 class AirJournal:
-    """The journal of the air for one run, open and locked.
-
-    Parameters
-    ----------
-    directory
-        Where it is; a new one is made if there is none.
-    federation
-        The run. A journal of another one is refused.
-
-    Raises
-    ------
-    InvalidSetting
-        If the journal is of another run.
-    RunFailed
-        If it is damaged.
-    """
+    """The air's journal of one run, open and locked, made if there is none; raises
+    ``InvalidSetting`` for the journal of another run, and ``RunFailed`` if it is damaged."""
 
     def __init__(self, directory: Path, federation: Federation) -> None:
         self._file = JournalFile(directory, FILE)
         plan = federation.plan
         self.name = b""
-        """Eight bytes that were drawn when the journal was made; devices know it."""
+        """Eight bytes drawn when the journal was made; devices know them."""
         self.seed = -1
-        """Seed of path gains and of who is scheduled, which are public and must be the same after
-        a restart; drawn by the operating system."""
+        """Seed of path gains and scheduling, drawn by the operating system. Both are public, and
+        must be the same after a restart."""
         self.round = 0
-        """Last round that was received."""
+        """Last received round."""
         self.last: Received | None = None
-        """What was received in it."""
+        """Signal of the last received round."""
         self.answered: IntArray = np.zeros(plan.num_devices, dtype=np.int64)
-        """Last round with an answer of each device."""
+        """Last round with an answer of each device, (device); 0: none."""
         self._journals: dict[int, JournalState] = {}
         digest = federation.digest.hex()
         try:
@@ -85,13 +72,13 @@ class AirJournal:
                 else:
                     payload = base64.b64decode(entry["payload"])
                     received = Received.from_bytes(payload, plan.num_devices, plan.dim)
-                    found = entry["journals"].items()
-                    known = {int(k): JournalState(bytes.fromhex(n), int(e)) for k, (n, e) in found}
+                    states = entry["journals"].items()
+                    known = {int(k): JournalState(bytes.fromhex(n), int(e)) for k, (n, e) in states}
                     self._follow(received, known)
         except InvalidSetting:
             self._file.close()
             raise
-        except Exception as error:  # whatever a damaged file holds
+        except Exception as error:  # a damaged file may raise anything
             self._file.close()
             raise RunFailed(f"{str(self._file.path)!r} is no journal of the air: {error}") from (
                 error
@@ -103,35 +90,20 @@ class AirJournal:
             self._file.append({**about, "journal": self.name.hex()})
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Take over one entry."""
+        """Update the state by one entry."""
         self.round, self.last = received.round, received
         self.answered[received.active] = received.round
         self._journals |= journals
 
     def follows(self, device: int, name: bytes, epoch: int) -> bool:
-        """Whether an answer can come from the journal that a device had before, and not from an
-        older copy of it.
-
-        Parameters
-        ----------
-        device
-            Number of the device.
-        name, epoch
-            Name of its journal, and entries in it, the answer included.
-        """
+        """Whether an answer with this journal name and epoch continues the device's journal as
+        the air last saw it, and does not come from an older copy."""
         before = self._journals.get(device)
         return before is None or (name == before.name and epoch > before.epoch)
 
     def keep(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Record what was received; it may be published when this has returned.
-
-        Parameters
-        ----------
-        received
-            The round.
-        journals
-            Journals of the active devices.
-        """
+        """Record a received round and the journals of its active devices; the round may be
+        published when this has returned."""
         self._file.append(
             {
                 "round": received.round,

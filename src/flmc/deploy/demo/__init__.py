@@ -1,1 +1,1 @@
-"""A whole federation on one machine: broker, air, server and devices as processes of their own."""
+"""A whole federation on one machine: broker, air, server and devices as separate processes."""

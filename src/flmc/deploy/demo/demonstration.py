@@ -1,4 +1,4 @@
-"""The demonstration: a federation on this machine from the plan to the report."""
+"""The demonstration: a federation on this machine, from the plan to the report."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from flmc.wire.status import Status
 from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name, device_number
 from flmc.wire.transport import Disconnected
 
-Tell = Callable[[Status], None]
-"""Told how the run stands, whenever the server says so."""
+StatusListener = Callable[[Status], None]
+"""Called with every status of the server."""
 _PATIENCE = 120.0
-"""Seconds without a round after which the demonstration gives up."""
+"""Seconds without progress after which the demonstration gives up."""
 
 
 @dataclass(frozen=True)
 class Demonstrated:
-    """What a demonstration gave.
+    """Outcome of a demonstration.
 
     Attributes
     ----------
     result
-        As of a simulation of the same plan and data.
+        Result like that of a simulation with the same plan and data.
     seconds
         Time from the start of the first process to the end of the last round.
     status
-        The last status of the server.
+        Last status of the server.
     """
 
     result: Result
@@ -48,46 +48,29 @@ class Demonstrated:
 
 
 def public_curvature(num_samples: int, dim: int) -> tuple[float, float]:
-    r"""Largest and smallest curvature of linear regression on standard normal features, from their
-    law alone.
+    r"""Largest and smallest curvature of linear regression with standard normal features, from
+    their law alone: a public bound.
 
     With N examples of m features the eigenvalues of the sum of their outer products lie between
     about :math:`N(1 \mp \sqrt{m/N})^2`; the prior adds 1.
-
-    Parameters
-    ----------
-    num_samples, dim
-        Examples on all devices, and entries.
     """
     ratio = math.sqrt(dim / num_samples)
     return num_samples * (1 + ratio) ** 2 + 1, num_samples * max(0.0, 1 - ratio) ** 2 + 1
 
 
 def demonstrate(
-    federation: LocalFederation, plan: Plan, model: Model, tell: Tell = lambda status: None
+    federation: LocalFederation,
+    plan: Plan,
+    model: Model,
+    tell: StatusListener = lambda status: None,
 ) -> Demonstrated:
-    """Run a federation on this machine, and measure what it gave.
-
-    Parameters
-    ----------
-    federation
-        Folders that :meth:`.LocalFederation.prepare` wrote.
-    plan, model
-        The plan, and the model with the data of all devices, which only the report knows.
-    tell
-        Told how the run stands.
-
-    Raises
-    ------
-    RunFailed
-        If a process ends before the run is finished, or nothing happens for two minutes.
-    KeyboardInterrupt
-        If SIGINT or SIGTERM came, once all processes have ended.
-    """
+    """Run a prepared federation on this machine and measure its result; ``model`` has the data
+    of all devices. Raises ``RunFailed`` if a process fails or nothing happens for two minutes,
+    and ``KeyboardInterrupt`` after a signal, once all processes have ended."""
     began = time.monotonic()
 
     async def run() -> tuple[Status | None, bool]:
-        stop = stop_event()  # before the first process, so that none is left
+        stop = stop_event()  # before the first process, so that a signal leaves none behind
         with Processes(federation.directory / "logs") as processes:
             for role in ("broker", AIR, SERVER, *map(device_name, range(federation.num_devices))):
                 federation.start(processes, role)
@@ -104,25 +87,11 @@ def demonstrate(
 async def watch(
     federation: LocalFederation,
     processes: Processes,
-    tell: Tell,
+    tell: StatusListener,
     stop: asyncio.Event | None = None,
 ) -> Status | None:
-    """The last status of a run whose server has ended well; it is waited for.
-
-    Parameters
-    ----------
-    federation, processes
-        The federation, and its processes.
-    tell
-        Told how the run stands.
-    stop
-        What ends the watching before the server has ended.
-
-    Raises
-    ------
-    RunFailed
-        If a process has failed, or nothing happens for two minutes.
-    """
+    """Wait until the server has ended, and return the last status; ``stop`` ends the waiting
+    early. Raises ``RunFailed`` if a process fails or nothing happens for two minutes."""
     latest: list[Status] = []
     credentials = credentials_in(federation.directory / MONITOR)
     transport = Mqtt(federation.url, credentials)
@@ -164,12 +133,13 @@ async def watch(
 
 
 def _refuse_failure(processes: Processes) -> None:
-    """Refuse to go on if a process has failed; a device that was killed is missing, no more."""
+    """Raise ``RunFailed`` if a process has failed; a device that was killed is only missing."""
     for name, code in processes.ended().items():
+        # A negative code is a signal: tests and users may kill devices, which a run must survive.
         if code > 0 or (code and device_number(name) is None):
             raise RunFailed(f"{name} ended with {code}: {processes.log(name)[-500:].strip()}")
 
 
 def _last_words(processes: Processes) -> str:
-    """What the server printed last."""
+    """Last output of the server."""
     return processes.log(SERVER)[-500:].strip() or "the server has printed nothing"

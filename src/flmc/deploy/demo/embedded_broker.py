@@ -1,7 +1,8 @@
-"""A broker in Python (amqtt), for one machine without mosquitto: no TLS, no access rights.
+"""A broker in Python (amqtt) for a machine without mosquitto: no TLS, no access rights.
 
-It is for demonstrations. What protects a federation, certificates and rights, needs a broker such
-as mosquitto with the files that ``flmc deploy init`` writes."""
+It is for demonstrations. A federation is protected by certificates and rights, for which it
+needs mosquitto with the files that ``flmc deploy init`` writes.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +17,7 @@ from flmc.deploy.loop import stop_event
 
 
 def configuration(port: int) -> dict[str, Any]:
-    """What amqtt is told: listen on loopback, let everybody in.
-
-    Parameters
-    ----------
-    port
-        Where to listen.
-    """
+    """Configuration of amqtt: listen on loopback, admit everybody."""
     return {
         "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
         "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
@@ -30,7 +25,7 @@ def configuration(port: int) -> dict[str, Any]:
 
 
 def load_broker() -> Any:
-    """amqtt's broker, which the extra ``broker`` brings."""
+    """amqtt's broker class of the extra ``broker``, or ``MissingExtra``."""
     try:
         return importlib.import_module("amqtt.broker").Broker
     except ImportError as error:
@@ -41,13 +36,7 @@ def load_broker() -> Any:
 
 
 async def serve(port: int) -> None:
-    """Run the broker until SIGINT or SIGTERM.
-
-    Parameters
-    ----------
-    port
-        Where to listen, on loopback.
-    """
+    """Run the broker on a loopback port until SIGINT or SIGTERM."""
     stop = stop_event()
     broker = load_broker()(configuration(port), asyncio.get_running_loop())
     await broker.start()
@@ -56,7 +45,7 @@ async def serve(port: int) -> None:
 
 
 def main() -> None:
-    """Run the broker on the port that the command line names."""
+    """Run the broker on the port of the command line."""
     parser = argparse.ArgumentParser(description="a broker on loopback")
     parser.add_argument("--port", type=int, required=True)
     logging.basicConfig(level=logging.ERROR)

@@ -1,5 +1,4 @@
-"""A federation on this machine: folders, data, plan, and its processes, each with a log of its
-own."""
+"""A federation on this machine: its folders, data and plan, and its processes with a log each."""
 
 from __future__ import annotations
 
@@ -29,24 +28,25 @@ from flmc.settings.schema import to_toml
 from flmc.wire.topics import AIR, SERVER, device_name
 
 FLMC = (sys.executable, "-m", "flmc")
-"""How to start a command of flmc with this Python."""
+"""Command that starts flmc with this Python."""
 BROKERS = ("embedded", "mosquitto")
 """A broker in Python without TLS, or mosquitto with certificates and rights."""
 _START_SECONDS = 30.0
+"""Seconds in which the broker must accept connections."""
 
 
 @dataclass(frozen=True)
 class LocalFederation:
-    """Folders of a federation on this machine.
+    """A federation in folders on this machine.
 
     Attributes
     ----------
     directory
-        What ``flmc deploy init`` wrote, with plan and data.
+        Directory of ``flmc deploy init``, with plan and data.
     broker, port
-        One of ``BROKERS``, and where it listens.
+        One of ``BROKERS``, and its port on loopback.
     num_devices
-        Devices.
+        Number of devices.
     """
 
     directory: Path
@@ -66,49 +66,28 @@ class LocalFederation:
         budget: dict[str, Any] | None = None,
         **agreed: Any,
     ) -> LocalFederation:
-        """Write all that the processes of a federation need.
-
-        Parameters
-        ----------
-        directory
-            A new directory.
-        plan, data
-            The plan, and the examples of all devices, which are written to a file for each.
-        broker
-            One of ``BROKERS``.
-        run
-            Name of the run.
-        budget
-            Lifetime budget of every device; None: no limit.
-        **agreed
-            Quorum, slot_ms and deadline_ms, where they are not the usual ones.
-        """
+        """Write everything that the processes need into a new directory: a file of examples and
+        a lifetime ``budget`` (None: no limit) for each device, plan, certificates; ``agreed``
+        may set quorum, slot_ms and deadline_ms."""
         port = free_port()
-        found = cls(directory, broker, port, plan.num_devices)
+        federation = cls(directory, broker, port, plan.num_devices)
         if broker not in BROKERS:
             raise InvalidSetting(f"broker must be one of {', '.join(BROKERS)}, got {broker!r}")
         if broker == "mosquitto" and find_mosquitto() is None:
             raise MissingExtra("mosquitto is not installed: install it, or use the embedded broker")
         init(directory, plan.num_devices, port=port)
-        found.write_plan(plan, run, **agreed)
+        federation.write_plan(plan, run, **agreed)
         parts = np.cumsum((0, *data.device_sizes))
         for device in range(plan.num_devices):
             folder, rows = directory / device_name(device), slice(*parts[device : device + 2])
             arrays = {"X": data.features[rows], "Y": data.targets[rows]}
             write_arrays(folder / "data.npz", arrays)
-            found.write_device(device, budget or {})
-        return found
+            federation.write_device(device, budget or {})
+        return federation
 
     def write_plan(self, plan: Plan, run: str, **agreed: Any) -> None:
-        """Write plan and federation into the folders of air and server.
-
-        Parameters
-        ----------
-        plan, run
-            The plan, and the name of the run.
-        **agreed
-            Quorum, slot_ms and deadline_ms, where they are not the usual ones.
-        """
+        """Write plan and federation into the folders of air and server; ``agreed`` may set
+        quorum, slot_ms and deadline_ms."""
         text = json.dumps(plan.to_document(with_run=False), allow_nan=False)
         settings = {"run": run, "plan": "plan.json"}
         settings |= {name: value for name, value in agreed.items() if value is not None}
@@ -117,13 +96,7 @@ class LocalFederation:
             (self.directory / role / "federation.toml").write_text(to_toml(settings))
 
     def write_device(self, device: int, budget: dict[str, Any]) -> None:
-        """Write the configuration of a device.
-
-        Parameters
-        ----------
-        device, budget
-            Its number, and its lifetime budget; empty: no limit.
-        """
+        """Write the configuration of a device; an empty budget means no limit."""
         settings = {"id": device, "data": "data.npz", "air_key": "air.pub", "journal": "journal"}
         text = (
             to_toml(settings) + "\n[budget]\n" + (to_toml(budget) if budget else "epsilon = inf\n")
@@ -144,17 +117,8 @@ class LocalFederation:
         return self.directory / SERVER / "journal" / "record"
 
     def start(self, processes: Processes, role: str, more: Sequence[str] = ()) -> None:
-        """Start a role, or the broker, which is waited for.
-
-        Parameters
-        ----------
-        processes
-            Where it belongs.
-        role
-            ``broker``, ``air``, ``server`` or a device's identity.
-        more
-            Further words of its command.
-        """
+        """Start a role (``air``, ``server`` or a device's identity) with further options, or
+        the ``broker`` and wait until it accepts connections."""
         folder = self.directory / role
         if role == "broker":
             processes.start(role, self._broker_command(), folder)
@@ -165,14 +129,14 @@ class LocalFederation:
         processes.start(role, [*words, *more], folder)
 
     def _broker_command(self) -> list[str]:
-        """What starts the broker."""
+        """Command that starts the broker."""
         if self.broker == "mosquitto":
             return [find_mosquitto() or "mosquitto", "-c", "mosquitto.conf"]
         module = "flmc.deploy.demo.embedded_broker"
         return [sys.executable, "-m", module, "--port", str(self.port)]
 
     def _wait_for_broker(self, processes: Processes) -> None:
-        """Return when the broker takes connections."""
+        """Return when the broker accepts connections."""
         until = time.monotonic() + _START_SECONDS
         while time.monotonic() < until and processes.code("broker") is None:
             with contextlib.suppress(OSError):
@@ -183,15 +147,8 @@ class LocalFederation:
 
 
 class Processes:
-    """Processes that are all ended when the context ends.
-
-    Parameters
-    ----------
-    logs
-        Directory for what they print, a file each.
-    environment
-        Variables beside those of this process.
-    """
+    """Processes that are all ended when the context ends; each prints to a file in ``logs``,
+    and ``environment`` is added to this process's variables."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._logs, self._running = logs, dict[str, subprocess.Popen[bytes]]()
@@ -201,15 +158,7 @@ class Processes:
         logs.mkdir(parents=True, exist_ok=True)
 
     def start(self, name: str, command: Sequence[str], folder: Path) -> None:
-        """Start a process.
-
-        Parameters
-        ----------
-        name, command
-            What it is called here, and its words.
-        folder
-            Where it runs.
-        """
+        """Start a command in a folder, as the process ``name``."""
         with (self._logs / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 list(command),
@@ -218,63 +167,34 @@ class Processes:
                 stdout=log,
                 stderr=log,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C in a terminal is for whoever started them
+                # Ctrl-C in a terminal reaches this process only, which then ends the others.
+                start_new_session=True,
             )
 
     def code(self, name: str) -> int | None:
-        """Exit code of a process; None: it is running.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """Exit code of a process; None while it is running."""
         return self._running[name].poll()
 
     def pid(self, name: str) -> int:
-        """Number of a process.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """Process identifier."""
         return self._running[name].pid
 
     def ended(self) -> dict[str, int]:
-        """Exit codes of those that have ended, by name."""
+        """Exit codes of the ended processes by name."""
         codes = {name: process.poll() for name, process in self._running.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
     def kill(self, name: str) -> None:
-        """End a process without a warning (SIGKILL), and wait until it has ended.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """Kill a process (SIGKILL), and wait until it has ended."""
         self._running[name].kill()
         self._running[name].wait()
 
     def wait(self, name: str, seconds: float) -> int:
-        """Exit code of a process, which is waited for.
-
-        Parameters
-        ----------
-        name, seconds
-            Its name, and how long to wait at most.
-        """
+        """Exit code of a process, after waiting at most ``seconds``."""
         return self._running[name].wait(seconds)
 
     def log(self, name: str) -> str:
-        """What a process has printed.
-
-        Parameters
-        ----------
-        name
-            Its name.
-        """
+        """Output of a process so far."""
         return (self._logs / f"{name}.log").read_text(errors="replace")
 
     def __enter__(self) -> Self:
@@ -298,12 +218,12 @@ class Processes:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
+    """A loopback port that is free at the moment."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def find_mosquitto() -> str | None:
-    """Path of mosquitto; None: it is not installed."""
+    """Path of mosquitto; None if it is not installed."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin")

@@ -1,10 +1,10 @@
-"""Many devices of a federation in one process: to see how a broker, the air and the server bear
-them.
+"""Many devices of a federation in one process, to load a broker, the air and the server.
 
-Every device is what it is in a process of its own: its role, its journal, its connection with its
-certificate. They share a processor, so that they compute one after the other. A slot begins when a
-device has read what it is asked, so it must be long enough for one answer; the deadline of the air
-must be long enough for all of them."""
+Every device is the same as in a process of its own: a role, a journal, a connection with a
+certificate. They share a processor and compute one after the other. A slot begins when a device
+has read its question, so it must be long enough for one answer; the air's deadline must be long
+enough for all of them.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +33,7 @@ _OTHER_FILES = 200
 
 
 def start_devices(federation: LocalFederation, processes: Processes) -> None:
-    """Start all devices of a federation in one process, whose name is ``NAME``.
-
-    Parameters
-    ----------
-    federation
-        Folders that :meth:`.LocalFederation.prepare` wrote, for a run of the usual name.
-    processes
-        Where the process belongs.
-    """
+    """Start all devices of a prepared federation in one process with the name ``NAME``."""
     module = "flmc.deploy.demo.simulated_devices"
     words = [sys.executable, "-m", module, "--folder", str(federation.directory)]
     words += ["--broker", federation.url, "--last", str(federation.num_devices)]
@@ -49,13 +41,7 @@ def start_devices(federation: LocalFederation, processes: Processes) -> None:
 
 
 def allow_files(num_devices: int) -> None:
-    """Let this process open as many files as so many devices need, as far as the system allows.
-
-    Parameters
-    ----------
-    num_devices
-        Devices in this process.
-    """
+    """Raise the limit of open files to what so many devices need, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES * num_devices + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -64,19 +50,13 @@ def allow_files(num_devices: int) -> None:
 
 
 async def run_devices(devices: Sequence[tuple[DeviceRole, Mqtt]]) -> None:
-    """Run devices until all are finished, or SIGINT or SIGTERM asks them to stop.
-
-    Parameters
-    ----------
-    devices
-        Roles, and what connects each.
-    """
+    """Run devices until all are finished, or SIGINT or SIGTERM asks them to stop."""
     stop = stop_event()
     await asyncio.gather(*(run_role(role, transport, stop=stop) for role, transport in devices))
 
 
 def main() -> None:
-    """Run the devices of a prepared federation, those from the first number to before the last."""
+    """Run the devices ``--first`` to ``--last`` - 1 of a prepared federation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="of the whole federation")
     parser.add_argument("--broker", required=True)

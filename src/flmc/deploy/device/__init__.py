@@ -1,3 +1,4 @@
-"""The device: its data, its journal, its budget, and how it answers a round.
+"""The device: its data, journal and budget, and its answers to the rounds.
 
-A device trusts the air with its symbols, and nobody with its privacy."""
+A device trusts the air with its symbols, and nobody with its privacy.
+"""

@@ -1,10 +1,11 @@
-r"""Consent: whether a device takes part in a run, by its own budget and its own rules.
+r"""Consent: a device's decision on a run, by its own budget and its own rules.
 
-A device computes itself what the plan may cost it, and adds it to what earlier runs may have cost:
-:math:`\sum_i\varepsilon_i \le \varepsilon` and :math:`\sum_i\delta_i \le \delta` over all runs that
-it joins (basic composition, which holds also where later plans were chosen by what earlier runs
-gave out). A run counts in whole from its first answer on: when it ends early, that may be because
-of what it gave out, so that what is left of it cannot be handed back."""
+A device computes the price of the plan itself and adds it to the prices of earlier runs:
+:math:`\sum_i\varepsilon_i \le \varepsilon` and :math:`\sum_i\delta_i \le \delta` over all its
+runs. This is basic composition, which also holds where later plans depend on what earlier runs
+published. A run counts in whole from its first answer: it may have ended early because of what
+it published, so the rest of its price cannot be handed back.
+"""
 
 from __future__ import annotations
 
@@ -21,34 +22,35 @@ from flmc.deploy.device.device_journal import DeviceJournal
 from flmc.wire.federation import Federation
 
 _log = logging.getLogger("flmc.deploy.device")
-_ROOM = 0.5
-"""Share of the slot that computing an answer may take, when the device joins."""
+_SLOT_SHARE = 0.5
+"""Largest share of the slot that computing an answer may take when the device joins."""
 OTHER_AIR = (
     "the air has lost the journal that it had when this device joined: it could add fresh noise to"
     " symbols that it published before; use a new run"
 )
-"""Why a device does not answer when the air's journal has another name."""
+"""Reason for which a device does not answer an air whose journal has another name than at
+joining."""
 
 
 class Refused(Exception):  # noqa: N818 (says what the device does)
-    """The device does not take part; the message says why."""
+    """The device does not take part; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a device's data may cost over its lifetime.
+    """Lifetime privacy budget of a device's data.
 
     Attributes
     ----------
     epsilon
-        Largest sum of epsilon over all runs; infinite: no limit, what runs cost is recorded only.
+        Largest sum of epsilon over all runs; infinite: no limit, prices are only recorded.
     delta
-        Sum of delta over all runs.
+        Largest sum of delta over all runs.
     runs
-        Runs that may be joined; each is accounted at ``delta / runs``.
+        Largest number of runs; each is accounted at ``delta / runs``.
     neighbouring
-        What epsilon protects: all data of the ``device``, or one ``example``. It is the device's to
-        say, whatever a plan states: one example costs less, and protects less.
+        Unit that epsilon protects: all data of the ``device``, or one ``example``. The device
+        decides this whatever a plan states; one example costs less, and protects less.
     """
 
     epsilon: float = 10.0
@@ -71,21 +73,21 @@ class Budget:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a device decides by itself.
+    """Decisions of a device's owner.
 
     Attributes
     ----------
     device, model
-        Its number, and the model that it computes gradients of.
+        Number of the device, and the model whose gradients it computes.
     budget
-        What its data may cost over its lifetime.
+        Lifetime privacy budget of its data.
     largest_theta
-        Largest magnitude of an entry of theta at which it computes a gradient.
+        Largest magnitude of an entry of theta at which the device computes a gradient.
     largest_amplitude
-        Largest transmit amplitude; infinite: what the plan's power limit allows.
+        Largest transmit amplitude; infinite: the plan's power limit.
     accept_data_dependent
-        Whether it takes part in a plan that was computed from devices' data, for which there is no
-        privacy statement.
+        Whether the device joins a plan computed from devices' data, for which there is no privacy
+        statement.
     """
 
     device: int
@@ -103,18 +105,8 @@ class Rules:
 
 
 def check_federation(federation: Federation, rules: Rules) -> None:
-    """Refuse a federation that has no place for the device, or asks for another model.
-
-    Parameters
-    ----------
-    federation, rules
-        What is asked, and what the device decides by itself.
-
-    Raises
-    ------
-    Refused
-        With the reason.
-    """
+    """Refuse a federation that has no place for the device, asks for another model, or depends
+    on data."""
     plan = federation.plan
     if rules.device >= plan.num_devices:
         raise Refused(
@@ -136,7 +128,7 @@ def check_federation(federation: Federation, rules: Rules) -> None:
 
 
 def _refuse_silence(federation: Federation, device: int) -> None:
-    """Refuse a plan in which the device is never to transmit: there is nothing to join."""
+    """Refuse a plan in which the device never transmits."""
     active = federation.plan.active
     if active is not None and not (active[:, device] > 0).any():
         raise Refused(f"the plan has device {device} silent in every round")
@@ -145,23 +137,11 @@ def _refuse_silence(federation: Federation, device: int) -> None:
 def check_budget(
     federation: Federation, rules: Rules, journal: DeviceJournal
 ) -> tuple[float, float] | None:
-    """Epsilon and delta that a new run may cost; None: it was answered before, and is charged.
+    """Price (epsilon, delta) of a run that the device has not answered before; None if it is
+    already charged. Raises ``Refused`` if the budget does not suffice.
 
-    A run that was joined and never answered has cost nothing, and is joined anew.
-
-    Nothing here looks at data, so that whatever is said of the outcome tells nothing of them.
-
-    Parameters
-    ----------
-    federation, rules
-        What is asked, and what the device decides by itself.
-    journal
-        Knows what was joined.
-
-    Raises
-    ------
-    Refused
-        With the reason.
+    A run that was joined and never answered has cost nothing, and is joined anew. Nothing here
+    depends on data, so the outcome reveals nothing about them.
     """
     digest, before = federation.digest.hex(), journal.runs.get(federation.run)
     if before is not None and before.answers:
@@ -174,6 +154,7 @@ def check_budget(
     budget = rules.budget
     epsilon, delta = _price(federation, budget)
     if budget.epsilon != math.inf:
+        # A device without a limit skips these checks: it only records prices.
         spent, deltas = journal.spent
         if len(journal.answered) >= budget.runs:
             raise Refused(f"the budget is for {budget.runs} runs, and as many were answered")
@@ -196,27 +177,17 @@ def check_budget(
 def check_pace(
     federation: Federation, rehearse: Callable[[], None], clock: Callable[[], float]
 ) -> None:
-    """Refuse a slot in which an answer may not be ready.
-
-    Parameters
-    ----------
-    federation, rehearse
-        The run, and what does the work of an answer: gradient, sealing, a line on the disk.
-    clock
-        The monotonic clock, in seconds.
-
-    Raises
-    ------
-    Refused
-        If an answer takes more than half of the slot.
-    """
+    """Refuse a slot of which ``rehearse`` (gradient, sealing, a write to the disk) takes more
+    than half on this device."""
     took = []
-    for _ in range(4):  # the first may compile, and others may be interrupted
+    for _ in range(
+        4
+    ):  # the first may compile code, and others may be interrupted: the fastest counts
         began = clock()
         rehearse()
         took.append(clock() - began)
-    if min(took) > _ROOM * federation.slot_ms / 1000:
-        # How long exactly may tell of the data: it stays on the device.
+    if min(took) > _SLOT_SHARE * federation.slot_ms / 1000:
+        # The exact time may depend on the data: it goes to the device's own log, not to others.
         detail = f"{1000 * min(took):.0f} ms"
         _log.error("an answer takes too long", extra={"event": "pace", "detail": detail})
         raise Refused(
@@ -226,12 +197,15 @@ def check_pace(
 
 
 def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
-    """What a run may cost a device."""
+    """Epsilon and delta of a run for a device, finite numbers."""
     delta = budget.share
     try:
         epsilon = cost_of_run(federation, delta, budget.neighbouring)
     except FlmcError as error:
         if budget.epsilon != math.inf:
             raise Refused(str(error)) from error
-        return 1e300, delta  # joined without a budget: nothing is known but that it was much
+        return (
+            1e300,
+            delta,
+        )  # joined without a budget: the price is unknown, and recorded as a very large one
     return min(epsilon, 1e300), delta  # JSON has no infinity

@@ -1,7 +1,9 @@
-"""The journal of a device: which runs it joined, and what it answered, across all runs.
+"""The journal of a device, over all runs: the joined runs and the answers, and the ledger that
+its owner reads from it.
 
-It is written before anything is sent. The answer itself is kept sealed, so that the journal on
-a stolen disk tells no more than the air knows."""
+It is written before anything is sent. An answer is stored sealed, so that the journal on a
+stolen disk reveals no more than the air knows.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,21 @@ FILE = "journal.txt"
 
 @dataclass
 class JoinedRun:
-    """What a device did in a run.
+    """A device's part in a run.
 
     Attributes
     ----------
     digest
-        Digest of the federation that it agreed to, as hexadecimal text.
+        Digest of the federation that it agreed to, in hexadecimal.
     epsilon, delta
-        What the whole run may cost, which counts against the lifetime budget from then on.
+        Price of the whole run, which counts against the lifetime budget from the first answer.
     air
         Name of the air's journal when the device joined.
     answers
-        Rounds that it answered.
+        Number of answered rounds.
     round, binding, sealed
-        Its last answer: the round, what it is bound to, and its bytes; 0 and empty: none.
+        Last answer: its round, its binding to federation, round and theta, and its bytes; 0 and
+        empty before the first.
     """
 
     digest: str
@@ -53,20 +56,14 @@ class JoinedRun:
 
 
 class DeviceJournal:
-    """The journal of a device, open and locked.
-
-    Parameters
-    ----------
-    directory
-        Where it is; a new one is made if there is none.
-    """
+    """The journal of a device, open and locked, made if there is none."""
 
     def __init__(self, directory: Path) -> None:
         self._file = JournalFile(directory, FILE)
         self.runs: dict[str, JoinedRun] = {}
-        """Runs that were joined, by name."""
+        """Joined runs by name."""
         self.epoch = 0
-        """Entries so far."""
+        """Number of entries."""
         name = ""
         try:
             for entry in self._file.entries():
@@ -82,10 +79,10 @@ class DeviceJournal:
             name = os.urandom(JOURNAL_BYTES).hex()
             self._append({"journal": name})
         self.name = bytes.fromhex(name)
-        """Eight bytes that were drawn when the journal was made."""
+        """Eight bytes drawn when the journal was made."""
 
     def _read(self, entry: dict[str, object]) -> None:
-        """Follow one entry."""
+        """Update the state by one entry."""
         if "joined" in entry:
             self.runs[str(entry["joined"])] = JoinedRun(
                 str(entry["digest"]),
@@ -105,17 +102,8 @@ class DeviceJournal:
         self.epoch += 1
 
     def join(self, run: str, digest: str, epsilon: float, delta: float, air: bytes) -> JoinedRun:
-        """Record that the device takes part in a run; what it may cost is spent from now on.
-
-        Parameters
-        ----------
-        run, digest
-            Name of the run, and digest of the federation.
-        epsilon, delta
-            What the whole run may cost.
-        air
-            Name of the air's journal.
-        """
+        """Record that the device takes part in a run with this price; ``air`` is the name of
+        the air's journal."""
         entry = {"joined": run, "digest": digest, "epsilon": epsilon, "delta": delta}
         self._append({**entry, "air": air.hex()})
         self.runs[run] = JoinedRun(digest, epsilon, delta, air)
@@ -124,17 +112,8 @@ class DeviceJournal:
     def answer(
         self, run: str, round_number: int, binding: bytes, gain: list[float], sealed: bytes
     ) -> None:
-        """Record an answer; it may be sent when this has returned.
-
-        Parameters
-        ----------
-        run, round_number, binding
-            What is answered.
-        gain
-            Gain of every entry, one number where they are equal: what the answer costs.
-        sealed
-            The bytes that will be sent.
-        """
+        """Record an answer, which may be sent when this has returned; ``gain`` has one number
+        an entry, or one for all of them, and determines its cost."""
         joined = self.runs[run]
         text = base64.b64encode(sealed).decode()
         entry = {"run": run, "round": round_number, "binding": binding.hex()}
@@ -143,13 +122,8 @@ class DeviceJournal:
         joined.round, joined.binding, joined.sealed = round_number, binding, sealed
 
     def rehearse(self, sealed: bytes) -> None:
-        """Write bytes to the disk as an answer would be, into a file of their own that is removed.
-
-        Parameters
-        ----------
-        sealed
-            The bytes.
-        """
+        """Write bytes to the disk as an answer would be, into a temporary file, to measure the
+        time."""
         with tempfile.NamedTemporaryFile(dir=self._file.path.parent, prefix=".rehearsal") as file:
             file.write(base64.b64encode(sealed))
             file.flush()
@@ -157,13 +131,13 @@ class DeviceJournal:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta of all runs that were answered at least once."""
+        """Sums of epsilon and delta over the answered runs."""
         runs = self.answered
         return sum(run.epsilon for run in runs), sum(run.delta for run in runs)
 
     @property
     def answered(self) -> list[JoinedRun]:
-        """Runs that were answered at least once: nothing was ever sent in the others."""
+        """Runs with at least one answer; in the others nothing was ever sent."""
         return [run for run in self.runs.values() if run.answers]
 
     def close(self) -> None:
@@ -178,11 +152,11 @@ class LedgerRow:
     Attributes
     ----------
     run, digest
-        Its name, and the digest of the federation that was agreed to.
+        Name, and digest of the federation that the device agreed to.
     epsilon, delta
-        What the whole run may cost, which is spent since its first answer.
+        Price of the whole run, spent since its first answer.
     answers, last_round
-        Rounds that were answered, and the last of them.
+        Number of answered rounds, and the last of them.
     """
 
     run: str
@@ -195,13 +169,13 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class DeviceLedger:
-    """All runs in a device's journal, in the order in which they were joined."""
+    """All runs in a device's journal, in the order of joining."""
 
     rows: tuple[LedgerRow, ...]
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta of the runs that were answered; the others cost nothing."""
+        """Sums of epsilon and delta over the answered runs; the others cost nothing."""
         rows = [row for row in self.rows if row.answers]
         return sum(row.epsilon for row in rows), sum(row.delta for row in rows)
 
@@ -216,7 +190,7 @@ class DeviceLedger:
         }
 
     def grid(self) -> Grid:
-        """A table of the runs, with their sum."""
+        """Table of the runs, with their sum as a note."""
         rows = tuple(
             (row.run, format_up(row.epsilon), f"{row.delta:g}", str(row.answers))
             for row in self.rows
@@ -229,25 +203,13 @@ class DeviceLedger:
 
 
 def read_ledger(directory: Path) -> DeviceLedger:
-    """The ledger of a device, also while the device is running.
-
-    Parameters
-    ----------
-    directory
-        The directory of its journal.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is no journal.
-    RunFailed
-        If it is damaged.
-    """
+    """The ledger in a journal's directory, also while the device is running."""
     path = directory / FILE
     if not path.is_file():
         raise InvalidSetting(f"there is no journal of a device in {str(directory)!r}")
     joined: dict[str, dict[str, Any]] = {}
     try:
+        # Read without the lock, which a running device holds: an incomplete last line is ignored.
         for text in read_entries(path)[0]:
             entry = json.loads(text)
             if "joined" in entry:

@@ -1,4 +1,4 @@
-"""The device's role: it consents to a plan, and answers every round once, in a fixed time."""
+"""The device's role: it consents to a plan, and answers every round once, after a fixed time."""
 
 from __future__ import annotations
 
@@ -28,31 +28,16 @@ from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
 from flmc.wire.transport import Message
 
 _FARTHEST = 1e100
-"""Largest quotient of gain and path gain, or its inverse, that is computed with."""
+"""Largest ratio of gain and path gain, or of their inverse, that is computed with."""
 MOST_PLAN_BYTES = 32 * 2**20
-"""Bytes of a plan that a device reads, at most."""
+"""Bytes of the largest plan that a device reads."""
 MakeGradient = Callable[[Federation], LocalGradient]
-"""The gradient of the local cost, for a federation that was agreed to."""
+"""Function that makes the gradient of the local cost for an accepted federation."""
 
 
 class DeviceRole(Role):
-    """A device of a federation.
-
-    Parameters
-    ----------
-    run
-        Name of the run.
-    rules
-        What the device decides by itself.
-    journal
-        What it did before; it is written before anything is sent.
-    seal
-        Seals answers to the air's key, which the device was given when it was set up.
-    make_gradient
-        Gives the gradient of the local cost.
-    entropy, clock
-        Source of random bits, and the monotonic clock; tests put others in their place.
-    """
+    """A device of a federation; ``seal`` uses the air's key from the device's set-up, and tests
+    may replace ``entropy`` (random bits) and ``clock`` (monotonic)."""
 
     def __init__(
         self,
@@ -71,7 +56,7 @@ class DeviceRole(Role):
         self._clock = clock
         self.federation: Federation | None = None
         self.refusal: str | None = None
-        """Why the device does not take part; None: it does, or nobody has asked yet."""
+        """Reason for which the device does not take part; None if it does, or does not know yet."""
         self._gradient: LocalGradient | None = None
         self._announcements: dict[int, Announcement] = {}
         self._theta: Theta | None = None
@@ -87,84 +72,75 @@ class DeviceRole(Role):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Rounds that were answered, what runs may cost, answers that overran their slot."""
+        """Answered rounds, epsilon reserved for all runs, and answers that overran their slot."""
         joined = self.journal.runs.get(self.run)
         counts = {"answers_total": joined.answers if joined else 0, "overran_total": self._overran}
         return {**counts, "epsilon_reserved": self.journal.spent[0]}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """Say that the device is there; what it knew of the round is asked again.
-
-        Parameters
-        ----------
-        now
-            Time on the monotonic clock.
-        """
+        """The device's presence; everything known of the current round is forgotten and asked
+        again."""
         self._theta = self._sent = None
         self._announcements.clear()
         self._waiting.clear()
         return [self._own_presence()]
 
     def _own_presence(self) -> Outgoing:
-        """Whether the device takes part."""
+        """The device's state: here, joined or refused."""
         digest = "" if self.federation is None else self.federation.digest.hex()
         if self.refusal is not None:
             return self.presence(Presence("refused", self.refusal, digest))
         return self.presence(Presence("here" if self._gradient is None else "joined", "", digest))
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """What to publish because of a message.
-
-        Parameters
-        ----------
-        topic, payload, now
-            As :class:`~flmc.deploy.role.Role` says.
-        """
+        """Messages to publish in reply to the plan, an announcement, theta, or the end of the
+        run."""
         if topic.who is not None or topic.what not in (PLAN, ROUND, THETA, END):
             raise Dropped("unknown-topic")
         if topic.what == END:
             return self.end(payload)
         if topic.what == PLAN:
-            said = self._take_plan(payload)
+            outgoing = self._take_plan(payload)
             for what in (ROUND, THETA):
                 if self.federation is not None and what in self._waiting:
                     waiting = Message(self.topic(what), self._waiting.pop(what))
-                    said += self.receive(waiting, now)
-            return said
+                    outgoing += self.receive(waiting, now)
+            return outgoing
         if self.refusal is not None:
             raise Dropped("not-joined")
         if self.federation is None:
-            self._waiting[topic.what] = payload  # the plan is still to come
+            # Retained messages arrive in any order: these wait for the plan.
+            self._waiting[topic.what] = payload
             return []
         if topic.what == ROUND:
             return self._take_announcement(payload, now)
         return self._take_theta(payload, now)
 
     def _take_plan(self, payload: bytes) -> list[Outgoing]:
-        """Look at a plan, and refuse what does not suit the device."""
+        """Accept the plan of the run, or refuse it with the reason."""
         if len(payload) > MOST_PLAN_BYTES:
             raise Dropped("oversized")
         if self.federation is not None and stated_digest(payload) == self.federation.digest.hex():
-            return []  # it is known: reading a plan takes time
+            return []  # the server repeats its plan, and reading one takes time
         try:
-            found = Federation.from_bytes(payload)
-            if found.run != self.run:
+            federation = Federation.from_bytes(payload)
+            if federation.run != self.run:
                 raise Dropped("wrong-run")
             if self.federation is not None:
                 raise Refused(
                     f"the plan changed in the run, from {self.federation.digest.hex()[:12]} to"
-                    f" {found.digest.hex()[:12]}"
+                    f" {federation.digest.hex()[:12]}"
                 )
-            consent.check_federation(found, self.rules)
+            consent.check_federation(federation, self.rules)
         except (OtherVersion, Refused) as error:
             return self._refuse(str(error))
         except InvalidSetting as error:
             raise Dropped("malformed", str(error)) from error
-        self.federation = found
+        self.federation = federation
         return []
 
     def _refuse(self, why: str) -> list[Outgoing]:
-        """Take part no more, and say why."""
+        """Leave the run for good, with the reason."""
         if self.refusal is None:
             self.log.error("refused: %s", why, extra={"event": "refused", "why": why})
         self.refusal, self.finished = why, True
@@ -172,7 +148,7 @@ class DeviceRole(Role):
 
     @property
     def farewell(self) -> Presence:
-        """A refusal stays to be read; else the device is gone."""
+        """A refusal, which stays readable at the broker, or the usual farewell."""
         if self.refusal is None:
             return super().farewell
         return Presence("refused", self.refusal)
@@ -182,31 +158,31 @@ class DeviceRole(Role):
         federation = self.federation
         assert federation is not None
         plan = federation.plan
-        found = Announcement.from_bytes(payload, plan.num_devices, plan.dim)
-        if found.digest != federation.digest:
+        announced = Announcement.from_bytes(payload, plan.num_devices, plan.dim)
+        if announced.digest != federation.digest:
             raise Dropped("wrong-run")
-        if not 1 <= found.round <= plan.num_rounds:
+        if not 1 <= announced.round <= plan.num_rounds:
             raise Dropped("wrong-round")
-        if (found.gain > federation.cap(found.round) * (1 + 1e-12)).any():
+        if (announced.gain > federation.cap(announced.round) * (1 + 1e-12)).any():
             raise Dropped("over-cap", "the announced gain is above the plan's")
-        if not can_invert(found, self.rules.device):
+        if not can_invert(announced, self.rules.device):
             raise Dropped("out-of-range", "a path gain")
-        # The current round and the next one.
-        self._announcements[found.round] = found
+        # Only the current round and the next one are kept.
+        self._announcements[announced.round] = announced
         if len(self._announcements) > 2:
             del self._announcements[min(self._announcements)]
-        # Whoever asks again is answered again, but one answer waits at a time.
-        if self._sent == found.round and now >= self._leaves:
+        # A repeated announcement asks for the answer again, unless one still waits for its slot.
+        if self._sent == announced.round and now >= self._leaves:
             self._sent = None
-        said = self._join(federation, found) if self._gradient is None else []
-        return said + self._answer(now)
+        outgoing = self._join(federation, announced) if self._gradient is None else []
+        return outgoing + self._answer(now)
 
-    def _join(self, federation: Federation, found: Announcement) -> list[Outgoing]:
-        """Take part in the run, or refuse it."""
-        if federation.run not in self.journal.runs and found.round > 1:
+    def _join(self, federation: Federation, announced: Announcement) -> list[Outgoing]:
+        """Take part in the run, or refuse it with the reason."""
+        if federation.run not in self.journal.runs and announced.round > 1:
             return self._refuse(
-                f"the run is at round {found.round}, and this journal knows nothing of it: a device"
-                " joins before round 1 is over, or with the journal that it joined with"
+                f"the run is at round {announced.round}, and this journal knows nothing of it: a"
+                " device joins before round 1 is over, or with the journal that it joined with"
             )
         try:
             price = consent.check_budget(federation, self.rules, self.journal)
@@ -215,8 +191,9 @@ class DeviceRole(Role):
             consent.check_pace(federation, work, self._clock)
         except (Refused, InvalidSetting) as error:
             return self._refuse(str(error))
+        # The price is journaled before the first answer, so that a crash cannot lose the charge.
         if price is not None:
-            self.journal.join(federation.run, federation.digest.hex(), *price, found.journal)
+            self.journal.join(federation.run, federation.digest.hex(), *price, announced.journal)
         self._gradient = gradient
         self.log.info("joined", extra={"event": "joined", "run": self.run})
         return [self._own_presence()]
@@ -225,18 +202,20 @@ class DeviceRole(Role):
         """Answer if the round is announced."""
         federation = self.federation
         assert federation is not None
-        found = Theta.from_bytes(payload, federation.plan.dim)
-        if found.digest != federation.digest:
+        theta = Theta.from_bytes(payload, federation.plan.dim)
+        if theta.digest != federation.digest:
             raise Dropped("wrong-run")
-        if not (np.abs(found.theta) <= self.rules.largest_theta).all():  # NaN is not below
+        # Written so that NaN, which is not below anything, is refused too.
+        if not (np.abs(theta.theta) <= self.rules.largest_theta).all():
             raise Dropped("out-of-range", "theta")
-        if not 1 <= found.round <= federation.plan.num_rounds:
+        if not 1 <= theta.round <= federation.plan.num_rounds:
             raise Dropped("wrong-round")
-        self._theta = found
+        self._theta = theta
         return self._answer(now)
 
     def _answer(self, now: float) -> list[Outgoing]:
-        """The answer to the round whose theta and announcement are known, new or repeated."""
+        """The answer to the round with known theta and announcement, new or repeated; empty
+        while one of them is missing."""
         federation, theta, number = self.federation, self._theta, self.rules.device
         if federation is None or theta is None or self._gradient is None:
             return []
@@ -246,11 +225,15 @@ class DeviceRole(Role):
         if not federation.may_transmit(asked.round, number):
             raise Dropped("not-scheduled", "the plan has this device silent in the round")
         joined = self.journal.runs[self.run]
+        # Before the first answer another journal of the air is harmless, and the device joins
+        # again with it. Later it means that the air forgot what it published.
         if asked.journal != joined.air:
             if joined.answers:
                 raise Dropped("stale-journal", consent.OTHER_AIR)
             price = joined.epsilon, joined.delta
             joined = self.journal.join(self.run, joined.digest, *price, asked.journal)
+        # The air knows an answer that this journal does not: it is an old copy, and answering
+        # again would be a second, uncounted look at the data.
         if asked.answered[number] > joined.round:
             return self._refuse(
                 f"the air has an answer of this device to round {asked.answered[number]}, and its"
@@ -259,6 +242,7 @@ class DeviceRole(Role):
         binding = federation.binding(theta.round, theta.theta)
         if theta.round < joined.round:
             raise Dropped("wrong-round", "the round was left behind")
+        # A repeated question gets the journaled bytes, never new random bits.
         if theta.round == joined.round:
             if binding != joined.binding:
                 raise Dropped("other-theta")
@@ -293,12 +277,12 @@ class DeviceRole(Role):
         self.journal.answer(self.run, theta.round, binding, gain, sealed)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
-        """When the answer leaves."""
+        """Time at which the answer leaves; overruns are counted and logged."""
         at, overran = slot_end(federation.slot_ms / 1000, now, self._clock())
         if overran:
             self._overran += 1
-            told = {"event": "overran", "count": self._overran}
-            self.log.error("an answer took longer than its slot", extra=told)
+            overrun = {"event": "overran", "count": self._overran}
+            self.log.error("an answer took longer than its slot", extra=overrun)
         return at
 
 
@@ -310,80 +294,43 @@ def transmit(
     entropy: Entropy,
     largest_amplitude: float = float("inf"),
 ) -> Transmission:
-    """Symbols and amplitudes of one device.
+    """Symbols and amplitudes of one device in a round, (dim) each, made by
+    :func:`flmc.sampling.roles.device` with random bits from ``entropy``.
 
-    The roles of a simulation make them (:func:`flmc.sampling.roles.device`), with random bits from
-    the source of entropy. A device that would have to be louder than its own power limit to invert
-    its channel is as loud as the limit: it arrives softer than planned.
-
-    Parameters
-    ----------
-    gradient
-        Gradient of the local cost, (dim).
-    federation, announcement
-        The plan, and gain and path gains of the round.
-    number
-        Number of the device.
-    entropy
-        Source of the bits; the operating system's in a deployment.
-    largest_amplitude
-        A limit of the device's own.
-
-    Returns
-    -------
-    Transmission
-        Symbols and amplitudes, (dim).
+    A device that would have to exceed its power limit to invert its channel transmits at the
+    limit, and arrives softer than planned; ``largest_amplitude`` is a further limit of its
+    owner.
     """
     uplink, dim = federation.plan.uplink, federation.plan.dim
     gain = np.broadcast_to(announcement.gain, (dim,))
     fading = np.broadcast_to(announcement.fading[number], (1, dim))
     uniform = draw_uniform((1, dim), entropy) if uplink.random_bits else None
     sent = device(gradient[None], uniform, uplink, gain, fading)
-    # The planned gain keeps the limit up to its last digit, which must not be scaled down.
+    # The planned gain meets the power limit up to rounding; without the margin a scale of
+    # 1 - 1e-16 would make a device softer than planned for no reason.
     affordable = float(power_scale(uplink, gain, fading)) * (1 + 1e-12)
     amplitude = np.minimum(sent.amplitude[0] * min(1.0, affordable), largest_amplitude)
     return Transmission(sent.symbols[0], amplitude)
 
 
 def can_invert(announcement: Announcement, number: int) -> bool:
-    """Whether a device's channel can be inverted in floating point.
-
-    Parameters
-    ----------
-    announcement, number
-        Gain and path gains of the round, and the number of the device.
-    """
+    """Whether the ratios of gain and path gain of a device stay far from overflow and
+    underflow."""
     with np.errstate(over="ignore", under="ignore"):
         wanted = announcement.gain / announcement.fading[number]
     return bool(((wanted > 1 / _FARTHEST) & (wanted < _FARTHEST)).all())
 
 
 def slot_end(slot: float, asked: float, now: float) -> tuple[float, bool]:
-    """When an answer leaves, and whether it took longer than a slot.
-
-    It leaves a slot after the question; if it took longer, after more whole slots, so that its
-    delay tells as little as possible.
-
-    Parameters
-    ----------
-    slot
-        Seconds of a slot.
-    asked, now
-        When the question was known, and when the answer is ready, on the monotonic clock.
-    """
+    """Time at which an answer leaves, and whether it took longer than a slot; times in seconds."""
+    # A late answer waits for the end of a whole slot, so that its delay reveals as little as
+    # possible about the time of the computation.
     slots = max(1, math.ceil((now - asked) / slot))
     return asked + slots * slot, slots > 1
 
 
 def rehearse(gradient: LocalGradient, dim: int, seal: Seal, journal: DeviceJournal) -> None:
-    """Do the work of an answer, of which nothing is kept or sent.
-
-    Parameters
-    ----------
-    gradient, dim
-        The gradient of the local cost, and its number of entries.
-    seal, journal
-        What seals answers, and what writes them to the disk.
-    """
+    """Do the work of an answer (gradient, sealing, a write to the disk) without keeping or
+    sending it."""
     gradient(np.zeros(dim))
-    journal.rehearse(seal.close(bytes(12 * dim)))  # as long as an answer, about
+    journal.rehearse(seal.close(bytes(12 * dim)))  # about as long as an answer

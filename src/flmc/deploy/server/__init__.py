@@ -1,1 +1,1 @@
-"""The server: it asks, receives, takes Langevin's step, and keeps the record of the run."""
+"""The server: it publishes theta, takes the Langevin step, and keeps the record of the run."""

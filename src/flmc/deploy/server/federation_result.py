@@ -1,4 +1,4 @@
-"""The result of a run on separate machines, from what the server has seen."""
+"""The result of a run on separate machines, with the server's knowledge or with all data."""
 
 from __future__ import annotations
 
@@ -23,21 +23,14 @@ from flmc.sampling.engines import choose_engine
 from flmc.sampling.moments import Moments
 
 _HOTTER = 0.05
-"""Share by which a mean temperature may exceed the plan's without a word."""
+"""Relative excess of the mean temperature over the plan's above which a run gets a warning."""
 
 
 def result_without_data(
     plan: Plan, kept: Array, seconds: float, ledger: Sequence[str] = ()
 ) -> Result:
-    """The result as the server knows it: it has no data, so no posterior to compare with.
-
-    Parameters
-    ----------
-    plan, kept
-        The plan, and theta after every kept round, (draw, dim).
-    seconds, ledger
-        CPU seconds of the server, and the lines of its ledger.
-    """
+    """The result as the server knows it: without data, so without a posterior to compare with.
+    ``kept`` is (draw, dim), ``seconds`` is CPU time."""
     chains = chains_of(plan, kept, kept.mean(axis=0)[None])
     return Result(
         plan=plan,
@@ -57,20 +50,10 @@ def result_without_data(
 def result_with_model(
     plan: Plan, model: Model, kept: Array, seconds: float, ledger: Sequence[str] = ()
 ) -> Result:
-    """The result as whoever has all data knows it, as of a simulation: with metrics against the
-    exact posterior, where that is known.
-
-    Parameters
-    ----------
-    plan, model
-        The plan, and the model with all data.
-    kept
-        Theta after every kept round, (draw, dim).
-    seconds, ledger
-        CPU seconds of the server, and the lines of its ledger.
-    """
+    """The result with the model of all data, as of a simulation: metrics against the exact
+    posterior where it is known. ``kept`` is (draw, dim), ``seconds`` is CPU time."""
     chains = chains_of(plan, kept, centre_of(model))
-    # Devices do not tell what they clip; whoever has all data finds it at the draws.
+    # Devices do not report clipping; with all data it is counted at the kept draws.
     local = plan.uplink.local_gradients(model, kept[None])
     clip, by_norm = plan.uplink.clip, plan.uplink.clips_norm
     chains.num_clipped = count_clipped(local, clip, None, by_norm=by_norm)
@@ -81,17 +64,8 @@ def result_with_model(
 
 
 def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
-    """The one chain of a federation, with its moments and draws.
-
-    Parameters
-    ----------
-    plan
-        Says how many rounds there are.
-    kept
-        Theta after every kept round, (draw, dim).
-    centre
-        Where deviations are measured from, (1, dim).
-    """
+    """The single chain of a federation from theta after every kept round, (draw, dim); moments
+    are deviations from ``centre``, (1, dim)."""
     moments = Moments.empty(centre, 1, len(kept))
     for theta in kept:
         moments.add(theta[None, None], slice(0, 1), 0)
@@ -100,16 +74,8 @@ def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
 
 
 def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
-    """What is to be said of a run in whose kept rounds devices were missing; nothing if none was.
-
-    With K_a of K devices active the noise in a step is larger by about (K/K_a)^2, and so is the
-    spread of the draws.
-
-    Parameters
-    ----------
-    plan, ledger
-        The plan, and a line of JSON for every round.
-    """
+    """A finding about devices missing in the kept rounds; none if all were there. ``ledger``
+    has a line of JSON a round."""
     rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
     active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])
     planned = plan.num_active[plan.num_burn_in :][: len(active)]
@@ -117,6 +83,8 @@ def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
     heats = [each["temperature"] for each in rounds if each.get("temperature") is not None]
     if missing <= 0 or not heats or plan.temperature is None:
         return ()
+    # With K_a of K devices active the noise in a step grows by about (K/K_a)^2, and so does the
+    # variance of the draws.
     heat = float(np.mean(heats))
     said = (
         f"{active.mean():.3g} devices were active in a kept round on average, {missing:.3g} fewer"
@@ -130,13 +98,8 @@ def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:
-    """Plan, kept draws (draw, dim), the server's CPU seconds and the ledger of a finished record.
-
-    Parameters
-    ----------
-    directory
-        The record.
-    """
+    """Plan, kept draws (draw, dim), the server's CPU seconds and the ledger of a finished
+    record."""
     record = load(directory)
     kept = record.arrays["draws"][0, 0]
     seconds = float((record.result or {}).get("seconds", 0.0))
@@ -144,11 +107,5 @@ def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:
 
 
 def result_of_record(directory: Path) -> Result:
-    """The result of a finished run, as the server knows it, from its record.
-
-    Parameters
-    ----------
-    directory
-        The record.
-    """
+    """The result of a finished record, as the server knows it."""
     return result_without_data(*draws_of_record(directory))

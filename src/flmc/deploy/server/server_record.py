@@ -1,7 +1,9 @@
-"""The record of a federation's run: as in a simulation, and every theta until the run is finished.
+"""The record of a federation's run: as in a simulation, with every theta until the run is
+finished.
 
-A round is committed when its line in the ledger and the theta after it are on the disk; only then
-is theta published. After a crash the server goes on with the same theta."""
+A round is committed when its line in the ledger and the theta after it are on the disk; only
+then theta is published. After a crash the server continues with the same theta.
+"""
 
 from __future__ import annotations
 
@@ -24,29 +26,15 @@ from flmc.runs.results import Result, describe
 from flmc.wire.federation import Federation
 
 ENGINE = "federation"
-"""What records and results call the engine of a run on separate machines."""
+"""Name of the engine in records and results of a run on separate machines."""
 _ROUNDS = "rounds.txt"
+"""File of the committed thetas, removed when the result is written."""
 
 
 class ServerRecord:
-    """The record of a run, open and locked; a new one, or one that goes on.
-
-    Parameters
-    ----------
-    directory
-        A new or empty directory, or that of an unfinished run of the same federation.
-    federation
-        The run.
-    draw_start
-        Gives theta before round 1, of a new run.
-
-    Raises
-    ------
-    InvalidSetting
-        If the directory holds something else, or a run that is finished.
-    RunFailed
-        If the record is damaged.
-    """
+    """The record of a run, open and locked: a new one in an empty directory, starting at
+    ``draw_start()``, or an unfinished one of the same federation. Raises ``InvalidSetting`` for
+    any other directory, and ``RunFailed`` if the record is damaged."""
 
     def __init__(
         self, directory: Path, federation: Federation, draw_start: Callable[[], Array]
@@ -59,9 +47,9 @@ class ServerRecord:
             self._file = JournalFile(directory, _ROUNDS, lock=False)
             self._held.callback(self._file.close)
             self.thetas: list[Array] = []
-            """Theta before round 1 and after every round that is committed."""
+            """Theta before round 1 and after every committed round, (dim) each."""
             self.num_active: list[int] = []
-            """Devices that were active in every committed round."""
+            """Number of active devices in every committed round."""
             self._read()
             if not self.thetas:
                 self._keep(draw_start())
@@ -70,7 +58,7 @@ class ServerRecord:
             raise
 
     def _open(self, federation: Federation) -> None:
-        """Create the record, or open that of the same federation."""
+        """Create the record, or reopen that of the same federation."""
         if not (self.directory / "run.json").exists():
             asked = describe(federation.plan, 0, 1, ENGINE, True)
             about = federation.to_document()
@@ -84,7 +72,7 @@ class ServerRecord:
         check_same_run(self.directory, federation)
 
     def _read(self) -> None:
-        """Follow what was committed before."""
+        """Read the committed rounds."""
         dim = self.federation.plan.dim
         try:
             for number, entry in enumerate(self._file.entries()):
@@ -103,42 +91,31 @@ class ServerRecord:
             )
 
     def _keep(self, theta: Array, num_active: int = 0) -> None:
-        """Record theta after a round."""
+        """Append the theta after a round."""
         text = base64.b64encode(np.ascontiguousarray(theta, dtype="<f8").tobytes()).decode()
         self._file.append({"round": len(self.thetas), "active": num_active, "theta": text})
         self.thetas.append(theta)
 
     @property
     def round(self) -> int:
-        """Rounds that are committed."""
+        """Number of committed rounds."""
         return max(0, len(self.thetas) - 1)
 
     @property
     def theta(self) -> Array:
-        """Where the chain stands after them, (dim)."""
+        """Theta after the last committed round, (dim)."""
         return self.thetas[-1]
 
     @property
     def ledger(self) -> list[str]:
-        """Lines of the ledger, of committed rounds and perhaps one more."""
+        """Lines of the ledger: the committed rounds, and perhaps one more after a crash."""
         return self._log.entries
 
     def commit(
         self, theta: Array, gain: Array, active: npt.NDArray[np.bool_], temperature: float | None
     ) -> None:
-        """Record a round, and return when it is on the disk.
-
-        Parameters
-        ----------
-        theta
-            Where the chain stands after the round, (dim).
-        gain
-            Gain that is accounted, (1 or dim).
-        active
-            Who was active, (device).
-        temperature
-            Of the round; None: unknown.
-        """
+        """Record theta (dim) after a round, the accounted gain (1 or dim), the active devices
+        (device) and the temperature (None: unknown), and return when all is on the disk."""
         number = self.round + 1
         entry = {
             "round": number,
@@ -146,8 +123,8 @@ class ServerRecord:
             "silent": [int(k) for k in np.flatnonzero(~active)],
             "temperature": None if temperature is None else round(temperature, 6),
         }
-        # The ledger first: after a crash between the two it names a round that was received and is
-        # received again, with the same bytes.
+        # The ledger first: after a crash between the two writes it names a round that the air
+        # publishes again with the same bytes, so that nothing was spent without a line.
         if len(self._log.entries) < number:
             try:
                 self._log.append([json.dumps(entry, separators=(",", ":"))])
@@ -158,13 +135,7 @@ class ServerRecord:
         self.num_active.append(count)
 
     def finish(self, result: Result) -> None:
-        """Write the result; the record is then like that of a simulation.
-
-        Parameters
-        ----------
-        result
-            The result.
-        """
+        """Write the result; the record is then like that of a simulation."""
         finish_record(self.directory, result.to_document(), result.arrays)
         (self.directory / _ROUNDS).unlink(missing_ok=True)
 
@@ -174,18 +145,7 @@ class ServerRecord:
 
 
 def check_same_run(directory: Path, federation: Federation) -> None:
-    """Refuse a record of another run.
-
-    Parameters
-    ----------
-    directory, federation
-        The record, and the run that it must be of.
-
-    Raises
-    ------
-    InvalidSetting
-        If it is of another one.
-    """
+    """Refuse a record of another run."""
     identity, digest = str(records.describe(directory).get("identity")), federation.digest.hex()
     if identity != digest:
         raise InvalidSetting(

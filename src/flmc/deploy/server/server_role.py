@@ -1,4 +1,5 @@
-"""The server's role: theta out, received signal in, Langevin's step, commit, theta out."""
+"""The server's role: it publishes theta, takes the received signal, makes the Langevin step,
+commits it, and publishes the next theta."""
 
 from __future__ import annotations
 
@@ -25,26 +26,17 @@ from flmc.wire.status import AirStatus, Status
 from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THETA, Topic
 
 _SHARE = 0.02
-"""Share of the time that accounting may take."""
+"""Largest share of the server's time for privacy accounting."""
 _STATUS_SECONDS = 0.5
-"""Seconds between two statuses, at least."""
+"""Shortest time between two statuses, in seconds."""
 _SECOND_THOUGHTS = 15.0
-"""Seconds for which devices that have refused are waited for, once all others have joined."""
+"""Seconds in which refusing devices may change their mind after all others have joined."""
 
 
 class ServerRole(Role):
-    """The server of a federation.
-
-    Parameters
-    ----------
-    federation, record
-        The run, and where it is recorded.
-    patience
-        Seconds after which round 1 begins without devices that have not joined, if they are a
-        quorum; before, all devices of the plan are waited for.
-    wall_clock, clock
-        Seconds since 1970, for the status, and the monotonic clock.
-    """
+    """The server of a federation. Round 1 begins when all devices have joined, or after
+    ``patience`` seconds with a quorum; ``wall_clock`` (seconds since 1970) stamps the status,
+    ``clock`` is the monotonic clock."""
 
     def __init__(
         self,
@@ -66,63 +58,58 @@ class ServerRole(Role):
         self._temperature: float | None = None
         self._spending = Spending()
         self._air = AirStatus()
-        self._told = float("-inf")
+        # Times of the last status and of the last publication of theta.
+        self._status_at = float("-inf")
         self._asked = float("-inf")
         self.failure: str | None = None
-        """Why the run cannot go on; None: it can, or is finished."""
+        """Reason for which the run cannot go on; None if it can, or is finished."""
 
     @property
     def last_round(self) -> int:
-        """Round after which the run ends: the last one that the budget affords."""
+        """Last round of the run: the last that the privacy budget affords."""
         return self.federation.plan.affordable_rounds
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """What was received, how the air stands, who is there."""
+        """Received signals, the air's status, and all presences."""
         return (*self.reads(RECEIVED, AIR_STATUS), self.topic(ALIVE, "+"))
 
     @property
     def next_wake(self) -> float | None:
-        """When to say again what is asked, and how the run stands."""
-        return self._told + _STATUS_SECONDS
+        """Time of the next status."""
+        return self._status_at + _STATUS_SECONDS
 
     @property
     def _repeat_seconds(self) -> float:
-        """Seconds after which theta is said again, if nothing was received."""
+        """Seconds without a received signal after which theta is published again."""
         return 3 * self.federation.deadline_ms / 1000
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Rounds that are done, devices in the last one, epsilon, median time of a round."""
-        found: dict[str, float] = {"round": self.record.round, "active": self._active}
+        """Committed rounds, devices in the last one, epsilon spent, and median time of a round."""
+        numbers: dict[str, float] = {"round": self.record.round, "active": self._active}
         if self._spending.epsilon is not None:
-            found["epsilon"] = self._spending.epsilon
+            numbers["epsilon"] = self._spending.epsilon
         median = self._rounds.median
-        return found if median is None else {**found, "round_seconds": median}
+        return numbers if median is None else {**numbers, "round_seconds": median}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """Say plan and theta again: the broker may have forgotten them.
-
-        Parameters
-        ----------
-        now
-            Time on the monotonic clock.
-        """
+        """Presence, plan, theta and status: the broker may have forgotten them."""
         self._began = now if self._began is None else self._began
         if self._phase == "running" and self._round_began is None:
             self._round_began = now
         digest = self.federation.digest.hex()
-        said = [
+        outgoing = [
             self.presence(Presence("joined", "", digest)),
             self.say(PLAN, self.federation.to_bytes()),
-            self.say(END, b""),  # an end of an earlier run of this name
+            self.say(END, b""),  # clears the end of an earlier run with this name
         ]
         if self.record.round >= self.last_round:
-            return [*said, *self._finish(now)]
-        return [*said, *self._ask(now), self._status(now)]
+            return [*outgoing, *self._finish(now)]
+        return [*outgoing, *self._ask(now), self._status(now)]
 
     def _ask(self, now: float) -> list[Outgoing]:
-        """Theta for the next round, once it may begin."""
+        """Theta for the next round; no message before the run has begun."""
         if self._phase != "running":
             return []
         self._asked = now
@@ -130,18 +117,12 @@ class ServerRole(Role):
         return [self.say(THETA, theta.to_bytes())]
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """What to publish because of a message.
-
-        Parameters
-        ----------
-        topic, payload, now
-            As :class:`~flmc.deploy.role.Role` says.
-        """
+        """Messages to publish in reply to a presence, the air's status, or a received signal."""
         if topic.what == ALIVE and topic.who is not None:
             number = topics.device_number(topic.who)
-            found = Presence.from_bytes(payload)
+            presence = Presence.from_bytes(payload)
             if number is not None and number < self.federation.plan.num_devices:
-                self._presence[number] = found
+                self._presence[number] = presence
             return self._begin_if_ready(now)
         if topic.who is not None or topic.what not in (RECEIVED, AIR_STATUS):
             raise Dropped("unknown-topic")
@@ -151,13 +132,14 @@ class ServerRole(Role):
         return self._take_received(payload, now)
 
     def _begin_if_ready(self, now: float) -> list[Outgoing]:
-        """Begin with round 1 when all devices have joined or refused, or patience has ended."""
+        """Begin round 1 when all devices have joined or refused, or patience has run out with a
+        quorum."""
         if self._phase != "waiting":
             return []
         joined = self._count("joined")
         devices, patience = self.federation.plan.num_devices, self._patience
         if joined + self._count("refused") >= devices:
-            # A device that has refused may come back with another budget, but not after long.
+            # The owner of a refusing device may restart it with another budget; not for long.
             patience = 0.0 if joined >= devices else min(patience, _SECOND_THOUGHTS)
         waited = self._began is not None and now - self._began >= patience
         if joined < self.federation.quorum or not waited:
@@ -168,7 +150,8 @@ class ServerRole(Role):
         return [*self._ask(now), self._status(now)]
 
     def _count(self, state: str) -> int:
-        """Devices in a state; those that joined another federation are not counted as joined."""
+        """Number of devices in a state; those that joined another federation do not count as
+        joined."""
         digest = self.federation.digest.hex()
         return sum(
             each.state == state and (state != "joined" or each.digest == digest)
@@ -176,23 +159,23 @@ class ServerRole(Role):
         )
 
     def _take_received(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Take Langevin's step, commit it, and ask for the next round."""
+        """Make the Langevin step, commit it, and ask for the next round."""
         federation, plan, record = self.federation, self.federation.plan, self.record
-        found = Received.from_bytes(payload, plan.num_devices, plan.dim)
+        received = Received.from_bytes(payload, plan.num_devices, plan.dim)
         number = record.round + 1
-        if found.round == record.round and record.round > 0:
+        if received.round == record.round and record.round > 0:
             raise Dropped("repeated")
-        if found.round != number or self._phase != "running":
+        if received.round != number or self._phase != "running":
             raise Dropped("wrong-round")
-        if found.binding != federation.binding(number, record.theta):
+        if received.binding != federation.binding(number, record.theta):
             raise Dropped("other-theta")
-        if (found.gain > federation.cap(number) * (1 + 1e-9)).any():
+        if (received.gain > federation.cap(number) * (1 + 1e-9)).any():
             raise Dropped("over-cap")
-        gain, signal = found.gain, found.values
-        count = int(found.active.sum())
-        if found.steps is not None:
-            signal = federation.grid.values(found.steps)
-            if count:  # in a round whose gain is below the grid nobody transmits
+        gain, signal = received.gain, received.values
+        count = int(received.active.sum())
+        if received.steps is not None:
+            signal = federation.grid.values(received.steps)
+            if count:  # nobody transmits in a round whose gain is below the grid
                 if (gain < federation.least_gain).any():
                     raise Dropped("out-of-range", "gain")
                 gain = federation.grid.gain(gain, plan.uplink.peak)
@@ -210,7 +193,9 @@ class ServerRole(Role):
             heat = temperature(
                 plan.uplink, step, gain, plan.num_devices, float(count), plan.scheduler
             )
-        record.commit(moved.theta, accounted(federation, found.gain), found.active, heat)
+        # The commit comes before the next theta leaves: after a crash the server must publish the
+        # same one, because the air and the devices answer a round at one theta only.
+        record.commit(moved.theta, accounted(federation, received.gain), received.active, heat)
         self._commits.add(self._clock() - now)
         self._active, self._temperature = count, heat
         if self._round_began is not None:
@@ -218,26 +203,21 @@ class ServerRole(Role):
         self._round_began = now
         if record.round >= self.last_round:
             return self._finish(now)
-        said = self._ask(now)
-        return said if now - self._told < _STATUS_SECONDS else [*said, self._status(now)]
+        asked = self._ask(now)
+        return asked if now - self._status_at < _STATUS_SECONDS else [*asked, self._status(now)]
 
     def wake(self, now: float) -> list[Outgoing]:
-        """Say how the run stands; ask again if nothing came for long.
-
-        Parameters
-        ----------
-        now
-            Time on the monotonic clock.
-        """
-        said = self._begin_if_ready(now)
+        """Publish the status, and theta again if no signal has come for long."""
+        outgoing = self._begin_if_ready(now)
         if now - self._asked >= self._repeat_seconds:
-            said += self._ask(now)
-        if now - self._told >= _STATUS_SECONDS:
-            said.append(self._status(now))
-        return said
+            outgoing += self._ask(now)
+        if now - self._status_at >= _STATUS_SECONDS:
+            outgoing.append(self._status(now))
+        return outgoing
 
     def _finish(self, now: float) -> list[Outgoing]:
-        """Write the result, and tell everybody that the run is over."""
+        """Write the result and publish the end of the run; a run that its budget cut short has
+        failed."""
         plan, record = self.federation.plan, self.record
         if record.round < plan.num_rounds:
             return self._fail(
@@ -254,14 +234,14 @@ class ServerRole(Role):
         return [self._status(now, last=True), self.say(END, b'{"why":"finished"}')]
 
     def _fail(self, why: str, now: float) -> list[Outgoing]:
-        """End a run that cannot go on, and say why."""
+        """End a run that cannot go on, with the reason."""
         self._phase, self.failure, self.finished = "failed", why, True
         self.log.error("failed: %s", why, extra={"event": "failed", "why": why})
         document = json.dumps({"why": why}).encode()
         return [self._status(now, last=True), self.say(END, document)]
 
     def _waits_for(self, now: float) -> str:
-        """What the run waits for, in words; empty: for nothing unusual."""
+        """What the run waits for, in words; empty if nothing is unusual."""
         if self._phase == "waiting":
             counts = self._count("joined"), self._count("refused")
             return before_round_1(self.federation, *counts)
@@ -270,8 +250,8 @@ class ServerRole(Role):
         return for_answers(self.federation, self.record.round + 1, now - self._round_began)
 
     def _status(self, now: float, *, last: bool = False) -> Outgoing:
-        """How the run stands, for everybody who may know it."""
-        self._told = now
+        """The status of the run; the last one has epsilon up to the last round."""
+        self._status_at = now
         plan, record = self.federation.plan, self.record
         self._spending.update(record, now=last)
         why = self.failure or self._waits_for(now)
@@ -301,25 +281,19 @@ class ServerRole(Role):
 
 
 class Spending:
-    """Epsilon of the device that spent most, as of some round."""
+    """Epsilon spent by the device that spent most, up to some round; computed now and then,
+    because it takes time."""
 
     def __init__(self) -> None:
         self.epsilon: float | None = 0.0
-        """The last one that was computed; None: it is unbounded."""
+        """Last computed epsilon; None: unbounded."""
         self.round = 0
-        """Round up to which it counts."""
+        """Last round that it covers."""
         self._not_before = float("-inf")
 
     def update(self, record: ServerRecord, *, now: bool = False) -> None:
-        """Compute it again if that has not cost too much time lately.
-
-        Parameters
-        ----------
-        record
-            Has the ledger.
-        now
-            Whether to compute it in any case.
-        """
+        """Compute epsilon from the record's ledger, unless that took too much time lately;
+        ``now`` forces it."""
         plan, rounds = record.federation.plan, record.round
         began = time.monotonic()
         if rounds == self.round or plan.unknown_privacy is not None:
@@ -337,34 +311,20 @@ class Spending:
         self.epsilon = curve.epsilon if math.isfinite(curve.epsilon) else None
         self.round = rounds
         took = time.monotonic() - began
+        # After t seconds of accounting the next starts 50 t later: the share of time stays below 2
+        # %.
         self._not_before = began + took / _SHARE
 
 
 def before_round_1(federation: Federation, joined: int, refused: int) -> str:
-    """What is waited for before round 1.
-
-    Parameters
-    ----------
-    federation
-        The run.
-    joined, refused
-        Devices that have joined, and that do not want to.
-    """
+    """Number of joined and refused devices before round 1, in words."""
     devices, quorum = federation.plan.num_devices, federation.quorum
     said = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
     return said + (f"; {refused} refused" if refused else "")
 
 
 def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
-    """What is waited for in a round; empty as long as it takes no longer than two deadlines.
-
-    Parameters
-    ----------
-    federation, round_number
-        The run, and the round, counted from 1.
-    seconds
-        How long the round has taken so far.
-    """
+    """What a slow round waits for, in words; empty within the first two deadlines."""
     if seconds <= 2 * federation.deadline_ms / 1000:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What a federation needs before it starts: certificates, the broker's files, start scripts.
+"""Set-up of a federation: certificates, broker configuration, start scripts, systemd units.
 
-:mod:`~flmc.deploy.setup.directory` writes them all into one directory, with a folder for each
-role."""
+:mod:`~flmc.deploy.setup.directory` writes them into one directory with a folder for each role.
+"""

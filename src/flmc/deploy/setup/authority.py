@@ -1,7 +1,9 @@
-"""The certificate authority of a federation: its key, and a list of what it issued and revoked.
+"""The certificate authority of a federation: its key, and an index of issued and revoked
+certificates.
 
-Its folder holds ``ca.pem``, ``ca.key``, ``index.json`` and ``crl.pem``. The index is what
-certificates are renewed and revoked by; the revocation list is made from it."""
+Its folder holds ``ca.pem``, ``ca.key``, ``index.json`` and ``crl.pem``. The index decides about
+renewals and revocations; the revocation list is made from it.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,9 @@ from flmc.runs.files.regular_files import read_regular
 CERTIFICATE, KEY, INDEX, REVOCATIONS = "ca.pem", "ca.key", "index.json", "crl.pem"
 """Files of an authority."""
 AUTHORITY_DAYS, DAYS = 3650, 365
-"""Days for which an authority and the certificates that it issues are valid, unless asked
-otherwise."""
+"""Default lifetimes of an authority and of its certificates, in days."""
 SECRET = 0o600
-"""Permissions of a file that holds a secret: its owner reads and writes it, nobody else."""
+"""Permissions of a secret file: its owner reads and writes it, nobody else."""
 _INDEX_VERSION = 1
 
 
@@ -35,13 +36,13 @@ class Issued:
     Attributes
     ----------
     serial
-        Its number, in hexadecimal digits.
+        Serial number in hexadecimal.
     identity, purpose, names
-        Whose it is, what it is for, and hosts that it names.
+        Holder, purpose, and the hosts that it names.
     begins, ends
-        When it is valid, in ISO 8601, UTC.
+        Validity, in ISO 8601, UTC.
     revoked
-        When it was revoked, in ISO 8601, UTC; None if it was not.
+        Time of revocation, in ISO 8601, UTC; None: not revoked.
     """
 
     serial: str
@@ -54,19 +55,8 @@ class Issued:
 
 
 class Authority:
-    """An authority with its index in memory; :meth:`save` writes what has changed.
-
-    Parameters
-    ----------
-    folder
-        Where its files are.
-    signer
-        Its key.
-    issued
-        All certificates that it issued, oldest first.
-    number, updated
-        Number and time of the newest revocation list.
-    """
+    """An authority with its index in memory (``issued``, oldest first); :meth:`save` writes
+    changes. ``number`` and ``updated`` are those of the newest revocation list."""
 
     def __init__(
         self, folder: Path, signer: Signer, issued: Sequence[Issued], number: int, updated: datetime
@@ -77,17 +67,10 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path, *, days: int = AUTHORITY_DAYS) -> Authority:
-        """A new authority, with its key and certificate written; :meth:`save` writes the rest.
-
-        Parameters
-        ----------
-        folder
-            An empty directory.
-        days
-            For how many days it is valid.
-        """
+        """A new authority in an empty folder, with key and certificate written; :meth:`save`
+        writes the rest."""
         now = datetime.now(UTC)
-        # A number of its own, so that two authorities are not taken for each other in a log.
+        # A random number in the name tells two authorities apart in a log.
         name = f"flmc authority {secrets.token_hex(4)}"
         pair = new_authority(name, now, check_days("authority_days", days))
         write_atomically(folder / KEY, lambda stream: stream.write(pair.key), mode=SECRET)
@@ -97,20 +80,8 @@ class Authority:
 
     @classmethod
     def open(cls, folder: Path) -> Authority:
-        """The authority of a folder.
-
-        Parameters
-        ----------
-        folder
-            Where its files are.
-
-        Raises
-        ------
-        InvalidSetting
-            If there is no authority.
-        RunFailed
-            If its files are damaged.
-        """
+        """The authority of a folder; raises ``InvalidSetting`` if there is none, and
+        ``RunFailed`` if its files are damaged."""
         if not (folder / INDEX).is_file():
             raise InvalidSetting(
                 f"{str(folder.parent)!r} must be a directory that flmc deploy init wrote: there is"
@@ -131,13 +102,10 @@ class Authority:
         return cls(folder, signer, issued, document["list_number"], updated)
 
     def save(self) -> None:
-        """Write the index, and a new revocation list with a later time than the last.
-
-        The index is written first: whatever fails in between, saving again makes the list from
-        it."""
+        """Write the index, then a revocation list with a later time than the last one."""
         self._number += 1
-        # Of two lists OpenSSL takes that with the later time, which counts in whole seconds. A time
-        # in the future is refused, hence lists lie as far in the past as certificates begin.
+        # OpenSSL prefers the list with the later time, in whole seconds, and refuses a time in the
+        # future: so lists are dated back as far as certificates are, and grow by a second at least.
         now = (datetime.now(UTC) - SKEW).replace(microsecond=0)
         self._updated = max(now, self._updated + timedelta(seconds=1))
         document: dict[str, Any] = {
@@ -146,6 +114,7 @@ class Authority:
             "list_updated": self._updated.isoformat(),
             "issued": [asdict(each) for each in self._issued],
         }
+        # The index first: whatever fails afterwards, saving again makes the list from it.
         write_json(self._folder / INDEX, document)
         revoked = {
             int(each.serial, 16): datetime.fromisoformat(each.revoked)
@@ -161,62 +130,30 @@ class Authority:
         return tuple(dict.fromkeys(each.identity for each in self._issued))
 
     def of(self, identity: str) -> tuple[Issued, ...]:
-        """All certificates of an identity, oldest first.
-
-        Parameters
-        ----------
-        identity
-            Whose certificates.
-
-        Raises
-        ------
-        InvalidSetting
-            If it has none; the message names those that have.
-        """
-        found = tuple(each for each in self._issued if each.identity == identity)
-        if not found:
+        """All certificates of an identity, oldest first; raises ``InvalidSetting`` with the
+        known identities if it has none."""
+        certificates = tuple(each for each in self._issued if each.identity == identity)
+        if not certificates:
             known = self.identities
             shown = ", ".join(known if len(known) <= 8 else (*known[:6], "...", known[-1]))
             raise InvalidSetting(f"no certificate was issued to {identity!r}; known are: {shown}")
-        return found
+        return certificates
 
     def admitted(self, identity: str) -> bool:
-        """Whether an identity has a certificate that is not revoked.
-
-        Parameters
-        ----------
-        identity
-            Whose certificates.
-        """
+        """Whether an identity has a certificate that is not revoked."""
         return any(each.revoked is None for each in self.of(identity))
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Identities all of whose certificates are revoked."""
+        """Identities with revoked certificates only."""
         left = {each.identity for each in self._issued if each.revoked is None}
         return frozenset(self.identities) - left
 
     def issue(
         self, identity: str, purpose: Purpose, names: Sequence[str] = (), *, days: int = DAYS
     ) -> Pair:
-        """A new key and certificate for an identity; earlier ones of it stay valid.
-
-        Parameters
-        ----------
-        identity
-            The common name.
-        purpose
-            Whether the holder is a client or the broker.
-        names
-            Hosts that the certificate names; none for a client.
-        days
-            For how many days it is valid, but never longer than the authority.
-
-        Raises
-        ------
-        InvalidSetting
-            If the authority has expired.
-        """
+        """A new key and certificate for an identity, valid for ``days`` and never longer than
+        the authority; ``names`` are the broker's hosts. Earlier certificates stay valid."""
         now = datetime.now(UTC)
         check_days("days", days)
         if now >= self._signer.ends:
@@ -238,17 +175,10 @@ class Authority:
         return pair
 
     def revoke(self, identity: str, *, keep_newest: bool = False) -> int:
-        """Revoke certificates of an identity, and return how many had not been revoked before.
-
-        Parameters
-        ----------
-        identity
-            Whose certificates.
-        keep_newest
-            Whether the newest stays valid.
-        """
-        found = self.of(identity)
-        chosen = {each.serial for each in (found[:-1] if keep_newest else found)}
+        """Revoke the certificates of an identity (not the newest, if ``keep_newest``), and
+        return how many had not been revoked before."""
+        certificates = self.of(identity)
+        chosen = {each.serial for each in (certificates[:-1] if keep_newest else certificates)}
         now = datetime.now(UTC).replace(microsecond=0).isoformat()
         fresh = 0
         for place, each in enumerate(self._issued):
@@ -259,24 +189,16 @@ class Authority:
 
 
 def check_days(name: str, days: int) -> int:
-    """A lifetime in days, refused unless it is from 1 to 36500.
-
-    Parameters
-    ----------
-    name
-        What it is called in the error message.
-    days
-        The lifetime.
-    """
+    """A lifetime in days, refused unless it is from 1 to 36500; ``name`` is used in the error."""
     return checks.at_least(name, days, 1, highest=36500)
 
 
 def _from_document(entry: Any) -> Issued:
-    """A certificate of the index; a damaged one is a RunFailed."""
+    """A certificate of the index; raises ``RunFailed`` if it is damaged."""
     try:
-        found = Issued(**{**entry, "names": tuple(entry["names"])})
-        if found.purpose in get_args(Purpose):
-            return found
+        issued = Issued(**{**entry, "names": tuple(entry["names"])})
+        if issued.purpose in get_args(Purpose):
+            return issued
     except (TypeError, KeyError):
         pass
     raise RunFailed(f"the index of certificates holds {entry!r}, which is no certificate")

@@ -1,8 +1,9 @@
-"""Files of the broker: mosquitto's configuration, and who may write and read which topic.
+"""Files of the broker: mosquitto's configuration, and the access list of topics.
 
-The access list is made from :data:`flmc.wire.topics.RIGHTS` and has a block for each identity, no
-pattern: a pattern of mosquitto's applies to everyone, so that one meant for devices would give
-rights to the server as well."""
+The access list comes from :data:`flmc.wire.topics.RIGHTS` and has a block for each identity, no
+patterns: a pattern applies to every client of mosquitto, so one for devices would give rights
+to the server as well.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from flmc.wire.encoding import MOST_BYTES
 from flmc.wire.topics import RIGHTS, Rights, Topic, device_number
 
 CONFIGURATION, ACCESS = "mosquitto.conf", "acl"
-"""Names of the files."""
+"""Names of the broker's files."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Names by which a machine reaches itself; the broker's certificate has them all."""
+"""Names by which a machine reaches itself; the broker's certificate has all of them."""
 _HEADER = 2**16
-"""Bytes of a packet beside its payload, at most: its topic and a few more."""
+"""Largest part of a packet beside its payload, in bytes: the topic and a few more."""
 _MOST_MEMORY = 2**30
-"""Bytes of memory that the broker takes, at most."""
+"""Largest memory of the broker, in bytes."""
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
 
 _CONFIGURATION = """\
@@ -80,18 +81,7 @@ _ACCESS = """\
 
 
 def host_name(host: str) -> str:
-    """A host's name or address, refused if it is neither.
-
-    Parameters
-    ----------
-    host
-        For example ``broker.example.org``, ``192.0.2.7`` or ``::1``.
-
-    Raises
-    ------
-    InvalidSetting
-        If no machine can be reached by it.
-    """
+    """A host's name or address, refused if it is neither."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -99,7 +89,7 @@ def host_name(host: str) -> str:
         if (
             len(host) > 253
             or not all(_LABEL.fullmatch(label) for label in labels)
-            or labels[-1].isdigit()  # an address with a mistake
+            or labels[-1].isdigit()  # a mistyped address
         ):
             raise InvalidSetting(
                 "host must be a host's name or address, such as broker.example.org or 192.0.2.7,"
@@ -109,29 +99,14 @@ def host_name(host: str) -> str:
 
 
 def broker_url(host: str, port: int) -> str:
-    """Address by which roles reach the broker.
-
-    Parameters
-    ----------
-    host, port
-        Where it listens.
-    """
+    """Address by which roles reach the broker."""
     return f"mqtts://[{host}]:{port}" if ":" in host else f"mqtts://{host}:{port}"
 
 
 def configuration(host: str, port: int, num_devices: int, *, by_root: bool) -> str:
-    """Text of ``mosquitto.conf``.
-
-    Parameters
-    ----------
-    host, port
-        Where roles reach the broker. For a name of the machine itself it listens there only, for
-        any other at all of the machine's addresses.
-    num_devices
-        Devices, for which queues are made long enough.
-    by_root
-        Whether the files belong to root, who then has to stay root when it starts mosquitto.
-    """
+    """Text of ``mosquitto.conf``; on a loopback host the broker listens there only, on any
+    other at all addresses. ``by_root`` says that root owns the files and must stay root to read
+    them."""
     if host in LOOPBACK:
         listener = f"listener {port} {'::1' if host == '::1' else '127.0.0.1'}"
     else:
@@ -147,18 +122,7 @@ def configuration(host: str, port: int, num_devices: int, *, by_root: bool) -> s
 
 
 def rights_of(identity: str) -> Rights:
-    """What an identity may write and read, as ends of topics, with its own name in them.
-
-    Parameters
-    ----------
-    identity
-        ``server``, ``air``, ``observer``, or that of a device.
-
-    Raises
-    ------
-    InvalidSetting
-        If it is none of them.
-    """
+    """Rights of an identity as ends of topics, with its own name in them."""
     role = "device" if device_number(identity) is not None else identity
     if role not in RIGHTS or identity == "device":
         raise InvalidSetting(f"{identity!r} has no rights: it is no identity of a federation")
@@ -167,13 +131,7 @@ def rights_of(identity: str) -> Rights:
 
 
 def access_list(identities: Iterable[str]) -> str:
-    """Text of the access list.
-
-    Parameters
-    ----------
-    identities
-        Those that may use the broker; all others get nothing.
-    """
+    """Text of the access list; identities not listed get nothing."""
     return _ACCESS + "".join(f"{line}\n" for each in identities for line in _block(each))
 
 

@@ -1,7 +1,8 @@
 """X.509 certificates and revocation lists of a federation, as bytes: EC P-256, PEM.
 
-A certificate names an identity, and says whether its holder is a client or the broker. That keeps
-a device from posing as the broker: a client refuses a certificate that is not for servers."""
+A certificate names an identity and its purpose, client or broker. A client refuses a
+certificate without the server purpose, so a device cannot pose as the broker.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ except ImportError as error:
     raise MissingExtra("certificates need the extra mqtt: pip install 'flmc[mqtt]'") from error
 
 Purpose = Literal["client", "broker"]
-"""What a certificate is for."""
+"""Purpose of a certificate."""
 CLIENT: Purpose = "client"
 BROKER: Purpose = "broker"
 
 _PURPOSES = {CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH, BROKER: ExtendedKeyUsageOID.SERVER_AUTH}
 SKEW = timedelta(hours=1)
-"""Certificates and lists begin this long before they are made: a small board's clock may be
-behind."""
+"""Certificates and lists are dated back by this time, because a small board's clock may be
+slow."""
 
 
 class Pair(NamedTuple):
@@ -45,9 +46,9 @@ class Pair(NamedTuple):
     certificate, key
         Both as PEM; the key is not encrypted.
     serial
-        Number of the certificate.
+        Serial number of the certificate.
     begins, ends
-        When it is valid.
+        Validity.
     """
 
     certificate: bytes
@@ -58,13 +59,7 @@ class Pair(NamedTuple):
 
 
 class Signer:
-    """An authority's key in memory: what it signs is trusted by everyone who trusts it.
-
-    Parameters
-    ----------
-    certificate, key
-        The authority's own, as PEM.
-    """
+    """An authority's key in memory, made from its certificate and key as PEM."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
         self._certificate = x509.load_pem_x509_certificate(certificate)
@@ -77,26 +72,15 @@ class Signer:
 
     @property
     def ends(self) -> datetime:
-        """When the authority's certificate, and all that it signed, expires."""
+        """End of the validity of the authority's certificate, and so of everything it signed."""
         return self._certificate.not_valid_after_utc
 
     def sign(
         self, identity: str, purpose: Purpose, names: Sequence[str], now: datetime, days: int
     ) -> Pair:
-        """A new key with a certificate.
-
-        Parameters
-        ----------
-        identity
-            The common name, by which the broker knows a client.
-        purpose
-            Whether the holder is a client or the broker.
-        names
-            Host names and addresses under which the holder is reached; none for a client.
-        now, days
-            The time, and for how many days the certificate is valid; never longer than the
-            authority.
-        """
+        """A new key with a certificate for ``identity``, the common name by which the broker
+        knows a client; valid for ``days`` from ``now`` and never longer than the authority.
+        ``names`` are the broker's hosts."""
         key = ec.generate_private_key(ec.SECP256R1())
         begins, ends = _span(now, min(now + timedelta(days=days), self.ends))
         builder = (
@@ -115,22 +99,14 @@ class Signer:
     def revocation_list(
         self, revoked: Mapping[int, datetime], number: int, updated: datetime
     ) -> bytes:
-        """The list of revoked certificates, as PEM.
-
-        It is valid for as long as the authority: a broker refuses every client once its list has
-        expired, and nobody would renew a list in which nothing changes.
-
-        Parameters
-        ----------
-        revoked
-            When each was revoked, by serial number.
-        number, updated
-            Number and time of the list; both must grow from list to list.
-        """
+        """The list of revoked certificates as PEM, from times of revocation by serial number;
+        ``number`` and ``updated`` must grow from list to list."""
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self._certificate.subject)
             .last_update(updated)
+            # Valid as long as the authority: a broker refuses every client once its list has
+            # expired, and nobody would renew a list without changes.
             .next_update(self.ends)
             .add_extension(x509.CRLNumber(number), critical=False)
             .add_extension(self._issuer_key(), critical=False)
@@ -141,26 +117,19 @@ class Signer:
         return builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
 
     def _issuer_key(self) -> x509.AuthorityKeyIdentifier:
-        """What tells this authority from another one of the same name."""
+        """Identifier that tells this authority from another one with the same name."""
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
 
 
 def new_authority(name: str, now: datetime, days: int) -> Pair:
-    """A new authority: a certificate that signs itself, and other certificates.
-
-    Parameters
-    ----------
-    name
-        Its common name.
-    now, days
-        The time, and for how many days it is valid.
-    """
+    """A new authority: a certificate that signs itself and others, valid for ``days`` from
+    ``now``."""
     key = ec.generate_private_key(ec.SECP256R1())
     begins, ends = _span(now, now + timedelta(days=days))
     builder = (
         _builder(name, key, begins, ends)
         .issuer_name(_name(name))
-        # No authority below this one.
+        # A path length of 0 allows no authority below this one.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
@@ -170,7 +139,7 @@ def new_authority(name: str, now: datetime, days: int) -> Pair:
 def _builder(
     name: str, key: ec.EllipticCurvePrivateKey, begins: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
-    """What all certificates have."""
+    """The fields that all certificates share."""
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
@@ -183,17 +152,17 @@ def _builder(
 
 
 def _span(now: datetime, ends: datetime) -> tuple[datetime, datetime]:
-    """Begin and end of a certificate, in whole seconds, which is what certificates hold."""
+    """Begin and end of a certificate in whole seconds, the resolution of certificates."""
     return (now - SKEW).replace(microsecond=0), ends.replace(microsecond=0)
 
 
 def _name(common: str) -> x509.Name:
-    """A name that consists of a common name."""
+    """An X.509 name with a common name only."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """An authority's key signs certificates and lists, any other signs handshakes only."""
+    """Key usage: an authority's key signs certificates and lists, any other only handshakes."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -208,7 +177,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _general_name(host: str) -> x509.GeneralName:
-    """A host as certificates name it: an address, or a name."""
+    """A host as certificates name it: an address, or a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -216,7 +185,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    """A certificate and its key as text."""
+    """A certificate and its key as PEM."""
     return Pair(
         certificate.public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),

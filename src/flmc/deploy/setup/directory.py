@@ -1,7 +1,10 @@
-"""The directory of a federation: made once, then certificates in it are renewed and revoked.
+"""The directory of a federation: made once by :func:`init`; :func:`renew` and :func:`revoke`
+change its certificates.
 
-It has a folder for each role, which is all that the role needs on its machine, and the folder
-``authority``, which stays with whoever set the federation up."""
+It has a folder for each role, complete for the role's machine, and the folder ``authority``,
+which stays with the operator who set the federation up. What the steps say of SIGHUP is what
+mosquitto 2.0 does; tests check that.
+"""
 
 from __future__ import annotations
 
@@ -30,29 +33,29 @@ _RELOAD = (
     " (systemctl reload flmc-broker), by which mosquitto 2.0 reads both again"
 )
 MOST_DEVICES = 10_000
-"""Devices of a federation, at most."""
+"""Largest number of devices of a federation."""
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8883
-"""Where the broker is, unless asked otherwise: on this machine, and reached from it only."""
+"""Default address of the broker, reachable from this machine only."""
 DEFAULT_INSTALLED = "/srv/flmc"
 """Directory into which systemd units expect folders to be copied."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """What was done in a directory, and what is left to the operator.
+class SetupOutcome:
+    """Outcome of an action in a directory, and the steps left to the operator.
 
     Attributes
     ----------
     action
         ``init``, ``renew`` or ``revoke``.
     directory
-        Where.
+        The directory.
     identities
-        Identities whose certificates were issued or revoked.
+        Identities with issued or revoked certificates.
     changed
-        Files or folders that are new, relative to the directory.
+        New files or folders, relative to the directory.
     steps
-        What the operator must do now, one sentence each.
+        Next steps of the operator, one sentence each.
     """
 
     action: str
@@ -62,7 +65,7 @@ class Done:
     steps: tuple[str, ...]
 
     def to_document(self) -> dict[str, object]:
-        """What was done, in plain values for JSON."""
+        """The outcome in plain values, for JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "action": self.action,
@@ -82,31 +85,14 @@ def init(
     days: int = DAYS,
     authority_days: int = AUTHORITY_DAYS,
     installed: str = DEFAULT_INSTALLED,
-) -> Done:
-    """Set a federation up: authority, certificates, the broker's files, scripts and units.
+) -> SetupOutcome:
+    """Set up a federation in a new or empty directory: authority, certificates, broker files,
+    scripts and units.
 
-    All is built in a directory beside, which then gets the name: it is there whole, or not at all.
-
-    Parameters
-    ----------
-    directory
-        A new or empty directory.
-    num_devices
-        Devices, from 1 to 10 000.
-    hosts
-        Names and addresses by which roles reach the broker; scripts use the first. The broker
-        listens on loopback only if that is the machine itself.
-    port
-        Where the broker listens.
-    days, authority_days
-        For how many days certificates of roles, and the authority, are valid.
-    installed
-        Directory into which systemd units expect folders to be copied.
-
-    Raises
-    ------
-    InvalidSetting
-        If a value is out of its bounds, or the directory is not empty.
+    Roles reach the broker by ``hosts``, of which scripts use the first; the broker listens on
+    loopback only if that is this machine. ``days`` and ``authority_days`` are lifetimes of
+    certificates; ``installed`` is the directory that systemd units expect. Everything is built
+    in a directory beside, which then gets the name: it is there whole, or not at all.
     """
     checks.at_least("num_devices", num_devices, 1, highest=MOST_DEVICES)
     checks.at_least("port", port, 1, highest=65535)
@@ -137,7 +123,7 @@ def init(
         folders.copy_certificate(place, (BROKER_FOLDER, *clients))
         folders.copy_revocations(place)
         folders.write_access(place, clients)
-    return Done(
+    return SetupOutcome(
         "init",
         directory,
         (BROKER_FOLDER, *clients),
@@ -146,26 +132,14 @@ def init(
     )
 
 
-def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = False) -> Done:
-    """A new key and certificate for an identity. Earlier certificates stay valid until they expire
+def renew(
+    directory: Path, identity: str, *, days: int = DAYS, readmit: bool = False
+) -> SetupOutcome:
+    """Issue a new key and certificate to an identity. Earlier ones stay valid until they expire
     or are revoked, so that the role keeps running until it gets the new one.
 
-    Parameters
-    ----------
-    directory
-        Made by :func:`init`.
-    identity
-        ``broker``, ``server``, ``air``, ``observer``, ``monitor`` or a device's.
-    days
-        For how many days the certificate is valid.
-    readmit
-        Whether an identity that was revoked may come back. The air gets new keys for sealing then,
-        because whoever had its certificate may have had the old ones.
-
-    Raises
-    ------
-    InvalidSetting
-        If the identity is not known, or was revoked and is not to be readmitted.
+    ``readmit`` lets a revoked identity back in; the air then gets new sealing keys, because a
+    thief of its certificate may have had the old ones.
     """
     check_days("days", days)
     with _opened(directory) as authority:
@@ -178,7 +152,7 @@ def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = F
             )
         pair = authority.issue(identity, newest.purpose, newest.names, days=days)
         authority.save()
-        # A folder is often removed from here once it is on its own machine.
+        # Operators often remove a folder here once it is on its own machine.
         folders.make(directory / identity, there=True)
         folders.write_pair(directory / identity, pair, durable=True)
         folders.copy_certificate(directory, (identity,))
@@ -188,35 +162,21 @@ def renew(directory: Path, identity: str, *, days: int = DAYS, readmit: bool = F
         if back and identity == AIR:
             devices = [each for each in authority.identities if device_number(each) is not None]
             changed += folders.write_sealing_keys(directory, devices)
-    told = after_renewal(identity, f"{pair.ends:%Y-%m-%d}", back=back)
-    return Done("renew", directory, (identity,), tuple(changed), told)
+    steps = after_renewal(identity, f"{pair.ends:%Y-%m-%d}", back=back)
+    return SetupOutcome("renew", directory, (identity,), tuple(changed), steps)
 
 
-def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
-    """Revoke the certificates of an identity, and take its rights; doing it twice changes nothing.
-
-    Parameters
-    ----------
-    directory
-        Made by :func:`init`.
-    identity
-        ``server``, ``air``, ``observer``, ``monitor`` or a device's.
-    superseded
-        Whether its newest certificate stays valid, and its rights stay: what ends a renewal.
-
-    Raises
-    ------
-    InvalidSetting
-        If the identity is not known, has no superseded certificate, or is the broker.
-    """
+def revoke(directory: Path, identity: str, *, superseded: bool = False) -> SetupOutcome:
+    """Revoke the certificates of an identity and its rights; doing it twice changes nothing.
+    ``superseded`` keeps the newest certificate and the rights, which completes a renewal."""
     with _opened(directory) as authority:
-        found = authority.of(identity)
+        certificates = authority.of(identity)
         if identity == BROKER_FOLDER:
             raise InvalidSetting(
                 "the broker cannot be revoked, because clients do not ask for the revocation list;"
                 " if its key was stolen, set the federation up anew, in a new directory"
             )
-        if superseded and len(found) == 1:
+        if superseded and len(certificates) == 1:
             raise InvalidSetting(
                 f"{identity!r} has one certificate, which nothing supersedes: renew it first, or"
                 " revoke it without --superseded"
@@ -224,12 +184,12 @@ def revoke(directory: Path, identity: str, *, superseded: bool = False) -> Done:
         authority.revoke(identity, keep_newest=superseded)
         authority.save()
         changed = _write_broker(directory, authority)
-    told = after_revocation(identity, superseded=superseded)
-    return Done("revoke", directory, (identity,), tuple(changed), told)
+    steps = after_revocation(identity, superseded=superseded)
+    return SetupOutcome("revoke", directory, (identity,), tuple(changed), steps)
 
 
 def _write_broker(directory: Path, authority: Authority) -> list[str]:
-    """Write the broker's access list and revocations anew, and say which files these are."""
+    """Write the broker's access list and revocation list anew, and return their names."""
     folders.make(directory / BROKER_FOLDER, there=True)
     folders.copy_revocations(directory)
     shut_out = {BROKER_FOLDER, *authority.excluded}
@@ -240,7 +200,7 @@ def _write_broker(directory: Path, authority: Authority) -> list[str]:
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[Authority]:
-    """The authority of a directory, in which no other process works meanwhile."""
+    """The authority of a directory, locked against other processes."""
     folder = directory / AUTHORITY
     if not folder.is_dir():
         raise InvalidSetting(
@@ -253,7 +213,8 @@ def _opened(directory: Path) -> Iterator[Authority]:
 
 @contextmanager
 def _built(directory: Path) -> Iterator[Path]:
-    """An empty directory beside another, whose name it gets when all went well."""
+    """An empty directory beside ``directory``, whose name it gets when the context ends without
+    an exception."""
     target = directory.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InvalidSetting(f"DIR must be a new or empty directory, got {str(directory)!r}")
@@ -264,22 +225,16 @@ def _built(directory: Path) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         yield place
-        # Once for all files, instead of once for each of ten thousand folders.
+        # One sync for all files, instead of one for each of ten thousand folders.
         os.sync()
         os.replace(place, target)
-    except BaseException:  # an interrupt, too, leaves nothing behind
+    except BaseException:  # an interrupt leaves nothing behind either
         shutil.rmtree(place, ignore_errors=True)
         raise
 
 
 def after_init(url: str) -> tuple[str, ...]:
-    """What is left to do when a directory was made.
-
-    Parameters
-    ----------
-    url
-        Address of the broker.
-    """
+    """Next steps of the operator after making a directory."""
     return (
         f"the broker will be {url}; README.txt says what each folder is for",
         "keep authority/ here, and copy each other folder to the machine of its role",
@@ -287,62 +242,46 @@ def after_init(url: str) -> tuple[str, ...]:
 
 
 def after_renewal(identity: str, ends: str, *, back: bool) -> tuple[str, ...]:
-    """What is left to do when a certificate was renewed.
-
-    Parameters
-    ----------
-    identity
-        Whose certificate.
-    ends
-        Day on which it expires.
-    back
-        Whether the identity had been revoked.
-    """
+    """Next steps of the operator after renewing a certificate, which ends on the day ``ends``;
+    ``back`` says that the identity had been revoked."""
     broker = identity == BROKER_FOLDER
     use = "send mosquitto SIGHUP (systemctl reload flmc-broker)" if broker else "restart it there"
-    told = [
+    steps = [
         f"copy {identity}/cert.pem and {identity}/key.pem to the machine of {identity}, and {use};"
         f" the new certificate is valid until {ends}"
     ]
     if back:
-        told.append(_RELOAD)
+        steps.append(_RELOAD)
     elif not broker:  # nobody asks the revocation list about the broker
-        told.append(
+        steps.append(
             f"the old certificate stays valid: flmc deploy revoke DIR {identity} --superseded ends"
             " it once the new one is in use"
         )
     if back and identity == AIR:
-        told.append(
+        steps.append(
             "the air has new keys for sealing: copy air/air.key and air/air.pub to the air, and"
             " air.pub to every device, before the next run"
         )
-    return tuple(told)
+    return tuple(steps)
 
 
 def after_revocation(identity: str, *, superseded: bool) -> tuple[str, ...]:
-    """What is left to do when certificates were revoked.
-
-    Parameters
-    ----------
-    identity
-        Whose certificates.
-    superseded
-        Whether the newest of them stayed valid.
-    """
+    """Next steps of the operator after revoking certificates; ``superseded`` says that the
+    newest one stays valid."""
     if superseded:
         return (
             _RELOAD,
             f"a connection that {identity} opened with the old certificate lasts until it is"
             " closed; restarting the broker closes it",
         )
-    told: tuple[str, ...] = (
+    steps: tuple[str, ...] = (
         _RELOAD,
         f"with SIGHUP {identity} can neither connect any more nor write or read by a connection"
         " that it has; restarting the broker closes that one, too",
     )
     if identity == AIR:
-        told += (
+        steps += (
             "if the air's machine was stolen, so was its key for sealing: no device should take"
             " part in a run until flmc deploy renew DIR air --readmit has made a new one",
         )
-    return told
+    return steps

@@ -1,4 +1,4 @@
-"""What is in the folder of each role, file by file, with start scripts and systemd units."""
+"""Contents of the folders of a federation: which file goes where, with which permissions."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from flmc.runs.files.durable_files import write_atomically
 from flmc.wire.topics import AIR, MONITOR, OBSERVER, SERVER, device_name
 
 AUTHORITY, BROKER_FOLDER = "authority", "broker"
-"""Folders of those that are no role; the others are named by identities."""
+"""Folders that belong to no role; the others are named by identities."""
 JOURNAL = "journal"
-"""Folder into which a role writes."""
+"""Folder that a role writes to."""
 SEALING_KEY, SEALING_PUBLIC = "air.key", "air.pub"
-"""Files of the air's two keys for sealing, 64 hexadecimal digits each."""
+"""Files of the air's secret and public sealing keys, 64 hexadecimal digits each."""
 _PUBLIC, _EXECUTABLE, _FOLDER = 0o644, 0o755, 0o700
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the files of all roles depend on.
+    """Facts that the files of all roles depend on.
 
     Attributes
     ----------
     host, port
-        Where roles reach the broker.
+        Address of the broker.
     num_devices
-        Devices.
+        Number of devices.
     installed
-        Directory into which systemd units expect folders to be copied.
+        Directory into which systemd units expect the folders to be copied.
     days
-        For how many days certificates are valid.
+        Days for which certificates are valid.
     """
 
     host: str
@@ -52,29 +52,13 @@ class Layout:
 
 
 def make(folder: Path, *, there: bool = False) -> Path:
-    """Make a folder that only its owner can look into.
-
-    Parameters
-    ----------
-    folder
-        The folder.
-    there
-        Whether it may exist.
-    """
+    """Make a folder that only its owner can read; ``there`` allows it to exist."""
     folder.mkdir(mode=_FOLDER, exist_ok=there)
     return folder
 
 
 def write_roles(place: Path, layout: Layout) -> None:
-    """Write all that is in the folders of roles, but for keys and certificates.
-
-    Parameters
-    ----------
-    place
-        Directory in which the folders are made.
-    layout
-        What their files depend on.
-    """
+    """Write everything in the folders of roles except keys and certificates."""
     num_devices = layout.num_devices
     _write(
         place / "README.txt",
@@ -105,33 +89,17 @@ def write_roles(place: Path, layout: Layout) -> None:
 
 
 def write_pair(folder: Path, pair: Pair, *, durable: bool = False) -> None:
-    """Write key and certificate of a role.
-
-    Parameters
-    ----------
-    folder
-        The role's folder.
-    pair
-        Both.
-    durable
-        Whether each file replaces an earlier one, whole or not at all.
-    """
-    # The key first: a certificate without its key is worth nothing. If only one of them was
-    # replaced, the role says so when it starts, and renewing again makes both.
+    """Write key and certificate of a role; ``durable`` replaces earlier files, each whole or
+    not at all."""
+    # The key first: a certificate without its key is worth nothing. If a crash leaves one old and
+    # one new file, the role says so when it starts, and renewing again replaces both.
     _write(folder / "key.pem", pair.key, SECRET, durable=durable)
     _write(folder / "cert.pem", pair.certificate, durable=durable)
 
 
 def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
-    """Make the air's keys for sealing, write them, and say which files these are.
-
-    Parameters
-    ----------
-    place
-        Directory of the federation.
-    devices
-        Identities whose folders, where they exist, get the public key.
-    """
+    """Make and write new sealing keys of the air, the public one into the existing folders of
+    ``devices`` too, and return the names of the written files."""
     try:
         from nacl.public import PrivateKey
     except ImportError as error:
@@ -145,7 +113,7 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
     for identity in (AIR, *devices):
         if (place / identity).is_dir():
             public = f"{bytes(key.public_key).hex()}\n"
-            # Ten thousand folders of a new directory are made durable at once, by its maker.
+            # A new directory is synced once at its end, not once for each of ten thousand folders.
             old = (place / identity / SEALING_PUBLIC).exists()
             _write(place / identity / SEALING_PUBLIC, public, durable=old)
             written.append(f"{identity}/{SEALING_PUBLIC}")
@@ -153,15 +121,7 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
 
 
 def copy_certificate(place: Path, identities: Sequence[str]) -> None:
-    """Copy the authority's certificate into folders that lack it.
-
-    Parameters
-    ----------
-    place
-        Directory of the federation.
-    identities
-        Names of the folders.
-    """
+    """Copy the authority's certificate into the folders that lack it."""
     certificate = (place / AUTHORITY / authority.CERTIFICATE).read_bytes()
     for identity in identities:
         if not (place / identity / authority.CERTIFICATE).exists():
@@ -169,36 +129,20 @@ def copy_certificate(place: Path, identities: Sequence[str]) -> None:
 
 
 def copy_revocations(place: Path) -> None:
-    """Copy the authority's revocation list into the broker's folder.
-
-    Parameters
-    ----------
-    place
-        Directory of the federation.
-    """
+    """Copy the authority's revocation list into the broker's folder."""
     revocations = (place / AUTHORITY / authority.REVOCATIONS).read_bytes()
     _write(place / BROKER_FOLDER / authority.REVOCATIONS, revocations, durable=True)
 
 
 def write_access(place: Path, identities: Sequence[str], *, durable: bool = False) -> None:
-    """Write the broker's access list.
-
-    Parameters
-    ----------
-    place
-        Directory of the federation.
-    identities
-        Those that may use the broker.
-    durable
-        Whether it replaces an earlier one.
-    """
+    """Write the broker's access list for these identities; ``durable`` replaces an earlier one."""
     text = broker_files.access_list(identities)
-    # mosquitto warns of an access list that others can read.
+    # mosquitto warns about an access list that others can read.
     _write(place / BROKER_FOLDER / broker_files.ACCESS, text, SECRET, durable=durable)
 
 
 def _write_role(folder: Path, text: str, layout: Layout) -> None:
-    """Write a role's configuration, script and unit, and make its journal."""
+    """Write a role's configuration, script and unit, and make its journal folder."""
     make(folder)
     make(folder / JOURNAL)
     _write(folder / "config.toml", text)
@@ -215,8 +159,8 @@ def _write_start(folder: Path, script: str, layout: Layout) -> None:
 
 
 def _write(path: Path, text: str | bytes, mode: int = _PUBLIC, *, durable: bool = False) -> None:
-    """Write a file; unless it is to be durable, it must not exist, and is in a directory that gets
-    its name when all is written."""
+    """Write a file, durably in place of an earlier one, or as a new one in a directory that is
+    synced and renamed later."""
     data = text.encode() if isinstance(text, str) else text
     if durable:
         write_atomically(path, lambda stream: stream.write(data), mode=mode)

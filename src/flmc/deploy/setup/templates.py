@@ -1,4 +1,5 @@
-"""Texts of the files that an operator reads and edits: configurations, and what is where."""
+"""Texts of the files in the folders of a federation: configurations, README, start scripts,
+systemd units."""
 
 from __future__ import annotations
 
@@ -191,61 +192,30 @@ WantedBy=multi-user.target
 
 
 def unit_name(folder: str) -> str:
-    """Name of the systemd unit of a role.
-
-    Parameters
-    ----------
-    folder
-        Name of the role's folder, ``air`` for example.
-    """
+    """Name of the systemd unit of a role's folder."""
     return f"flmc-{folder}.service"
 
 
 def title_of(folder: str) -> str:
-    """A role in words.
-
-    Parameters
-    ----------
-    folder
-        Name of the role's folder.
-    """
+    """Title of a role's folder, in words."""
     return folder.replace("device-", "device ") + (" of a federation" if folder != "broker" else "")
 
 
 def broker_script(num_devices: int) -> str:
-    """Start script of the broker.
-
-    Parameters
-    ----------
-    num_devices
-        Devices that are to be connected at the same time.
-    """
+    """Start script of the broker."""
     command = _BROKER.format(files=open_files(num_devices))
     return _START.format(title=title_of("broker"), command=command)
 
 
 def open_files(num_devices: int) -> int:
-    """Files that a broker must be able to open: two connections of each device, while one of them
-    is being given up, and some of its own.
-
-    Parameters
-    ----------
-    num_devices
-        Devices.
-    """
+    """Number of files that a broker must be able to open."""
+    # Two connections a device, because one that is being given up overlaps with its successor, and
+    # some files of the broker's own.
     return 256 + 2 * num_devices
 
 
 def script(folder: str, url: str) -> str:
-    """Start script of a role that flmc runs.
-
-    Parameters
-    ----------
-    folder
-        Name of its folder: ``air``, ``server`` or a device's.
-    url
-        Address of the broker.
-    """
+    """Start script of a role that flmc runs: ``air``, ``server`` or a device."""
     words = {"air": ["air"], "server": ["serve"]}.get(folder)
     if words is None:
         words = ["device", "--id", folder.removeprefix("device-"), "--data", "data.csv"]
@@ -254,34 +224,23 @@ def script(folder: str, url: str) -> str:
 
 
 def unit(folder: str, installed: str, *, port: int, num_devices: int) -> str:
-    """systemd unit of a role.
-
-    Parameters
-    ----------
-    folder
-        Name of its folder.
-    installed
-        Directory into which folders are copied.
-    port
-        Where the broker listens; below 1024 it needs a capability.
-    num_devices
-        Devices, each of which is an open file of the broker.
-    """
+    """systemd unit of a role, for folders copied into the directory ``installed``."""
     broker = folder == "broker"
     return _UNIT.format(
         title=title_of(folder),
         folder=folder,
         unit=unit_name(folder),
         installed=installed,
-        # A user for each role: air and server must not read each other's files.
+        # One user a role: air and server must not read each other's files.
         user=f"flmc-{folder}",
         after="" if broker else f" {unit_name('broker')}",
-        # Access list, certificate and revocations are read again by a broker that gets SIGHUP.
+        # A broker that gets SIGHUP reads access list, certificate and revocations again.
         reload="ExecReload=/bin/kill -HUP $MAINPID\n" if broker else "",
-        # Bad input stays bad input, however often it is tried.
+        # Exit status 2 means bad input, which a restart does not mend.
         exits=f"LimitNOFILE={max(1024, open_files(num_devices))}\n"
         if broker
         else "RestartPreventExitStatus=2\n",
+        # Ports below 1024 need a capability.
         capabilities="CAP_NET_BIND_SERVICE" if broker and port < 1024 else "",
         writes="" if broker else f"ReadWritePaths={installed}/{folder}/journal\n",
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from flmc.base.arrays import Array, one_blas_thread
-from flmc.papers.wflmc.allocation import Allocations, published_budget
 from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB, make_base_case
 from flmc.papers.wflmc.experiment import Laboratory
+from flmc.papers.wflmc.gain_allocation import Allocations, published_budget
 from measuring.job import Job, need
 
 SCHEMES = ("without DP", "static", "adaptive")

@@ -7,8 +7,8 @@ import pytest
 import scipy.linalg
 
 from flmc.base.arrays import Array
+from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure
-from flmc.evaluation.posterior_comparison import Comparison
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
@@ -22,7 +22,7 @@ def measured(draws: Array, effective_step: float | None = None) -> Metrics:
     moments = Moments.empty(POSTERIOR.mean, len(draws), draws.shape[1])
     for index in range(draws.shape[1]):
         moments.add(draws[None, :, index], slice(0, 1), 0)
-    return measure(moments.in_batches(), Comparison(POSTERIOR), effective_step, len(draws))
+    return measure(moments.in_batches(), ExactPosterior(POSTERIOR), effective_step, len(draws))
 
 
 def exact(rng: np.random.Generator, chains: int, kept: int) -> Array:
@@ -110,7 +110,7 @@ def test_independent_draws_of_an_autoregression() -> None:
         chain[:, s] = rho * chain[:, s - 1] + np.sqrt(1 - rho**2) * noise[:, s]
     unit = Gaussian(np.zeros((1, 3)), np.eye(3)[None])
     moments = Moments.empty(unit.mean, 2000, kept)
-    claimed = measure(moments, Comparison(unit), 1 - rho, 2000).independent_draws / 2000
+    claimed = measure(moments, ExactPosterior(unit), 1 - rho, 2000).independent_draws / 2000
     # A variance from 2000 chains times 3 entries has a standard error of sqrt(2/6000) = 1.8 %.
     assert claimed == pytest.approx(1 / chain.mean(axis=1).var(), rel=0.1)
 
@@ -132,7 +132,7 @@ def test_wasserstein_floor_of_chains_with_memory() -> None:
         moments = Moments.empty(posterior.mean, chains, kept)
         for s in range(kept):
             moments.add(chain[None, :, s], slice(0, 1), 0)
-        metrics = measure(moments.in_batches(), Comparison(posterior), step, chains)
+        metrics = measure(moments.in_batches(), ExactPosterior(posterior), step, chains)
         values.append(metrics.wasserstein2_squared.mean)
         floor = metrics.wasserstein2_floor
     # First order in 1/n: with about 180 independent draws the next order may be 5 %; 5 standard

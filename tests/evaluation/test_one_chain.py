@@ -7,8 +7,8 @@ import pytest
 import scipy.linalg
 
 import flmc
+from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.one_chain import Spread, measure_one_chain
-from flmc.evaluation.posterior_comparison import Comparison
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 from flmc.uplink.example_clipping import shrink_factor
@@ -58,14 +58,14 @@ def test_what_all_chains_share_is_told_from_chance() -> None:
     moments = Moments.empty(posterior.mean, chains, kept)
     for _ in range(kept):
         moments.add(0.5 + rng.standard_normal((1, chains, 3)), slice(0, 1), 0)
-    one = measure_one_chain(moments, Comparison(posterior))
+    one = measure_one_chain(moments, ExactPosterior(posterior))
     assert one is not None
     assert abs(one.common_error.mean - 0.25) < 5 * one.common_error.se
     assert abs(one.mean_error.mean - 0.35) < 5 * one.mean_error.se
     # About its own mean a chain of n draws has a variance of 1 - 1/n.
     assert abs(one.variance_ratio.mean - 0.9) < 5 * one.variance_ratio.se
     assert one.common_error.se < 0.02
-    assert measure_one_chain(moments.in_batches(), Comparison(posterior)) is None
+    assert measure_one_chain(moments.in_batches(), ExactPosterior(posterior)) is None
 
 
 def test_one_chain_has_no_spread() -> None:

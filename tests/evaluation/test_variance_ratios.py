@@ -9,8 +9,8 @@ import pytest
 
 import flmc
 from flmc.base.arrays import Array
+from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure, variance_ratio_to
-from flmc.evaluation.posterior_comparison import Comparison
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 from support import full
@@ -43,7 +43,7 @@ def measured(draws: Array) -> Metrics:
     for each in draws:
         moments.add(each, slice(0, experiments), 0)
     moments = moments.in_batches()
-    metrics = measure(moments, Comparison(posterior), 1 - MEMORY, chains)
+    metrics = measure(moments, ExactPosterior(posterior), 1 - MEMORY, chains)
     assert variance_ratio_to(posterior)(moments).mean == metrics.variance_ratio.mean
     return metrics
 

@@ -15,8 +15,8 @@ import flmc
 from flmc.cli import main
 from flmc.evaluation.metrics import squared_errors
 from flmc.papers.qflmc import readings, search
+from flmc.papers.qflmc.experiment import FigurePoint, Laboratory
 from flmc.papers.qflmc.landmarks import LANDMARKS, crossings, digital_stops_db
-from flmc.papers.qflmc.points import Laboratory, Point
 from flmc.papers.qflmc.readings import READINGS, Reading
 from flmc.papers.qflmc.search import entry_gain, exceedance
 from flmc.sampling.simulation import simulate
@@ -31,7 +31,7 @@ def laboratory() -> Laboratory:
 
 
 def planned_gain(uplink: flmc.Uplink, epsilon: float | None, reading: Reading = BY_ENTRY) -> float:
-    point = Point("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
+    point = FigurePoint("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
     return laboratory().plan(point).typical_gain
 
 
@@ -103,7 +103,7 @@ def test_limits_of_noise_and_power() -> None:
         (flmc.Digital(), 9.0, "power"),
         (flmc.Analog(), 20.0, "langevin"),
     ):
-        point = Point("3", BY_ENTRY, uplink.scheme, epsilon, uplink, epsilon)
+        point = FigurePoint("3", BY_ENTRY, uplink.scheme, epsilon, uplink, epsilon)
         assert laboratory().plan(point).binding == binding
 
 

@@ -16,9 +16,9 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.clipping import clip_norm
 from flmc.cli import main
-from flmc.papers.qflmc import beyond, claims, readings, search
-from flmc.papers.qflmc.beyond import power_gained_db
-from flmc.papers.qflmc.points import Laboratory, Point, chains_of, measure, points_of
+from flmc.papers.qflmc import better_designs, claims, readings, search
+from flmc.papers.qflmc.better_designs import power_gained_db
+from flmc.papers.qflmc.experiment import FigurePoint, Laboratory, chains_of, measure, points_of
 from flmc.papers.qflmc.readings import BaseCase
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.reports import write_html, write_markdown
@@ -58,7 +58,7 @@ def test_points_agree_with_a_plain_loop(scheme: str) -> None:
     count = full(30, 6)
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=count))
     uplink = flmc.Digital(snr_db=2.5) if scheme == "digital" else flmc.Analog(snr_db=2.5)
-    point = Point("2", readings.READINGS[0], scheme, 2.5, uplink, 5.0)
+    point = FigurePoint("2", readings.READINGS[0], scheme, 2.5, uplink, 5.0)
     row = measure([point], Laboratory(model, seed=1)).rows[0]
     data = flmc.data.draw_linear(seed=0, num_experiments=count)
     slow = []
@@ -365,8 +365,8 @@ def test_what_was_run_is_not_run_again_beyond(monkeypatch: pytest.MonkeyPatch) -
         plans.append(plan)
         return flmc.run(plan, *given, **settings)
 
-    monkeypatch.setattr(beyond, "run", run)
-    rows = beyond.compare_beyond(model, 0, 4, every=2)
+    monkeypatch.setattr(better_designs, "run", run)
+    rows = better_designs.compare_beyond(model, 0, 4, every=2)
     assert len({chains_of(plan) for plan in plans}) == len(plans) < len(rows)
     # Each row has what its own plan gives when it is run by itself.
     for sweep, x, name in [
@@ -374,14 +374,16 @@ def test_what_was_run_is_not_run_again_beyond(monkeypatch: pytest.MonkeyPatch) -
         ("epsilon", 1.0, "paper's digital"),
     ]:
         (row,) = (r for r in rows if (r.sweep, r.x, r.scheme) == (sweep, x, name))
-        uplink, limits = beyond.contestants(25.0, 5.0 if sweep == "snr_db" else x, 0.01)[name]
+        uplink, limits = better_designs.contestants(25.0, 5.0 if sweep == "snr_db" else x, 0.01)[
+            name
+        ]
         planned = flmc.plan(
             model,
             uplink,
             limits,
             step_size=row.effective_step / uplink.slope,
             num_rounds=row.rounds,
-            num_burn_in=row.rounds - beyond.KEPT,
+            num_burn_in=row.rounds - better_designs.KEPT,
         )
         metrics = flmc.run(planned, model, 0, 4, keep_draws=False).metrics
         assert metrics is not None

@@ -9,10 +9,10 @@ import pytest
 
 from flmc.base.arrays import mean_over_entries, without_copied_entries
 from flmc.cli.commands.reproduce_command import _few_full_collections
-from flmc.papers.wflmc import allocation
-from flmc.papers.wflmc.allocation import Programs, solve
+from flmc.papers.wflmc import gain_allocation
 from flmc.papers.wflmc.base_case import NUM_RUNS, BaseCase, make_base_case
 from flmc.papers.wflmc.experiment import Laboratory
+from flmc.papers.wflmc.gain_allocation import Programs, solve
 from flmc.papers.wflmc.study import Design, flmc_designs
 from flmc.settings.schema import merge
 
@@ -51,7 +51,7 @@ def test_programs_do_not_depend_on_their_neighbours(monkeypatch: pytest.MonkeyPa
     # The gap at which the iteration ends is 1e-8, and objectives are of the size of 1.
     np.testing.assert_allclose(programs.objective(alone), programs.objective(together), rtol=1e-7)
     # Where a matrix is not positive because of rounding, the general solution takes its place.
-    monkeypatch.setattr(allocation, "dposv", lambda matrix, right: (matrix, right, 1))
+    monkeypatch.setattr(gain_allocation, "dposv", lambda matrix, right: (matrix, right, 1))
     general = solve(programs)
     np.testing.assert_allclose(programs.objective(general), programs.objective(together), rtol=1e-7)
 

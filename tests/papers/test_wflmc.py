@@ -18,15 +18,15 @@ from scipy.stats import norm
 from flmc.base.arrays import Array
 from flmc.cli import main
 from flmc.papers.request import StudyRequest
-from flmc.papers.wflmc.allocation import (
+from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB, BaseCase, make_base_case
+from flmc.papers.wflmc.experiment import Laboratory
+from flmc.papers.wflmc.gain_allocation import (
     Allocations,
     Programs,
     exact_budget,
     published_budget,
     solve,
 )
-from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB, BaseCase, make_base_case
-from flmc.papers.wflmc.experiment import Laboratory
 from flmc.papers.wflmc.study import conduct
 from support import QUICK, full, full_only
 

@@ -18,8 +18,8 @@ from joblib.externals.loky import get_reusable_executor
 
 from flmc.base.errors import InvalidSetting
 from flmc.runs.sweeps import workers
-from flmc.runs.sweeps.conduct import run_grid
 from flmc.runs.sweeps.grid import read_grid
+from flmc.runs.sweeps.grid_run import run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
 from support import full_only
 

@@ -17,8 +17,8 @@ import pytest
 
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
-from flmc.runs.sweeps.conduct import run_grid
 from flmc.runs.sweeps.grid import read_grid
+from flmc.runs.sweeps.grid_run import run_grid
 from flmc.runs.sweeps.points import key_of
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
 from support import full, full_only

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flmc
-from flmc.runs.watching import Snapshot
+from flmc.runs.snapshots import Snapshot
 
 
 @pytest.mark.parametrize("recorded", [False, True])

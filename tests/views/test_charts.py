@@ -26,7 +26,7 @@ from flmc.views.charts.plan_charts import (
     spending_chart,
 )
 from flmc.views.charts.run_charts import (
-    Agreement,
+    ChainAgreement,
     agreement_chart,
     ellipse,
     posterior_chart,
@@ -106,7 +106,7 @@ def test_edges_lie_between_middles() -> None:
 
 
 def test_agreement_is_told_after_the_last_round() -> None:
-    chart = agreement_chart([Agreement(10, 30.0, 5.0), Agreement(20, 1.004, 80.0)])
+    chart = agreement_chart([ChainAgreement(10, 30.0, 5.0), ChainAgreement(20, 1.004, 80.0)])
     assert "R-hat 1.004, at least 80 effective draws after round 20" in chart.caption
     assert agreement_chart([]).caption == ""
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.evaluation.posterior_comparison import Comparison, Statistic, second_trace
+from flmc.evaluation.exact_posterior import ExactPosterior, Statistic, second_trace
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
@@ -36,7 +36,7 @@ from flmc.sampling.moments import Moments
 # With two or more chains a data set the groups are its batches of chains, and the ratio is
 # unbiased. With one chain a data set and several data sets the groups are the data sets: the shift
 # that they have in common is taken out, and what each has of its own counts as spread. One chain of
-# one data set leaves nothing to compare, so its whole shift counts as spread.
+# one data set leaves nothing to exact, so its whole shift counts as spread.
 
 
 ShiftKnownFrom = Literal["chains", "data sets", "nothing"]
@@ -270,7 +270,7 @@ class Metrics:
 
 
 def measure(
-    moments: Moments, compare: Comparison, effective_step_size: float | None, num_chains: int
+    moments: Moments, exact: ExactPosterior, effective_step_size: float | None, num_chains: int
 ) -> Metrics:
     """Compare the moments of a run with the exact posterior.
 
@@ -278,7 +278,7 @@ def measure(
     ----------
     moments
         Sums over kept rounds about the posterior mean.
-    compare
+    exact
         The exact posterior of every data set.
     effective_step_size
         The step eta kappa that the Langevin equation sees, for the memory of a chain; None if
@@ -293,10 +293,10 @@ def measure(
     """
     num_draws = int(moments.counts.sum())
     # Kept rounds so far: a checkpoint measures a run that is not finished.
-    shape = (num_chains, num_draws // num_chains, compare.memory(effective_step_size))
-    independent = compare.independent_draws(*shape)
+    shape = (num_chains, num_draws // num_chains, exact.memory(effective_step_size))
+    independent = exact.independent_draws(*shape)
     enough = independent >= ENOUGH_DRAWS
-    statistics = compare.statistics()
+    statistics = exact.statistics()
     estimates: dict[str, Any] = {}
     if not enough:  # it would not be given
         del statistics["wasserstein2_squared"]
@@ -304,11 +304,11 @@ def measure(
     estimates |= _estimates(moments, statistics)
     return Metrics(
         **estimates,
-        **_variance_ratios(moments, compare),
-        posterior_trace=float(compare.trace.mean()),
+        **_variance_ratios(moments, exact),
+        posterior_trace=float(exact.trace.mean()),
         num_draws=num_draws,
         independent_draws=independent,
-        wasserstein2_floor=compare.floor(*shape),
+        wasserstein2_floor=exact.floor(*shape),
         chains_for_wasserstein2=(
             None if enough else math.ceil(ENOUGH_DRAWS * num_chains / independent)
         ),
@@ -329,18 +329,18 @@ def variance_ratio_to(posterior: Gaussian) -> Callable[[Moments], Estimate]:
     Callable[[Moments], Estimate]
         From sums over kept rounds about the exact posterior means to the ratio.
     """
-    compare = Comparison(posterior)
+    exact = ExactPosterior(posterior)
 
     def ratio(moments: Moments) -> Estimate:
-        found: Estimate = _variance_ratios(moments, compare)["variance_ratio"]
+        found: Estimate = _variance_ratios(moments, exact)["variance_ratio"]
         return found
 
     return ratio
 
 
-def _variance_ratios(moments: Moments, compare: Comparison) -> dict[str, Any]:
+def _variance_ratios(moments: Moments, exact: ExactPosterior) -> dict[str, Any]:
     """The variance ratios by the names of their metrics, and what told shift from spread."""
-    found = contributions(moments, compare.values, compare.directions)
+    found = contributions(moments, exact.values, exact.directions)
     estimates = [
         Estimate(float(mean), float(se))
         for mean, se in zip(found.mean, found.standard_error, strict=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.evaluation.posterior_comparison import Comparison
+from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.sampling.moments import Moments
 
 _MOST_WORK = 1e9
@@ -76,14 +76,14 @@ class OneChain:
         return {name: None if each is None else each.to_document() for name, each in found.items()}
 
 
-def measure_one_chain(moments: Moments, compare: Comparison) -> OneChain | None:
+def measure_one_chain(moments: Moments, exact: ExactPosterior) -> OneChain | None:
     """Compare every single chain with the exact posterior.
 
     Parameters
     ----------
     moments
         Sums over all kept rounds about the posterior means, of every chain by itself.
-    compare
+    exact
         The exact posterior of every data set.
 
     Returns
@@ -93,7 +93,7 @@ def measure_one_chain(moments: Moments, compare: Comparison) -> OneChain | None:
     """
     if moments.batch_size > 1:
         return None
-    trace = compare.trace[:, None]
+    trace = exact.trace[:, None]
     means = moments.sums / moments.counts[:, None]
     seconds = moments.products / moments.counts[:, None, None]
     squares = np.square(means).sum(axis=2)
@@ -102,7 +102,7 @@ def measure_one_chain(moments: Moments, compare: Comparison) -> OneChain | None:
         mean_error=Spread.of(squares / trace),
         common_error=_common(means, trace),
         variance_ratio=Spread.of(spread / trace),
-        wasserstein2=_distance(compare, means, seconds),
+        wasserstein2=_distance(exact, means, seconds),
     )
 
 
@@ -121,13 +121,13 @@ def _common(means: Array, trace: Array) -> Spread:
     return found._replace(sd=math.nan, se=found.se * (1 if len(means) > 1 else 2))
 
 
-def _distance(compare: Comparison, means: Array, seconds: Array) -> Spread | None:
+def _distance(exact: ExactPosterior, means: Array, seconds: Array) -> Spread | None:
     """Squared W2 distances of single chains over the trace."""
     experiments, chains, dim = means.shape
     if experiments * chains * dim**3 > _MOST_WORK:
         return None
     found = [
-        compare.wasserstein2_squared(means[:, chain], seconds[:, chain]) / compare.trace
+        exact.wasserstein2_squared(means[:, chain], seconds[:, chain]) / exact.trace
         for chain in range(chains)
     ]
     return Spread.of(np.stack(found, axis=1))

@@ -236,7 +236,7 @@ def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
     along = _Along.of(groups, deviation, gradient)
     count = 1 + 2 * dim + 2 * len(along.directions)
     test, test_along = (
-        _Test(number, groups.widening, count) for number in (len(groups), along.num_groups)
+        _StudentTest(number, groups.widening, count) for number in (len(groups), along.num_groups)
     )
     entries = range(dim)
     overall = test.ratios(by_entry.mean(axis=1, keepdims=True), "all", entries[:1])
@@ -317,7 +317,7 @@ class _Along(NamedTuple):
         )
 
 
-class _Test:
+class _StudentTest:
     """Student's t test of the means of values of some groups, one of ``count`` quantities."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:

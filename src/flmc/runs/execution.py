@@ -15,7 +15,7 @@ from flmc.planning.plans import Plan
 from flmc.runs import records
 from flmc.runs.job import Job
 from flmc.runs.results import Result, describe
-from flmc.runs.watching import Watch
+from flmc.runs.snapshots import Watch
 from flmc.sampling.engine import Resources
 from flmc.sampling.engines import choose_engine
 from flmc.sampling.simulation import never
@@ -65,7 +65,7 @@ def run(
     stop
         Asked now and then; where it says True, the run is saved (with ``out``) and ends.
     watch
-        Called with a :class:`flmc.runs.watching.Snapshot` about twice a second: draws and metrics
+        Called with a :class:`flmc.runs.snapshots.Snapshot` about twice a second: draws and metrics
         so far.
 
     Raises

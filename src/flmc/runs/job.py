@@ -18,10 +18,10 @@ from flmc.base.errors import Interrupted, RunFailed
 from flmc.base.findings import Finding
 from flmc.base.version import VERSION
 from flmc.evaluation.diagnostics import thinned
+from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.evaluation.metrics import Metrics, measure
 from flmc.evaluation.model_check import check_model
 from flmc.evaluation.one_chain import OneChain, measure_one_chain
-from flmc.evaluation.posterior_comparison import Comparison
 from flmc.evaluation.stein import Evidence, examine
 from flmc.models.distributions import Normal
 from flmc.models.linear import LinearGaussian
@@ -32,7 +32,7 @@ from flmc.runs import records
 from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.runs.results import Result, metrics_document
-from flmc.runs.watching import Watch, Watching
+from flmc.runs.snapshots import SnapshotObserver, Watch
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.moments import Moments
@@ -47,10 +47,12 @@ def _blas_threads(one: bool) -> AbstractContextManager[None]:
     return one_blas_thread() if one else nullcontext()
 
 
-def _measure_one_chain(moments: Moments, compare: Comparison, one_thread: bool) -> OneChain | None:
+def _measure_one_chain(
+    moments: Moments, exact: ExactPosterior, one_thread: bool
+) -> OneChain | None:
     """What one chain delivers, to the same bits whenever it is asked for."""
     with _blas_threads(one_thread):
-        return measure_one_chain(moments, compare)
+        return measure_one_chain(moments, exact)
 
 
 def _kept(found: OneChain | None) -> OneChain | None:
@@ -128,13 +130,13 @@ class Job:
         # The counts of the moments are those of the finished run.
         counts = moments.counts * kept / (self.plan.num_rounds - self.plan.num_burn_in)
         so_far = replace(moments, counts=counts)
-        return measure(so_far, self._compare, self.plan.effective_step_size, self.num_chains)
+        return measure(so_far, self._exact, self.plan.effective_step_size, self.num_chains)
 
     @cached_property
-    def _compare(self) -> Comparison:
+    def _exact(self) -> ExactPosterior:
         """The exact posterior, which draws are compared with."""
         assert self.model.posterior is not None
-        return Comparison(self.model.posterior)
+        return ExactPosterior(self.model.posterior)
 
     def _one_chain(self, chains: Chains) -> Callable[[], OneChain | None]:
         """What computes what one chain of a finished run delivers; None without a known posterior.
@@ -144,7 +146,7 @@ class Job:
         if self.model.posterior is None or not chains.moments.has_covariance:
             return partial(_kept, None)
         one_thread = isinstance(self.model, LinearGaussian)
-        measure_it = partial(_measure_one_chain, chains.moments, self._compare, one_thread)
+        measure_it = partial(_measure_one_chain, chains.moments, self._exact, one_thread)
         if chains.moments.in_batches() is chains.moments:
             return measure_it
         return partial(_kept, measure_it())
@@ -165,7 +167,7 @@ class Job:
         """Who is told of every stretch of rounds; None: nobody."""
         if watch is None:
             return recorder
-        return Watching(watch, self.plan.num_rounds, self.metrics, recorder)
+        return SnapshotObserver(watch, self.plan.num_rounds, self.metrics, recorder)
 
     def _run(
         self,

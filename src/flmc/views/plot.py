@@ -1,36 +1,230 @@
 """Figures of results, for notebooks: ``flmc.plot.trace(result)`` and others; they need the extra
 ``plot``.
 
-Each of these returns a Matplotlib figure, which a notebook shows and ``savefig`` writes.
+Each of these returns a Matplotlib figure, which a notebook shows and ``savefig`` writes. It shows
+entries of the first data set by their names, about 2000 draws of a chain, and the first seven
+chains where each has a colour: readers can tell no more colours apart.
 ``write_figures`` writes all that fit a finished run as files, as ``flmc run --plots`` does."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from flmc.base import checks
+from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.evaluation.chain_statistics import chain_statistics
 from flmc.evaluation.named_draws import entry_names
-from flmc.evaluation.predictive import class_numbers, class_probabilities, score_probabilities
+from flmc.evaluation.predictive import (
+    Predictive,
+    class_numbers,
+    class_probabilities,
+    score_probabilities,
+)
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 from flmc.runs.results import Result
-from flmc.views.draws_figures import MOST_CHAINS, MOST_ENTRIES
-from flmc.views.draws_figures import draw_autocorrelation as autocorrelation
-from flmc.views.draws_figures import draw_pairs as pair
-from flmc.views.draws_figures import draw_ranks as rank
-from flmc.views.draws_figures import draw_reliability as reliability
-from flmc.views.draws_figures import draw_traces as trace
-from flmc.views.figures import write_png
+from flmc.views.figures import COLOURS, new_figure, write_png
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["autocorrelation", "pair", "rank", "reliability", "trace", "write_figures"]
 
+_MOST_SHOWN = 2000
+"""Draws of a chain that are shown at most."""
+MOST_ENTRIES = 6
+"""Entries that are drawn unless others are asked for."""
+MOST_CHAINS = len(COLOURS)
+"""Chains that are drawn at most where each is drawn by itself."""
+_MOST_LETTERS = 22
+"""Letters of an entry's name that fit beside its picture."""
+_RANK_BINS = 20
 _MOST_RANKED = 20_000
 """Draws of all chains from which R-hat is computed at most, to find the entries to draw."""
 _MOST_PREDICTED = 200
 """Draws over which predictive probabilities are averaged at most."""
+
+
+def trace(result: Result, entries: Sequence[str] | None = None) -> Figure:
+    """Draw the draws of every chain in order, and their density beside them.
+
+    Parameters
+    ----------
+    result
+        A run that kept its draws.
+    entries
+        Names of entries as :meth:`flmc.Result.summary` has them; None: the first six.
+    """
+    names, draws = _chosen(result, entries)
+    draws = draws[:MOST_CHAINS]
+    figure, axes = new_figure(columns=2, rows=len(names), width=3.6, height=1.4)
+    every = max(1, draws.shape[1] // _MOST_SHOWN)
+    rounds = np.arange(draws.shape[1])[::every]
+    for index, name in enumerate(names):
+        line, density = axes[2 * index : 2 * index + 2]
+        low, high = draws[:, :, index].min(), draws[:, :, index].max()
+        pad = 0.0 if high > low else 1e-6 * abs(low) + 1e-9  # an entry that does not move
+        edges = np.linspace(low - pad, high + pad, 41)
+        for chain, values in enumerate(draws[:, :, index]):
+            colour = COLOURS[chain % len(COLOURS)]
+            line.plot(rounds, values[::every], color=colour, linewidth=0.5, alpha=0.8)
+            density.hist(values, edges.tolist(), color=colour, histtype="step", density=True)
+        line.set_ylabel(_short(name), fontsize=8)
+        line.margins(x=0)
+        density.set_yticks([])
+    axes[-2].set_xlabel("kept round")
+    axes[-1].set_xlabel("value")
+    return figure
+
+
+def rank(result: Result, entries: Sequence[str] | None = None) -> Figure:
+    """Draw how the ranks of every chain's draws among all draws are distributed.
+
+    Chains that agree have flat histograms, within the grey band of three standard deviations of as
+    many independent draws; draws that remember each other scatter more.
+
+    Parameters
+    ----------
+    result, entries
+        As for :func:`trace`.
+    """
+    names, draws = _chosen(result, entries)
+    draws = draws[:MOST_CHAINS]
+    figure, axes = new_figure(columns=1, rows=len(names), width=5.0, height=1.4)
+    chains, count, _ = draws.shape
+    expected = count / _RANK_BINS
+    for index, (axis, name) in enumerate(zip(axes, names, strict=True)):
+        order = np.argsort(np.argsort(draws[:, :, index], axis=None)).reshape(chains, count)
+        axis.axhspan(
+            expected - 3 * np.sqrt(expected), expected + 3 * np.sqrt(expected), color="0.9"
+        )
+        for chain in range(chains):
+            counts, edges = np.histogram(order[chain], _RANK_BINS, (0, chains * count))
+            colour = COLOURS[chain % len(COLOURS)]
+            axis.stairs(counts, edges, color=colour, linewidth=1)
+        axis.set_ylabel(_short(name), fontsize=8)
+        axis.set_ylim(bottom=0)
+    axes[-1].set_xlabel("rank among the draws of these chains")
+    return figure
+
+
+def autocorrelation(
+    result: Result, entries: Sequence[str] | None = None, most_lags: int = 100
+) -> Figure:
+    """Draw the correlation of draws so many rounds apart, the mean over chains.
+
+    Parameters
+    ----------
+    result, entries
+        As for :func:`trace`.
+    most_lags
+        Largest distance in rounds.
+    """
+    names, draws = _chosen(result, entries)
+    lags = np.arange(min(checks.at_least("most_lags", most_lags, 1), draws.shape[1] - 1) + 1)
+    figure, (axes,) = new_figure(columns=1, width=5.0, height=3.0)
+    for index, name in enumerate(names):
+        centred = draws[:, :, index] - draws[:, :, index].mean(axis=1, keepdims=True)
+        # Padded to twice the length: the transform would else wrap around.
+        spectrum = np.abs(np.fft.rfft(centred, 2 * draws.shape[1], axis=1)) ** 2
+        products = np.fft.irfft(spectrum, axis=1)[:, lags]
+        moving = products[:, 0] > 0
+        if moving.any():
+            correlation = (products[moving] / products[moving, :1]).mean(axis=0)
+            axes.plot(lags, correlation, color=COLOURS[index % len(COLOURS)], label=name)
+    axes.axhline(0.0, color="0.6", linewidth=0.8)
+    axes.set_xlabel("rounds apart")
+    axes.set_ylabel("autocorrelation")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def pair(result: Result, entries: Sequence[str] | None = None) -> Figure:
+    """Draw every pair of entries against each other, and each alone on the diagonal.
+
+    Parameters
+    ----------
+    result, entries
+        As for :func:`trace`.
+    """
+    names, draws = _chosen(result, entries)
+    flat = draws.reshape(-1, len(names))
+    shown = flat[:: max(1, len(flat) // _MOST_SHOWN)]
+    figure, axes = new_figure(columns=len(names), rows=len(names), width=1.5, height=1.5)
+    for place, axis in enumerate(axes):
+        row, column = divmod(place, len(names))
+        if column > row:
+            axis.axis("off")
+            continue
+        if row == column:
+            axis.hist(flat[:, row], 30, color=COLOURS[5])
+            axis.set_yticks([])
+        else:
+            axis.plot(
+                shown[:, column], shown[:, row], ".", color=COLOURS[0], markersize=1, alpha=0.4
+            )
+            axis.locator_params(axis="y", nbins=4)
+        axis.locator_params(axis="x", nbins=4)  # more labels would touch each other
+        axis.tick_params(labelsize=6)
+        if row == len(names) - 1:
+            axis.set_xlabel(_short(names[column]), fontsize=7)
+        if column == 0 and row > 0:
+            axis.set_ylabel(_short(names[row]), fontsize=7)
+    return figure
+
+
+def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
+    """Draw how often predictions of a confidence are right: a calibrated model is on the diagonal.
+
+    Parameters
+    ----------
+    scores
+        What :func:`flmc.evaluation.predictive.score_probabilities` gave.
+    axes
+        Where to draw; None: in a new figure.
+    """
+    if axes is None:
+        _, (axes,) = new_figure(columns=1, width=4.2, height=3.6)
+    there = scores.examples > 0
+    size = 15 + 150 * scores.examples[there] / max(scores.examples.max(), 1)
+    axes.plot([0, 1], [0, 1], color="0.6", linestyle=":", linewidth=1)
+    axes.scatter(scores.confidence[there], scores.correct[there], size, color=COLOURS[0], alpha=0.8)
+    axes.plot(scores.confidence[there], scores.correct[there], color=COLOURS[0], linewidth=0.8)
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(0, 1.05)
+    axes.set_xlabel("confidence, mean of a bin")
+    axes.set_ylabel("share of right predictions")
+    axes.set_title(
+        f"accuracy {scores.accuracy:.3f}, calibration error {scores.ece:.3f}", fontsize=9
+    )
+    return cast("Figure", axes.get_figure())  # of Matplotlib 3.9, too
+
+
+def _short(name: str) -> str:
+    """Name of an entry that fits beside a picture: a long one loses its middle, because its end has
+    the index."""
+    half = (_MOST_LETTERS - 1) // 2
+    return name if len(name) <= _MOST_LETTERS else f"{name[:half]}…{name[-half:]}"
+
+
+def _chosen(result: Result, entries: Sequence[str] | None) -> tuple[list[str], Array]:
+    """Names and draws of the entries to draw, (chain, draw, entry)."""
+    draws = result.draws[: result.num_chains]
+    names = entry_names(draws.shape[2], result.layout)
+    wanted = names[:MOST_ENTRIES] if entries is None else list(entries)
+    for name in wanted:
+        if name not in names:
+            raise InvalidSetting(f"there is no entry {name!r}: it is one of {', '.join(names)}")
+    if not wanted:
+        raise InvalidSetting("no entry was asked for")
+    return wanted, draws[:, :, [names.index(name) for name in wanted]]
 
 
 def write_figures(result: Result, model: Model, directory: str | Path) -> tuple[Path, ...]:

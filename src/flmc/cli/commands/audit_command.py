@@ -16,7 +16,7 @@ from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from flmc.evaluation.audit.report import Audit
+    from flmc.evaluation.audit.outcome import Audit
     from flmc.evaluation.audit.resolution import Resolution
     from flmc.evaluation.audit.scene import Scene
 

@@ -13,8 +13,8 @@ from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.cli.signals import interrupting_at_signals
-from flmc.runs.sweeps.conduct import differs, run_grid
 from flmc.runs.sweeps.grid import SweepGrid
+from flmc.runs.sweeps.grid_run import differs, run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
 
 

@@ -4,7 +4,7 @@ accountant's upper bound."""
 from flmc.evaluation.audit.attack import Transmit, audit, log_ratio, transmit
 from flmc.evaluation.audit.bounds import lower_bound
 from flmc.evaluation.audit.one_run import OneRun, audit_one_run
-from flmc.evaluation.audit.report import Audit
+from flmc.evaluation.audit.outcome import Audit
 from flmc.evaluation.audit.resolution import Resolution, expected_resolution
 from flmc.evaluation.audit.scene import Scene, canary, neighbour
 

@@ -27,7 +27,7 @@ from flmc.base.memory import fits
 from flmc.base.progress import Progress
 from flmc.evaluation.audit.bounds import CONFIDENCE, lower_bound
 from flmc.evaluation.audit.likelihood_ratio import at_worst_centre
-from flmc.evaluation.audit.report import Audit
+from flmc.evaluation.audit.outcome import Audit
 from flmc.evaluation.audit.resolution import Resolution, expected_resolution
 from flmc.evaluation.audit.scene import Rounds, Scene, canary, neighbour
 from flmc.sampling.roles import Transmission, air, device, server

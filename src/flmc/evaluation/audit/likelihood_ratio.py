@@ -28,7 +28,7 @@ _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).s
 """Nodes of a standard normal, and their weights."""
 
 
-class LossLaw(NamedTuple):
+class RoundLossLaw(NamedTuple):
     """Law of the loss in both worlds.
 
     Attributes
@@ -99,7 +99,7 @@ class _Entry(NamedTuple):
         return one, two, float(max(variances))
 
 
-def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> LossLaw:
+def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> RoundLossLaw:
     """Law of the loss over all rounds and entries of a scene, as the adversary computes it.
 
     Parameters
@@ -150,7 +150,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def _composed(entries: list[tuple[_Entry, int]]) -> LossLaw:
+def _composed(entries: list[tuple[_Entry, int]]) -> RoundLossLaw:
     """Law of the sum of independent losses, each kind of entry so many times."""
     moments = np.array([entry.moments for entry, _ in entries])
     counts = np.array([count for _, count in entries])
@@ -167,7 +167,7 @@ def _composed(entries: list[tuple[_Entry, int]]) -> LossLaw:
         # The grid is a circle of losses: turn it until it begins at ``start``.
         worlds.append(np.roll(law, -math.floor(start / step)))
     losses = step * (math.floor(start / step) + np.arange(_POINTS))
-    return LossLaw(losses, *worlds)
+    return RoundLossLaw(losses, *worlds)
 
 
 def _on_grid(entry: _Entry, world: str, step: float) -> Array:
@@ -220,7 +220,7 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
 # Law of the privacy loss of one round of a plan, between the two worlds that differ most.
 
 
-def loss_of_round(plan: Plan) -> LossLaw | None:
+def loss_of_round(plan: Plan) -> RoundLossLaw | None:
     """Law of the privacy loss of the plan's worst round, as exact as its grid; no bound.
 
     Parameters
@@ -230,7 +230,7 @@ def loss_of_round(plan: Plan) -> LossLaw | None:
 
     Returns
     -------
-    LossLaw or None
+    RoundLossLaw or None
         None where nothing is known: no privacy statement, no noise, channel estimates that are
         not exact, or bits of gradients whose norm is clipped, for which the worst pair is another.
     """

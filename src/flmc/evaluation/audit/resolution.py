@@ -98,7 +98,7 @@ def expected_resolution(
     confidence
         Probability with which the lower bound holds.
     """
-    test = _Test(scene, delta, trials, claimed, error_of_a_rate(confidence, thresholds=2))
+    test = _AuditTest(scene, delta, trials, claimed, error_of_a_rate(confidence, thresholds=2))
     _, threshold = test.best(1.0)
     if not 0 < claimed < math.inf:
         return Resolution(math.nan, math.nan, (), threshold)
@@ -121,7 +121,7 @@ def expected_resolution(
 
 
 @dataclass(frozen=True)
-class _Test:
+class _AuditTest:
     """The test of an audit: whether a lower bound, whose rates may fail with probability ``error``
     each, exceeds the epsilon that is claimed."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.claims import Figures
-from flmc.papers.qflmc.points import Laboratory, Point
+from flmc.papers.qflmc.experiment import FigurePoint, Laboratory
 from flmc.papers.qflmc.readings import Reading
 from flmc.papers.qflmc.search import DEVICES, DIM, FADING
 from flmc.uplink.schemes import Analog, Digital
@@ -67,7 +67,7 @@ def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) ->
     """Smallest epsilon at which a scheme has the gain that it has without privacy, to 0.1 %."""
 
     def gain(epsilon: float | None) -> float:
-        point = Point("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
+        point = FigurePoint("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
         return laboratory.plan(point).typical_gain
 
     free = gain(None) * (1 - 1e-9)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.beyond import power_gained_db
+from flmc.papers.qflmc.better_designs import power_gained_db
 from flmc.papers.qflmc.claims import CLAIMS
 from flmc.papers.qflmc.landmarks import LANDMARKS, digital_stops_db
 from flmc.papers.qflmc.search import CHOICES, Found

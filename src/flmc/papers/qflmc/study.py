@@ -13,20 +13,20 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting
 from flmc.base.tables import Grid, Row
 from flmc.base.version import VERSION
-from flmc.evaluation.posterior_comparison import distance_of_exact_draws
+from flmc.evaluation.exact_posterior import distance_of_exact_draws
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
-from flmc.papers.qflmc.beyond import BeyondRow, compare_beyond, power_gained_db
+from flmc.papers.qflmc.better_designs import BeyondRow, compare_beyond, power_gained_db
 from flmc.papers.qflmc.claims import Figures, Verdict, judge
-from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
-from flmc.papers.qflmc.points import (
+from flmc.papers.qflmc.experiment import (
     Curves,
+    FigurePoint,
     Laboratory,
-    Point,
     measure,
     own_points_of,
     points_of,
 )
+from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
 from flmc.papers.qflmc.search import ErrorTable, Found, search
 from flmc.papers.request import StudyRequest, read_own_curve
@@ -224,7 +224,7 @@ def _inherited(base: BaseCase) -> dict[str, Any]:
     return {name: getattr(base.settings, name) for name in names}
 
 
-def _refuse_names(own: Mapping[str, Settings], points: list[Point]) -> None:
+def _refuse_names(own: Mapping[str, Settings], points: list[FigurePoint]) -> None:
     """Refuse a curve of a user's own that is called like one of the paper."""
     taken = {point.curve for point in points}
     for name in own:

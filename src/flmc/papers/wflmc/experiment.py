@@ -12,7 +12,7 @@ import numpy.typing as npt
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
-from flmc.evaluation.posterior_comparison import Comparison
+from flmc.evaluation.exact_posterior import ExactPosterior
 from flmc.models.distributions import Gaussian
 from flmc.papers.wflmc.base_case import NUM_RUNS, BaseCase
 from flmc.planning.limits import Limits
@@ -89,7 +89,7 @@ class Laboratory:
     def __init__(self, case: BaseCase, seed: int, engine: str = "auto") -> None:
         self.case, self.seed, self.engine = case, seed, engine
         posterior = case.model.posterior
-        self._compare = Comparison(Gaussian(posterior.mean[:1], posterior.covariance[:1]))
+        self._exact = ExactPosterior(Gaussian(posterior.mean[:1], posterior.covariance[:1]))
 
     @property
     def num_runs(self) -> int:
@@ -243,7 +243,7 @@ class Laboratory:
         deviations = thetas - self.case.model.posterior.mean[0]
         shift = deviations.mean(axis=0)
         second = np.einsum("nki,nkj->kij", deviations, deviations) / len(deviations)
-        return float(self._compare.wasserstein2_squared(shift, second).max())
+        return float(self._exact.wasserstein2_squared(shift, second).max())
 
     @cached_property
     def floor(self) -> float:
@@ -281,7 +281,7 @@ class Laboratory:
                 turned = directions @ covariance @ directions.T
                 moved = directions @ shift
                 second = turned + np.outer(moved, moved)
-                distance = self._compare.wasserstein2_squared(moved[None], second[None])
+                distance = self._exact.wasserstein2_squared(moved[None], second[None])
                 worst = max(worst, float(distance[0]))
         return worst
 

@@ -14,8 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
 from flmc.papers.request import StudyRequest, refuse_given
 from flmc.papers.wflmc.base_case import NUM_RUNS, SNR_DB
-from flmc.papers.wflmc.results import Point, Study
-from flmc.papers.wflmc.study import MOST_ADAPTIVE, conduct
+from flmc.papers.wflmc.study import MOST_ADAPTIVE, CurvePoint, Study, conduct
 from flmc.runs.files.durable_files import read_table, write_table
 from flmc.views.figures import (
     COLOURS,
@@ -271,7 +270,7 @@ def _table(study: Study) -> tuple[list[str], list[list[str]]]:
     return header, [_cells(point) for point in study.points]
 
 
-def _cells(point: Point) -> list[str]:
+def _cells(point: CurvePoint) -> list[str]:
     """A point as cells of a table."""
 
     def number(value: float, form: str) -> str:

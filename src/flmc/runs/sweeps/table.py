@@ -246,8 +246,8 @@ def sweep(
     (['digital', 'analog'], 0)
     """
     # Settings are checked by pydantic, which `import flmc` does not load.
-    from flmc.runs.sweeps.conduct import run_grid
     from flmc.runs.sweeps.grid import read_grid
+    from flmc.runs.sweeps.grid_run import run_grid
     from flmc.runs.sweeps.workers import on_this_machine
     from flmc.settings.schema import read_file
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from flmc.evaluation.audit.likelihood_ratio import LossLaw, loss_of_round
+from flmc.evaluation.audit.likelihood_ratio import RoundLossLaw, loss_of_round
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
@@ -125,7 +125,7 @@ def predicted_law(settings: Settings) -> Gaussian | None:
 
 
 @lru_cache(maxsize=_KEPT)
-def round_losses(settings: Settings) -> dict[str, LossLaw]:
+def round_losses(settings: Settings) -> dict[str, RoundLossLaw]:
     """Laws of the privacy loss of a round, of the scheme of the settings and of the other one with
     the same effective step, by scheme; those that are unknown are left out.
 

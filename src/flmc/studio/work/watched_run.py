@@ -19,13 +19,18 @@ from flmc.evaluation.metrics import Metrics
 from flmc.models.distributions import Gaussian
 from flmc.runs.execution import run
 from flmc.runs.results import Result
-from flmc.runs.watching import Snapshot
+from flmc.runs.snapshots import Snapshot
 from flmc.settings.schema import Settings
 from flmc.studio.work import answers
 from flmc.studio.work.latest import in_words
 from flmc.studio.work.places import at_the_end
 from flmc.views.charts.chart import Chart
-from flmc.views.charts.run_charts import Agreement, agreement_chart, posterior_chart, trace_chart
+from flmc.views.charts.run_charts import (
+    ChainAgreement,
+    agreement_chart,
+    posterior_chart,
+    trace_chart,
+)
 
 _LOOKS = 24
 """How often a run is looked at, at least."""
@@ -52,7 +57,7 @@ class WatchedRun:
         self.ended: float | None = None
         self.metrics: Metrics | None = None
         self.charts: dict[str, Chart] = {}
-        self.history: list[Agreement] = []
+        self.history: list[ChainAgreement] = []
         self.result: Result | None = None
         self.error: str | None = None
         self._stop = threading.Event()
@@ -128,7 +133,7 @@ class WatchedRun:
             worst, fewest = float(found.r_hat.max()), float(found.ess_bulk.min())
             here = self.plan.num_burn_in + draws.shape[1]
             if not self.history or self.history[-1].round < here:
-                self.history.append(Agreement(here, worst, fewest))
+                self.history.append(ChainAgreement(here, worst, fewest))
         self.charts["trace"] = trace_chart(draws, self.plan.num_burn_in + 1)
         self.charts["agreement"] = agreement_chart(self.history)
         exact = self.problem.model.posterior

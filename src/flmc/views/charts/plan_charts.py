@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.tables import format_up
-from flmc.evaluation.audit.likelihood_ratio import LossLaw
+from flmc.evaluation.audit.likelihood_ratio import RoundLossLaw
 from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import CONSTRAINTS
 from flmc.planning.privacy_curve import SpentAfter
@@ -334,7 +334,7 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
     )
 
 
-def loss_chart(laws: Mapping[str, LossLaw], plan: Plan, *, marked: bool = True) -> Chart:
+def loss_chart(laws: Mapping[str, RoundLossLaw], plan: Plan, *, marked: bool = True) -> Chart:
     """Density of the privacy loss of one round, with epsilon marked.
 
     Parameters
@@ -373,7 +373,7 @@ def _meaning(criterion: str, delta: float) -> str:
     return f"The loss exceeds epsilon with probability delta = {delta:g} at most."
 
 
-def _density(law: LossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _density(law: RoundLossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Losses and their density in the first world, where nearly all of it lies."""
     total = np.cumsum(law.first)
     first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))

@@ -21,7 +21,7 @@ _MOST_POINTS = 400
 """Points of a trace."""
 
 
-class Agreement(NamedTuple):
+class ChainAgreement(NamedTuple):
     """How the chains agree after some rounds.
 
     Attributes
@@ -68,7 +68,7 @@ def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -
     )
 
 
-def agreement_chart(history: Sequence[Agreement]) -> Chart:
+def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
     """R-hat against the rounds, with the value below which chains count as agreed.
 
     Parameters

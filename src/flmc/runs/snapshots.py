@@ -36,7 +36,7 @@ Watch = Callable[[Snapshot], None]
 """Called after every stretch of rounds."""
 
 
-class Watching:
+class SnapshotObserver:
     """An observer of rounds that tells a watcher, beside the one that records.
 
     Parameters

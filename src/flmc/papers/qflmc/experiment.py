@@ -11,8 +11,8 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.progress import Progress
+from flmc.evaluation.exact_posterior import distance_from
 from flmc.evaluation.metrics import Estimate, squared_errors, variance_ratio_to
-from flmc.evaluation.posterior_comparison import distance_from
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
@@ -32,7 +32,7 @@ from flmc.uplink.uplink import Uplink
 
 
 @dataclass(frozen=True)
-class Row:
+class CurveRow:
     """A measured point, as it stands in the CSV."""
 
     figure: str
@@ -69,10 +69,10 @@ class Curves:
         By figure, reading and curve: for every x the errors of all experiments, (experiment).
     """
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CurveRow] = field(default_factory=list)
     errors: dict[tuple[str, str, str], dict[float, Array]] = field(default_factory=dict)
 
-    def add(self, row: Row, errors: Array) -> None:
+    def add(self, row: CurveRow, errors: Array) -> None:
         """Add one more point.
 
         Parameters
@@ -98,7 +98,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Point:
+class FigurePoint:
     """A point of a figure, before it is measured.
 
     Attributes
@@ -123,7 +123,7 @@ class Point:
     own: Settings | None = None
 
 
-def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[Point]:
+def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
     """All points of a figure of the paper, under every reading.
 
     Parameters
@@ -139,19 +139,21 @@ def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[Point]:
             epsilon = readings.EPSILON_OF_SNR_FIGURE
             for snr_db in readings.SNR_DB:
                 for uplink in (base.uplink(scheme, snr_db) for scheme in schemes):
-                    yield Point(figure, reading, uplink.scheme, snr_db, uplink, epsilon)
-                    yield Point(
+                    yield FigurePoint(figure, reading, uplink.scheme, snr_db, uplink, epsilon)
+                    yield FigurePoint(
                         figure, reading, f"{uplink.scheme} without DP", snr_db, uplink, None
                     )
         elif figure == "3":
             for value in readings.EPSILONS:
                 for uplink in map(base.uplink, schemes):
-                    yield Point(figure, reading, uplink.scheme, value, uplink, value)
-                    yield Point(figure, reading, f"{uplink.scheme} without DP", value, uplink, None)
+                    yield FigurePoint(figure, reading, uplink.scheme, value, uplink, value)
+                    yield FigurePoint(
+                        figure, reading, f"{uplink.scheme} without DP", value, uplink, None
+                    )
         else:
             for slope in readings.SLOPES:
                 for value in readings.EPSILONS_OF_SLOPES:
-                    yield Point(
+                    yield FigurePoint(
                         figure,
                         reading,
                         f"a = {slope:g}",
@@ -161,7 +163,7 @@ def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[Point]:
                     )
 
 
-def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[Point]:
+def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[FigurePoint]:
     """All points of a user's own curve in a figure, the same under every reading.
 
     Parameters
@@ -183,7 +185,7 @@ def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[Point]
         own = settings.model_copy(update={varied: value})
         uplink = make_uplink(own)
         for reading in readings.READINGS:
-            yield Point(figure, reading, name, value, uplink, own.epsilon, own)
+            yield FigurePoint(figure, reading, name, value, uplink, own.epsilon, own)
 
 
 class Measured(NamedTuple):
@@ -267,7 +269,7 @@ class Laboratory:
         self._done: dict[str, Measured] = {}
         self._planned: dict[tuple[object, ...], Plan] = {}
 
-    def plan(self, point: Point) -> Plan:
+    def plan(self, point: FigurePoint) -> Plan:
         """The plan of a point, with the limits and the step of its reading.
 
         Parameters
@@ -317,7 +319,7 @@ class Laboratory:
 
 
 def measure(
-    points: list[Point], laboratory: Laboratory, progress: Progress | None = None
+    points: list[FigurePoint], laboratory: Laboratory, progress: Progress | None = None
 ) -> Curves:
     """Plan and run every point.
 
@@ -339,7 +341,7 @@ def measure(
     for index, point in enumerate(points):
         planned = laboratory.plan(point)
         errors, ratio, distance = laboratory.measured(planned)
-        row = Row(
+        row = CurveRow(
             point.figure,
             point.reading.name,
             point.curve,

@@ -13,7 +13,7 @@ from typing import Any
 from flmc.base.progress import Progress
 from flmc.evaluation.metrics import Metrics
 from flmc.models.linear import LinearGaussian
-from flmc.papers.qflmc.points import chains_of
+from flmc.papers.qflmc.experiment import chains_of
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan

@@ -29,7 +29,7 @@ _NUMBERS_AT_ONCE = 250_000
 Of many data sets, all of them would be most of what an evaluation takes."""
 
 
-class Comparison:
+class ExactPosterior:
     """The posterior in its eigen-directions, and what draws are compared with there.
 
     Parameters
@@ -146,11 +146,11 @@ def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:
     Callable[[Moments], Array]
         From moments to the squared distance (experiment) of the Gaussian fitted to the draws.
     """
-    compare = Comparison(posterior)
+    exact = ExactPosterior(posterior)
 
     def distance(moments: Moments) -> Array:
         total = moments.counts.sum()
-        return compare.wasserstein2_squared(
+        return exact.wasserstein2_squared(
             moments.sums.sum(axis=1) / total, moments.products.sum(axis=1) / total
         )
 
@@ -168,5 +168,5 @@ def distance_of_exact_draws(posterior: Gaussian, num_draws: int) -> float:
     num_draws
         Draws per data set.
     """
-    compare = Comparison(posterior)
-    return compare.floor(1, num_draws, np.zeros_like(compare.values))
+    exact = ExactPosterior(posterior)
+    return exact.floor(1, num_draws, np.zeros_like(exact.values))

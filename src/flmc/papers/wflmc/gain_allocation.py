@@ -1,12 +1,12 @@
-r"""Allocations of the study: how strongly the devices of a round transmit, the adaptive one by a
+"""Allocations of the study: how strongly the devices of a round transmit, the adaptive one by a
 convex program for many runs at once.
 
 Gains are those at the receiver, A; the study writes :math:`a_s = A_s^2`. Three limits hold in every
 round with :math:`K_a` of K devices:
 
-.. math:: a_s \le \frac{P \min_k |h_k|^2}{\ell^2}, \qquad
-          a_s \le \Big(\frac{K}{K_a}\Big)^2 \frac{\eta N_0}{2}, \qquad
-          \sum_{s: k \text{ active}} \frac{2\ell^2 a_s}{N_0} \le R .
+.. math:: a_s \\le \frac{P \\min_k |h_k|^2}{\\ell^2}, \\qquad
+          a_s \\le \\Big(\frac{K}{K_a}\\Big)^2 \frac{\\eta N_0}{2}, \\qquad
+          \\sum_{s: k \text{ active}} \frac{2\\ell^2 a_s}{N_0} \\le R .
 
 The energy P of a block is :math:`m P_0`."""
 

@@ -125,5 +125,5 @@ def _draw_noise(
     bits = (ROUNDS_PER_BLOCK, plan.num_devices, plan.dim)
     return langevin.Noise(
         normal.standard_normal((ROUNDS_PER_BLOCK, plan.dim))[None, None, index],
-        uniform.random(bits)[None, None, index] if plan.uplink.random_bits else None,
+        uniform.random(bits)[None, None, index] if plan.uplink.randomised else None,
     )

@@ -15,14 +15,24 @@ from contracts.registered import model, schemes
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.event import CRITERIA, Event
+from flmc.uplink.symbol_format import SymbolFormat
 
 
 class Ternary(flmc.Uplink):
     """An uplink of a user's own, of which no privacy is known: -1, 0 or +1."""
 
     scheme: ClassVar[str] = "ternary"
-    random_bits: ClassVar[bool] = True
-    bit_variance: ClassVar[float] = 1.0
+    randomised: ClassVar[bool] = True
+
+    @property
+    def symbol_format(self) -> SymbolFormat:
+        """Three levels."""
+        return SymbolFormat((-1.0, 0.0, 1.0))
+
+    @property
+    def bit_variance(self) -> float:
+        """Bound of the largest variance."""
+        return 1.0
 
     @property
     def peak(self) -> float:

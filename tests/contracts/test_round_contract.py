@@ -30,7 +30,7 @@ def by_hand(planned: flmc.Plan, problem: flmc.Model, seed: int) -> Array:
         for index in range(len(schedule)):
             active = None if schedule.active is None else schedule.active[0, index]
             gain, fading = schedule.gain[0, index], schedule.fading[0, index]
-            random = uniform.random((DEVICES, DIM)) if uplink.random_bits else None
+            random = uniform.random((DEVICES, DIM)) if uplink.randomised else None
             local = problem.gradient(theta[None, None])[0, 0]
             sent = roles.device(local, random, uplink, gain, fading, active)
             noise = np.sqrt(uplink.noise_power) * normal.standard_normal(DIM)

@@ -188,7 +188,7 @@ class Kit:
         """The answer in a sealed message."""
         plan = self.federation.plan
         data = Opener(KEYS[0]).open(outgoing.message.payload)
-        return Answer.from_bytes(data, plan.dim, plan.uplink.random_bits)
+        return Answer.from_bytes(data, plan.dim, plan.uplink.symbol_format)
 
 
 class Network:

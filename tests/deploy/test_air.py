@@ -24,11 +24,12 @@ from flmc.deploy.air.air_role import AirRole
 from flmc.deploy.role import Outgoing
 from flmc.deploy.sealing import Seal, new_keys
 from flmc.sampling.roles import Transmission, air_on_grid
+from flmc.uplink.symbol_format import BITS
 from flmc.wire.messages import Announcement, Answer, Received
 from flmc.wire.presence import Presence
 from flmc.wire.transport import Message
 
-BITS = np.array([[1, 1, -1], [-1, 1, 1], [1, -1, -1], [-1, -1, 1]], dtype=float)
+SIGNS = np.array([[1, 1, -1], [-1, 1, 1], [1, -1, -1], [-1, -1, 1]], dtype=float)
 NAMES = [bytes([k]) * 8 for k in range(DEVICES)]
 
 
@@ -46,7 +47,7 @@ def answer(kit: Kit, device: int, number: int = 1, **changed: Any) -> Answer:
         NAMES[device],
         number + 2,
         kit.federation.binding(number, np.zeros(kit.federation.plan.dim)),
-        BITS[device],
+        SIGNS[device],
         np.array([gain / 0.04]),
     )
     return replace(usual, **changed)
@@ -54,7 +55,7 @@ def answer(kit: Kit, device: int, number: int = 1, **changed: Any) -> Answer:
 
 def sealed(kit: Kit, made: Answer, who: str | None = None, key: bytes = KEYS[1]) -> Message:
     """The same as a message on a device's topic."""
-    data = made.to_bytes(kit.federation.plan.uplink.random_bits)
+    data = made.to_bytes(kit.federation.plan.uplink.symbol_format)
     return kit.message("uplink", Seal(key).close(data), who or f"device-{made.device}")
 
 
@@ -111,7 +112,7 @@ def test_symbols_add_up_as_in_a_simulation_whatever_their_order(tmp_path: Path) 
         heard = received(said)
         assert heard.steps is not None
         assert heard.active.all()
-        assert heard.steps.tolist() == expected_steps(kit, BITS)
+        assert heard.steps.tolist() == expected_steps(kit, SIGNS)
         assert heard.gain.tolist() == kit.federation.plan.gain[0].tolist()
         assert heard.binding == kit.federation.binding(1, np.zeros(DIM))
         assert all(each.message.retain for each in said)
@@ -123,13 +124,13 @@ def test_one_answer_of_a_device_counts_in_a_round(kit: Kit) -> None:
     air = started(kit)
     air.receive(sealed(kit, answer(kit, 0)), 0.0)
     for _ in range(3):
-        air.receive(sealed(kit, answer(kit, 0, symbols=-BITS[0])), 0.0)
+        air.receive(sealed(kit, answer(kit, 0, symbols=-SIGNS[0])), 0.0)
     assert air.drops.counts == {"repeated": 3}
     for device in (1, 2):
         air.receive(sealed(kit, answer(kit, device)), 0.0)
     heard = received(air.receive(sealed(kit, answer(kit, 3)), 0.0))
     assert heard.steps is not None
-    assert heard.steps.tolist() == expected_steps(kit, BITS)
+    assert heard.steps.tolist() == expected_steps(kit, SIGNS)
     air.receive(sealed(kit, answer(kit, 0)), 0.0)
     assert air.drops.counts == {"repeated": 3, "late": 1}
 
@@ -149,7 +150,7 @@ def test_what_is_dropped_and_why(kit: Kit) -> None:
         ("over-cap", sealed(kit, answer(kit, 0, amplitude=np.array([gain / 0.04 * 1.001])))),
         ("over-cap", sealed(kit, answer(kit, 0, amplitude=np.array([1.0, 1e308, 1.0])))),
         ("not-sealed", sealed(kit, good, key=new_keys()[1])),
-        ("not-sealed", kit.message("uplink", good.to_bytes(bits=True), "device-0")),
+        ("not-sealed", kit.message("uplink", good.to_bytes(BITS), "device-0")),
         ("not-sealed", kit.message("uplink", b"", "device-0")),
         ("oversized", kit.message("uplink", bytes(1000), "device-0")),
         ("malformed", kit.message("uplink", Seal(KEYS[1]).close(b"FL"), "device-0")),
@@ -202,7 +203,7 @@ def test_who_is_not_scheduled_is_dropped(tmp_path: Path) -> None:
     heard = received(air.receive(sealed(kit, answer(kit, 3)), 0.0))
     assert heard.active.tolist() == [True, True, False, True]
     assert heard.steps is not None
-    assert heard.steps.tolist() == expected_steps(kit, BITS[[0, 1, 3]])
+    assert heard.steps.tolist() == expected_steps(kit, SIGNS[[0, 1, 3]])
 
 
 def test_below_quorum_nothing_is_published_and_the_round_repeats(kit: Kit) -> None:
@@ -225,7 +226,7 @@ def test_below_quorum_nothing_is_published_and_the_round_repeats(kit: Kit) -> No
     heard = received(air.wake(3.0))
     assert heard.active.tolist() == [True, False, True, False]
     assert heard.steps is not None
-    assert heard.steps.tolist() == expected_steps(kit, BITS[[0, 2]])
+    assert heard.steps.tolist() == expected_steps(kit, SIGNS[[0, 2]])
     assert air.receive(sealed(kit, answer(kit, 1)), 3.1) == []
     assert air.drops.counts["late"] == 1
     (payload,) = published(air.connected(3.2), "round")
@@ -296,7 +297,7 @@ def test_y_is_on_the_disk_before_it_is_published(kit: Kit, monkeypatch: pytest.M
     (payload,) = published(again.connected(2.0), "y")
     heard = Received.from_bytes(payload, DEVICES, DIM)
     assert heard.steps is not None
-    assert heard.steps.tolist() == expected_steps(kit, BITS)
+    assert heard.steps.tolist() == expected_steps(kit, SIGNS)
 
 
 def test_after_a_restart_the_same_y_is_published(kit: Kit) -> None:
@@ -374,7 +375,7 @@ def test_a_whisper_is_silence_and_not_the_end_of_the_air(kit: Kit) -> None:
     heard = received(air.receive(sealed(kit, answer(kit, 3)), 0.0))
     assert heard.active.all()
     assert heard.steps is not None
-    assert heard.steps.tolist() == expected_steps(kit, BITS[[3]])
+    assert heard.steps.tolist() == expected_steps(kit, SIGNS[[3]])
 
 
 def test_a_malicious_analog_value_counts_as_the_clip(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def make_plan(uplink: flmc.Uplink, gain: float | None = GAIN) -> flmc.Plan:
 PLAN = make_plan(flmc.Digital(snr_db=45.0))
 SCENE = Scene.of_plan(PLAN, 1)
 SIGNS = np.sign(canary(SCENE))
-HIGH = float(PLAN.uplink.link.bounded_probability(np.array(PLAN.uplink.clip), PLAN.uplink.clip))  # type: ignore[attr-defined]
+HIGH = flmc.Digital(snr_db=45.0).link.extremes(PLAN.uplink.clip)[0]
 """Probability with which a bit has the sign of an extreme gradient."""
 RANDOMISED_RESPONSE = DIM * math.log(HIGH / (1 - HIGH))
 """Epsilon of the bits themselves, at delta 0."""

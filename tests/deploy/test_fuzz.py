@@ -20,6 +20,7 @@ from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.role import Role
 from flmc.deploy.sealing import Seal
 from flmc.deploy.server.server_role import ServerRole
+from flmc.uplink.symbol_format import BITS
 from flmc.wire.drops import REASONS
 from flmc.wire.encoding import Malformed
 from flmc.wire.messages import Announcement, Answer, Received, Theta
@@ -170,7 +171,7 @@ def air_target(folder: Path) -> Target:
         return Answer(number, device, name, epoch, binding, np.ones(DIM), np.array([0.05 / 0.04]))
 
     def sealed(answer: Answer, who: int | None = None) -> Message:
-        data = Seal(KEYS[1]).close(answer.to_bytes(bits=True))
+        data = Seal(KEYS[1]).close(answer.to_bytes(BITS))
         return kit.message("uplink", data, f"device-{answer.device if who is None else who}")
 
     def complete(number: int) -> None:
@@ -202,7 +203,7 @@ def air_target(folder: Path) -> Target:
 
     def opened(rng: np.random.Generator) -> tuple[str, bytes]:
         device = int(rng.integers(DEVICES))
-        return f"device-{device}", made(device, air.journal.round + 1).to_bytes(bits=True)
+        return f"device-{device}", made(device, air.journal.round + 1).to_bytes(BITS)
 
     def finish() -> None:
         complete(air.journal.round + 1)

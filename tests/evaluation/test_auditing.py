@@ -99,7 +99,7 @@ def test_trials_go_through_the_round_as_if_each_had_its_own_gradients(uplink: fl
     received, known = auditing.transmit(scene, gradient, trials, np.random.default_rng(2))
     rng = np.random.default_rng(2)
     full_shape = (trials, 3, 4, 5)
-    uniform = rng.random(full_shape) if uplink.random_bits else None
+    uniform = rng.random(full_shape) if uplink.randomised else None
     normal = rng.standard_normal((trials, 3, 5))
     local = np.empty(full_shape)
     local[:, :, 0] = gradient

@@ -96,7 +96,10 @@ def test_a_user_s_version_of_a_link_is_not_proven() -> None:
             return np.where(np.abs(g - 1.2345e-3) < 1e-6, 1.0, super().probability(g))
 
     link = Spiky(0.05)
-    assert not link.proven
+    for fact in (link.monotone, link.odd, link.log_concave, link.accounts_moves):
+        assert not fact
+    assert link.with_slope(0.1, 30.0) is None
+    assert link.curve(30.0) is None
     assert link.bounded_probability(np.array([1.2345e-3]), 30.0) <= link.extremes(30.0)[0]
     assert isinstance(
         flmc.Digital(link=link, example_clip=1.0).privacy_event([(0.1, 5)], "example"), BitEvent

@@ -159,7 +159,7 @@ def test_what_is_received_lies_on_the_grid_and_moves_with_the_symbols(
     assert not sent[:, 1].any()
     largest = [grid.peak_steps(float(value), uplink.peak) for value in gains]
     assert (np.abs(sent) <= largest).all()
-    if uplink.random_bits:
+    if uplink.randomised:
         assert (np.abs(sent[:, 0]) == largest).all()
 
     def received(steps: IntArray) -> IntArray:

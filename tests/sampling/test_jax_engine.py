@@ -122,7 +122,7 @@ def test_rounds_are_the_three_roles(name: str, devices: int) -> None:
         key = chain_key(9, Purpose.CHANNEL, 0, 0, 0)
         normal = np.asarray(normals(jnp, *map(jnp.asarray, counted(key, 3, index))), np.float64)
         bits = uniforms(9, 0, 0, index, (devices, 3))[None, None]
-        uniform = bits if plan.uplink.random_bits else None
+        uniform = bits if plan.uplink.randomised else None
         noise = Noise(normal[None, None], uniform)
         state, _ = step(state, noise, schedule.round(index), model.gradient, plan.uplink)
         if index >= 2:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from flmc.uplink.symbol_format import BITS, VALUES, SymbolFormat
 from flmc.wire.encoding import Malformed, Reader, Writer, read_object
 from flmc.wire.messages import Announcement, Answer, Received, Theta, in_short, largest_answer
 from flmc.wire.presence import STATES, Presence
@@ -28,6 +29,7 @@ SIZES = st.tuples(st.integers(1, 20), st.integers(1, 20))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(min_value=5e-324, allow_infinity=False)
 COUNTS = st.integers(0, 2**53 - 1)
+FORMATS = {"bits": BITS, "values": VALUES, "levels": SymbolFormat((-1.0, -0.5, 0.0, 0.5, 1.0))}
 
 
 def array(draw: st.DrawFn, shape: tuple[int, ...], kind: Any, elements: Any) -> npt.NDArray[Any]:
@@ -40,7 +42,7 @@ def messages(draw: st.DrawFn) -> tuple[Any, bytes, Callable[[bytes], Any]]:
     """A message of any kind, its payload, and what reads it."""
     devices, dim = draw(SIZES)
     number, digest = draw(ROUNDS), draw(DIGESTS)
-    kind = draw(st.sampled_from(["theta", "announcement", "bits", "values", "steps", "real"]))
+    kind = draw(st.sampled_from(["theta", "announcement", *FORMATS, "steps", "real"]))
     gain = array(draw, (draw(st.sampled_from([1, dim])),), np.float64, POSITIVE)
     if kind == "theta":
         theta = Theta(number, digest, array(draw, (dim,), np.float64, st.floats()))
@@ -57,8 +59,8 @@ def messages(draw: st.DrawFn) -> tuple[Any, bytes, Callable[[bytes], Any]]:
         )
         data = announcement.to_bytes()
         return announcement, data, lambda data: Announcement.from_bytes(data, devices, dim)
-    if kind in ("bits", "values"):
-        bits = kind == "bits"
+    if kind in FORMATS:
+        symbols = FORMATS[kind]
         single = st.floats(width=32, allow_nan=False, allow_infinity=False)
         answer = Answer(
             number,
@@ -66,12 +68,17 @@ def messages(draw: st.DrawFn) -> tuple[Any, bytes, Callable[[bytes], Any]]:
             draw(st.binary(min_size=8, max_size=8)),
             draw(ROUNDS),
             digest,
-            array(draw, (dim,), np.float64, st.sampled_from([-1.0, 1.0]) if bits else single),
+            array(
+                draw,
+                (dim,),
+                np.float64,
+                st.sampled_from(symbols.levels) if symbols.levels else single,
+            ),
             array(draw, (len(gain),), np.float64, st.floats(0.0, allow_infinity=False)),
         )
-        data = answer.to_bytes(bits)
+        data = answer.to_bytes(symbols)
         assert len(data) <= largest_answer(dim)
-        return answer, data, lambda data: Answer.from_bytes(data, dim, bits)
+        return answer, data, lambda data: Answer.from_bytes(data, dim, symbols)
     active = array(draw, (devices,), bool, st.booleans())
     steps = array(draw, (dim,), np.int64, st.integers(-(2**63), 2**63 - 1))
     values = array(draw, (dim,), np.float64, FINITE)
@@ -170,7 +177,7 @@ def test_gains_must_be_positive_numbers(bad: float) -> None:
     if bad != 0.0:  # an amplitude of 0 is silence
         answer = Answer(1, 0, bytes(8), 1, bytes(32), np.ones(3), wrong)
         with pytest.raises(Malformed, match="amplitude"):
-            Answer.from_bytes(answer.to_bytes(bits=True), 3, bits=True)
+            Answer.from_bytes(answer.to_bytes(BITS), 3, BITS)
 
 
 def test_values_must_be_numbers_and_symbols_of_the_plans_scheme() -> None:
@@ -183,10 +190,19 @@ def test_values_must_be_numbers_and_symbols_of_the_plans_scheme() -> None:
             )
         answer = Answer(1, 0, bytes(8), 1, bytes(32), values, np.ones(1))
         with pytest.raises(Malformed, match="number"):
-            Answer.from_bytes(answer.to_bytes(bits=False), 2, bits=False)
-    bits = Answer(1, 0, bytes(8), 1, bytes(32), np.ones(2), np.ones(1)).to_bytes(bits=True)
+            Answer.from_bytes(answer.to_bytes(VALUES), 2, VALUES)
+    bits = Answer(1, 0, bytes(8), 1, bytes(32), np.ones(2), np.ones(1)).to_bytes(BITS)
     with pytest.raises(Malformed, match="scheme"):
-        Answer.from_bytes(bits, 2, bits=False)
+        Answer.from_bytes(bits, 2, VALUES)
+    # Two bits hold four numbers, of which three levels use three.
+    levels = SymbolFormat((-1.0, 0.0, 1.0))
+    payload = bytearray(
+        Answer(1, 0, bytes(8), 1, bytes(32), np.ones(1), np.ones(1)).to_bytes(levels)
+    )
+    assert payload[-1] == 2
+    payload[-1] = 3
+    with pytest.raises(Malformed, match="one of 3, got 3"):
+        Answer.from_bytes(bytes(payload), 1, levels)
     # A received signal has a unit that is known.
     payload = bytearray(Received(1, bytes(32), active, np.ones(1), values=np.ones(2)).to_bytes())
     payload[8 + 32] = 2
@@ -212,8 +228,9 @@ def test_a_header_that_claims_much_allocates_little() -> None:
                 lambda data: Theta.from_bytes(data, 10**9),
                 lambda data: Announcement.from_bytes(data, 10**9, 10**9),
                 lambda data: Received.from_bytes(data, 10**9, 10**9),
-                lambda data: Answer.from_bytes(data, 10**9, bits=True),
-                lambda data: Answer.from_bytes(data, 10**9, bits=False),
+                lambda data: Answer.from_bytes(data, 10**9, BITS),
+                lambda data: Answer.from_bytes(data, 10**9, VALUES),
+                lambda data: Answer.from_bytes(data, 10**9, FORMATS["levels"]),
             ):
                 with pytest.raises(Malformed):
                     read(payload)

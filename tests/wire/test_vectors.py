@@ -34,6 +34,7 @@ import pytest
 
 import flmc
 from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener, Seal
+from flmc.uplink.symbol_format import BITS, VALUES
 from flmc.wire.federation import Federation
 from flmc.wire.messages import Announcement, Answer, Received, Theta, largest_answer
 from flmc.wire.presence import Presence
@@ -45,7 +46,7 @@ ROUND = 258
 """Two bytes that differ, so that the order of bytes shows."""
 THETA = [0.0, -0.0, 1.0, -1.5, 0.1, 1e-3, -2.0, 3.25, 1e6, -1e-300]
 SYMBOLS = [1, -1, -1, 1, 1, 1, -1, -1, -1, 1]
-VALUES = [0.0, 0.5, -30.0, 30.0, 0.1, -0.1, 1.0, -1.0, 2.5, 1e-3]
+GRADIENTS = [0.0, 0.5, -30.0, 30.0, 0.1, -0.1, 1.0, -1.0, 2.5, 1e-3]
 SECRET = hashlib.sha256(b"the air of the test vectors").digest()
 JOURNAL = bytes.fromhex("0123456789abcdef")
 AIR_JOURNAL = bytes.fromhex("fedcba9876543210")
@@ -85,7 +86,7 @@ def the_messages(federation: Federation) -> dict[str, tuple[Any, bytes]]:
         journal=AIR_JOURNAL,
     )
     bits = Answer(ROUND, 2, JOURNAL, 259, binding, np.array(SYMBOLS), np.array([4.0]))
-    values = Answer(ROUND, 2, JOURNAL, 259, binding, np.array(VALUES), np.array([4.0]))
+    values = Answer(ROUND, 2, JOURNAL, 259, binding, np.array(GRADIENTS), np.array([4.0]))
     active, steps = np.array([True, False, True]), np.arange(-5, 5) * 100_000
     heard = Received(ROUND, binding, active, np.array([0.25]), steps=steps)
     measured = Received(ROUND, binding, active, np.array([0.25]), values=np.array(THETA))
@@ -93,8 +94,8 @@ def the_messages(federation: Federation) -> dict[str, tuple[Any, bytes]]:
     return {
         "theta": (made, made.to_bytes()),
         "announcement": (announcement, announcement.to_bytes()),
-        "answer_bits": (bits, bits.to_bytes(bits=True)),
-        "answer_values": (values, values.to_bytes(bits=False)),
+        "answer_bits": (bits, bits.to_bytes(BITS)),
+        "answer_values": (values, values.to_bytes(VALUES)),
         "received_steps": (heard, heard.to_bytes()),
         "received_values": (measured, measured.to_bytes()),
     }
@@ -211,8 +212,8 @@ def test_payloads_are_written_and_read_as_stated(
     readers: dict[str, Callable[[], Any]] = {
         "theta": lambda: Theta.from_bytes(payload, DIM),
         "announcement": lambda: Announcement.from_bytes(payload, DEVICES, DIM),
-        "answer_bits": lambda: Answer.from_bytes(payload, DIM, bits=True),
-        "answer_values": lambda: Answer.from_bytes(payload, DIM, bits=False),
+        "answer_bits": lambda: Answer.from_bytes(payload, DIM, BITS),
+        "answer_values": lambda: Answer.from_bytes(payload, DIM, VALUES),
         "received_steps": lambda: Received.from_bytes(payload, DEVICES, DIM),
         "received_values": lambda: Received.from_bytes(payload, DEVICES, DIM),
     }

@@ -33,9 +33,6 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schedulers import GivenDevices
 from flmc.uplink.uplink import Uplink
 
-PAPER_STEP_SIZES = {"digital": 8.28e-3, "analog": 1.28e-4, "ideal": 1.28e-4}
-"""The paper's step sizes, section IV, by scheme; the ideal sampler takes the analog one."""
-
 
 @dataclass(frozen=True)
 class Constraints:
@@ -71,6 +68,15 @@ class Constraints:
         if self.active is None:
             return np.full((1, 1), self.model.num_devices)
         return np.asarray(self.active.sum(axis=1, keepdims=True))
+
+    @property
+    def _published_step_size(self) -> float:
+        """The paper's step for the scheme of the uplink; one without is refused."""
+        if self.uplink.published_step_size is None:
+            raise InvalidSetting(
+                f"langevin 'paper' has no step for the {self.uplink.scheme} scheme: give step_size"
+            )
+        return self.uplink.published_step_size
 
     @cached_property
     def power_limit(self) -> float:
@@ -131,7 +137,7 @@ class Constraints:
         if given != "auto":
             return checks.positive("step_size", given), False
         if self.limits.langevin == "paper":
-            return PAPER_STEP_SIZES[self.uplink.scheme], False
+            return self._published_step_size, False
         num_devices = self.model.num_devices
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         gain: Array | float = largest_gain

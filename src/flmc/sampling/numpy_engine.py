@@ -233,7 +233,7 @@ class _NoiseSource:
         self._streams = {
             "normal": [generator(seed, Purpose.CHANNEL, e, c, block) for e, c in pairs]
         }
-        if plan.uplink.random_bits:
+        if plan.uplink.randomised:
             self._per_round["uniform"] = (plan.num_devices, plan.dim)
             self._streams["uniform"] = [
                 generator(seed, Purpose.QUANTISER, e, c, block) for e, c in pairs

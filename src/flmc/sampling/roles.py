@@ -232,7 +232,7 @@ def device_on_grid(
             f"the grid must have the uplink's noise power {uplink.noise_power:g}, got"
             f" {grid.noise_power:g}"
         )
-    uniform = draw_uniform(np.shape(gradient), entropy) if uplink.random_bits else None
+    uniform = draw_uniform(np.shape(gradient), entropy) if uplink.randomised else None
     steps = grid.symbol_steps(uplink.symbols(gradient, uniform), gain, uplink.peak)
     return steps if active is None else steps * (active[..., None] > 0)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,41 @@ _CHECK_POINTS = 2001
 """Gradients in [-clip, clip] at which a link is tried; an odd number, so that 0 is among them."""
 
 
+class Curve(NamedTuple):
+    r"""Mean bit of a link as a scaled standard function, :math:`\psi(g) = s f(c g)`.
+
+    Engines that compile the round take the function of this name from their own library.
+
+    Attributes
+    ----------
+    function
+        Name of f in ``numpy`` or ``scipy.special``, such as ``tanh`` or ``erf``.
+    factor
+        c, in units of one over a gradient.
+    height
+        s, at most 1.
+    """
+
+    function: str
+    factor: float
+    height: float = 1.0
+
+
+_FACTS = ("monotone", "odd", "log_concave", "jumps")
+"""Facts of a link that are proven about one ``probability``, and hold for no other."""
+_FORMS = ("slope", "with_slope", "curve", "moved", "gaussian_rate")
+"""Methods of a link that describe one ``probability``, and no other."""
+
+
 class Link(ABC):
     """Probability of a +1 bit, given a clipped gradient entry. Your own is a class with one method,
     ``probability``.
+
+    What is proven about it is stated by class variables, False unless the class says otherwise.
+    ``monotone`` lets devices use the probability as it is; without it they hold it between its
+    values at the clip. The privacy of one example is accounted at the size of its move if
+    ``monotone``, ``odd`` and ``log_concave`` all hold, the link does not jump, and it has the
+    method ``moved``; else one example is accounted like a whole device, which is an upper bound.
 
     Examples
     --------
@@ -37,19 +69,44 @@ class Link(ABC):
     0.04
     """
 
-    proven: ClassVar[bool] = False
-    """Whether the link is known to be monotone everywhere, not only at the points that
-    :meth:`flmc.uplink.link.Link.check` tries; and, unless it jumps, to be odd with a log-concave
-    density."""
+    monotone: ClassVar[bool] = False
+    """Whether a proof says that the probability never decreases, on the whole line and not only at
+    the points that :meth:`flmc.uplink.link.Link.check` tries."""
+    odd: ClassVar[bool] = False
+    r"""Whether a proof says that :math:`\Phi(-g) = 1 - \Phi(g)`: the mean bit is odd."""
+    log_concave: ClassVar[bool] = False
+    r"""Whether a proof says that the density :math:`\Phi'` is log-concave: then the gap
+    :math:`\Phi(g + D) - \Phi(g)` is a concave function of :math:`\Phi(g)`, for every D."""
     jumps: ClassVar[bool] = False
     """Whether the probability jumps at 0: then any move of a gradient across 0 can turn a bit from
     certainly -1 to certainly +1."""
 
     def __init_subclass__(cls) -> None:
-        """Reset ``proven`` and ``jumps`` for a subclass with its own ``probability``: the parent's
-        proof is not about it."""
-        if "probability" in vars(cls):
-            cls.proven, cls.jumps = vars(cls).get("proven", False), vars(cls).get("jumps", False)
+        """Reset the facts, and the methods that describe the shape, for a subclass with its own
+        ``probability``: those of the parent are not about it."""
+        if "proven" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}.proven is no fact of a link any more: state monotone, odd and"
+                " log_concave, each only if it is proven"
+            )
+        if "probability" not in vars(cls):
+            return
+        for name in _FACTS:
+            setattr(cls, name, vars(cls).get(name, False))
+        # A base without a probability of its own may write these for its subclasses.
+        inherited = next(vars(each) for each in cls.__mro__[1:] if "probability" in vars(each))
+        if inherited["probability"] is not Link.probability:
+            for name in _FORMS:
+                setattr(cls, name, vars(cls).get(name, getattr(Link, name)))
+
+    @property
+    def accounts_moves(self) -> bool:
+        """Whether the privacy of one example is accounted at the size of its move.
+
+        The hull of pairs that bounds it needs a monotone and odd link whose density is log-concave,
+        without a jump, and a class with its own :meth:`flmc.uplink.link.Link.moved`."""
+        proven = self.monotone and self.odd and self.log_concave
+        return proven and not self.jumps and type(self).moved is not Link.moved
 
     @property
     def name(self) -> str:
@@ -88,7 +145,7 @@ class Link(ABC):
         r"""Probability of a +1 bit that devices use, held between :math:`\Phi(-\ell)` and
         :math:`\Phi(\ell)`.
 
-        A link that is proven to be monotone is used as it is. Another one is held between its
+        A ``monotone`` link is used as it is. Another one is held between its
         values at the clip, and is 1/2 where it is not a number: so the worst case for privacy is at
         the clip, whatever the link does between the points that :meth:`flmc.uplink.link.Link.check`
         tries.
@@ -106,7 +163,7 @@ class Link(ABC):
             Probabilities, in the shape of ``g``.
         """
         values = self.probability(g)
-        if self.proven:
+        if self.monotone:
             return values
         high, low = self.extremes(clip)
         return np.clip(np.nan_to_num(values, nan=0.5), low, high)
@@ -166,6 +223,39 @@ class Link(ABC):
             )
         return wide
 
+    def with_slope(self, slope: float, clip: float) -> Link | None:
+        r"""Link of the same family with another slope :math:`\kappa` at 0.
+
+        Parameters
+        ----------
+        slope
+            The slope, positive.
+        clip
+            The clip :math:`\ell` of the uplink.
+
+        Returns
+        -------
+        Link or None
+            None if the link has no family of slopes, as here, or none of it is so steep.
+        """
+        return None
+
+    def curve(self, clip: float) -> Curve | None:
+        r"""Mean bit as a scaled standard function, for engines that compile the round.
+
+        Parameters
+        ----------
+        clip
+            The clip :math:`\ell` of the uplink.
+
+        Returns
+        -------
+        Curve or None
+            None, as here, if it is no standard function: then only engines that call
+            ``probability``, or tabulate it, can run the link.
+        """
+        return None
+
     def _difference(self, width: float) -> float:
         """Phi(width) - Phi(-width)."""
         low, high = self.probability(np.array([-width, width]))
@@ -191,8 +281,8 @@ class Link(ABC):
     def moved(self, x: Array, shift: float) -> MovedBit:
         """Probabilities before and after gradient entries moved, for the privacy of one example.
 
-        It is asked only of a link that is ``proven`` and does not jump; such a link is odd, and its
-        density log-concave.
+        It is asked only of a link that is ``monotone``, ``odd`` and ``log_concave``, and does not
+        jump.
 
         Parameters
         ----------

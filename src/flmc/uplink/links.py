@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.special import expit, ndtr, normal_between
 from flmc.privacy.bit_pairs import MovedBit
 from flmc.privacy.gaussian_rate import GaussianRate, rate_of_bent_link, rate_of_straight_link
-from flmc.uplink.link import Link
+from flmc.uplink.link import Curve, Link
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Sigmoid(Link):
     0.5
     """
 
-    proven: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+    odd: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
 
     slope_parameter: float = 0.05
 
@@ -96,6 +98,14 @@ class Sigmoid(Link):
         """
         return self.slope_parameter / 2
 
+    def with_slope(self, slope: float, clip: float) -> Sigmoid:
+        r"""Sigmoid with :math:`a = 2\kappa`, at any clip."""
+        return replace(self, slope_parameter=2.0 * slope)
+
+    def curve(self, clip: float) -> Curve:
+        r"""Mean bit, :math:`\tanh(a g/2)`."""
+        return Curve("tanh", self.slope_parameter / 2.0)
+
 
 @dataclass(frozen=True)
 class Probit(Link):
@@ -108,7 +118,9 @@ class Probit(Link):
         a, positive, in units of one over a gradient.
     """
 
-    proven: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+    odd: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
 
     slope_parameter: float = 0.03
 
@@ -163,6 +175,14 @@ class Probit(Link):
         """
         return self.slope_parameter * math.sqrt(2 / math.pi)
 
+    def with_slope(self, slope: float, clip: float) -> Probit:
+        r"""Probit with :math:`a = \kappa\sqrt{\pi/2}`, at any clip."""
+        return replace(self, slope_parameter=slope * math.sqrt(math.pi / 2))
+
+    def curve(self, clip: float) -> Curve:
+        r"""Mean bit, :math:`\operatorname{erf}(a g/\sqrt2)`."""
+        return Curve("erf", self.slope_parameter / math.sqrt(2.0))
+
 
 @dataclass(frozen=True)
 class Linear(Link):
@@ -186,7 +206,9 @@ class Linear(Link):
     (20.0, 0.045)
     """
 
-    proven: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+    odd: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
 
     ratio: float = 1.0
     clip: float | None = None
@@ -269,6 +291,15 @@ class Linear(Link):
         """
         return self.ratio / clip
 
+    def with_slope(self, slope: float, clip: float) -> Linear | None:
+        r"""Straight link with :math:`r = \kappa\ell`; None if it would exceed 1."""
+        ratio = slope * clip
+        return replace(self, ratio=ratio, clip=clip) if ratio <= 1.0 else None
+
+    def curve(self, clip: float) -> Curve:
+        r"""Mean bit, the straight line :math:`r g/\ell`."""
+        return Curve("positive", self.ratio / clip)  # the identity in NumPy's words
+
 
 @dataclass(frozen=True)
 class Sign(Link):
@@ -276,7 +307,8 @@ class Sign(Link):
 
     It has no slope, so that the temperature is unknown, and only the channel's noise hides it."""
 
-    proven: ClassVar[bool] = True
+    monotone: ClassVar[bool] = True
+    odd: ClassVar[bool] = True
     jumps: ClassVar[bool] = True
 
     def probability(self, g: Array) -> Array:
@@ -294,3 +326,7 @@ class Sign(Link):
         """
         # np.sign is 0 at 0, which gives the fair bit; a bit itself is never 0.
         return 0.5 + 0.5 * np.sign(g)
+
+    def curve(self, clip: float) -> Curve:
+        """Mean bit, the sign."""
+        return Curve("sign", 1.0)

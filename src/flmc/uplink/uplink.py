@@ -2,16 +2,17 @@ r"""The contract of an uplink: what a device does to its gradient, and the radio
 
 An uplink says what the planner needs: the peak of a symbol (power), the slope :math:`\kappa` (how a
 small gradient is scaled), the mean and variance of a symbol given the gradient, the largest
-variance that quantisation adds per device; and what the accountant needs: the privacy event that
-its transmissions imply."""
+variance that quantisation adds per device; what engines and the wire need: the format of a symbol,
+and whether it is random; and what the accountant needs: the privacy event that its transmissions
+imply."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -26,19 +27,29 @@ from flmc.uplink.channel import power_from_snr
 from flmc.uplink.example_clipping import ExampleBounds
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings import ConstantFading, EstimatedFading, PairedFading
+from flmc.uplink.link import Link
+from flmc.uplink.symbol_format import VALUES, SymbolFormat
+
+
+class _WithoutLink:
+    """The link of a scheme that has none. It stands outside the dataclass, where it would become a
+    setting of every scheme; a scheme with a link has a field of this name."""
+
+    link: Link | None = None
 
 
 @dataclass(frozen=True)
-class Uplink(ExampleBounds, ABC):
-    """What all uplinks share: clipping, the radio, and what planner and accountant ask of an
-    uplink."""
+class Uplink(ExampleBounds, _WithoutLink, ABC):
+    """What all uplinks share: clipping, the radio, and what planner, engines, wire and accountant
+    ask of an uplink. The attribute ``link`` is None for a scheme without one."""
 
     scheme: ClassVar[str]
     """Name of the scheme in messages, documents and files."""
-    random_bits: ClassVar[bool] = False
-    """Whether a symbol needs a random number."""
-    bit_variance: ClassVar[float] = 0.0
-    """Largest variance that the quantiser adds per device and entry."""
+    randomised: ClassVar[bool] = False
+    """Whether a symbol is random given the gradient: then ``symbols`` takes a uniform random number
+    for each entry."""
+    published_step_size: ClassVar[float | None] = None
+    """Step size that the paper takes for this scheme, section IV; None: the paper has none."""
     noise_is_exact: ClassVar[bool] = False
     """Whether the noise is by definition what the sampler needs, whatever the step: then no gain
     can be given, and there is no privacy to speak of."""
@@ -88,6 +99,42 @@ class Uplink(ExampleBounds, ABC):
             raise InvalidSetting(
                 "csi_error needs real symbols: it would mix the two entries of a complex one"
             )
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a class that states the fact ``random_bits``, which meant two things."""
+        super().__init_subclass__(**kwargs)
+        if "random_bits" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}.random_bits is no fact of an uplink any more: state randomised"
+                " (symbols take random numbers) and symbol_format (bits, levels or values)"
+            )
+
+    @classmethod
+    def setting_names(cls) -> tuple[str, ...]:
+        """Names of the settings that the scheme takes, in the order of its fields."""
+        return tuple(each.name for each in dataclasses.fields(cls) if each.init)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """The uplink that settings describe; the registry of schemes calls this.
+
+        Parameters
+        ----------
+        settings
+            Values by name, of which only those in ``setting_names`` count; a name that is missing
+            takes its default.
+        """
+        return cls(**{name: settings[name] for name in cls.setting_names() if name in settings})
+
+    @property
+    def symbol_format(self) -> SymbolFormat:
+        """What a symbol may be: any value up to the peak, unless a scheme says otherwise."""
+        return VALUES
+
+    @property
+    def bit_variance(self) -> float:
+        """Largest variance that the quantiser adds per device and entry; 0 without one."""
+        return 0.0
 
     @property
     def channel(self) -> Fading:
@@ -159,8 +206,8 @@ class Uplink(ExampleBounds, ABC):
             Local gradients, (..., device, dim).
         uniform
             Random numbers drawn uniformly from [0, 1), in the shape of ``gradient`` or with more
-            leading axes, for many trials of the same gradients; None for an uplink without random
-            bits.
+            leading axes, for many trials of the same gradients; None for an uplink that is not
+            ``randomised``.
 
         Returns
         -------
@@ -291,7 +338,7 @@ class Uplink(ExampleBounds, ABC):
         """
 
     def symbol_variance(self, gradient: Array) -> Array:
-        """Variance of the symbol given the gradient; 0 for an uplink without random bits.
+        """Variance of the symbol given the gradient; 0 for an uplink that is not ``randomised``.
 
         Parameters
         ----------
@@ -299,6 +346,22 @@ class Uplink(ExampleBounds, ABC):
             Gradient entries, in any shape.
         """
         return np.zeros_like(gradient)
+
+    def level_probabilities(self, gradient: Array) -> Array | None:
+        """Probabilities of the levels of ``symbol_format`` given the clipped gradient, for audits.
+
+        Parameters
+        ----------
+        gradient
+            Clipped gradient entries, in any shape.
+
+        Returns
+        -------
+        Array or None
+            Probabilities, with the levels in one more axis at the end; None for an uplink whose
+            symbols are values.
+        """
+        return None
 
 
 # An uplink with some settings changed.

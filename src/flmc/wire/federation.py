@@ -108,7 +108,7 @@ class Federation:
         # The weakest round is checked for its error: a symbol below the first step would vanish.
         self.grid.peak_steps(float(caps.min()), uplink.peak)
         steps = self.grid.peak_steps(float(caps.max()), uplink.peak)
-        if not uplink.random_bits and steps > _MOST_VALUE_STEPS:
+        if uplink.symbol_format.levels is None and steps > _MOST_VALUE_STEPS:
             raise InvalidSetting(
                 f"the largest analog symbol must arrive at {_MOST_VALUE_STEPS} steps or below, got"
                 f" {steps}, because symbols travel in single precision; use fewer grid_bits,"
@@ -138,7 +138,8 @@ class Federation:
     @cached_property
     def grid(self) -> NoiseGrid:
         """Grid on which a software channel adds symbols and noise."""
-        return NoiseGrid(self.plan.uplink.noise_power, self.grid_bits)
+        uplink = self.plan.uplink
+        return NoiseGrid(uplink.noise_power, self.grid_bits, uplink.symbol_format.parts)
 
     @cached_property
     def least_gain(self) -> float:
@@ -237,7 +238,7 @@ def _finest_grid(plan: Plan) -> int:
     unless the weakest round needs more."""
     uplink = plan.uplink
     caps = finite_cap(uplink, plan.gain) * (uplink.peak / math.sqrt(uplink.noise_power))
-    most = 40 if uplink.random_bits else math.log2(_MOST_VALUE_STEPS)
+    most = 40 if uplink.symbol_format.levels is not None else math.log2(_MOST_VALUE_STEPS)
     needed = _SOFTEST_BITS - math.floor(math.log2(float(caps.min())))
     fitting = math.floor(most - math.log2(float(caps.max())))
     return max(0, min(max(20, needed), fitting, MOST_BITS))

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flmc.base.arrays import Array, IntArray
+from flmc.uplink.symbol_format import SymbolFormat
 from flmc.wire.encoding import Malformed, Reader, Writer
 
 DIGEST_BYTES = 32
@@ -194,8 +195,9 @@ def _positive(values: Array, what: str) -> Array:
 
 
 _ANSWER = 3
-_BITS, _VALUES = 0, 1
-"""How an answer holds its symbols: packed bits, or numbers of single precision."""
+_CODES = {"bits": 0, "values": 1, "levels": 2}
+"""Code of the symbol format in an answer: packed bits, numbers of single precision, or packed
+numbers of levels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +215,7 @@ class Answer:
     binding
         Digest of federation, round and theta that this is the answer to.
     symbols
-        Bits in {-1, +1}, or clipped gradients, (dim).
+        Bits in {-1, +1}, levels of the scheme, or clipped gradients, (dim).
     amplitude
         Transmit amplitude, (1 or dim).
     """
@@ -226,36 +228,52 @@ class Answer:
     symbols: Array
     amplitude: Array
 
-    def to_bytes(self, bits: bool) -> bytes:
-        """The payload before it is sealed."""
+    def to_bytes(self, symbols: SymbolFormat) -> bytes:
+        """The payload before it is sealed, with symbols in the format of the plan's uplink."""
         writer = Writer(_ANSWER, self.round).count(self.device).raw(self.journal).count(self.epoch)
-        writer.raw(self.binding).raw(bytes([_BITS if bits else _VALUES]))
+        writer.raw(self.binding).raw(bytes([_CODES[symbols.kind]]))
         writer.count(len(self.symbols)).count(len(self.amplitude))
         writer.numbers(self.amplitude, "<f8")
-        if bits:
-            return writer.bits(self.symbols).to_bytes()
+        if symbols.levels is not None:
+            return writer.bits(_spread(symbols.places(self.symbols), symbols.width)).to_bytes()
         return writer.numbers(self.symbols, "<f4").to_bytes()
 
     @classmethod
-    def from_bytes(cls, payload: bytes, dim: int, bits: bool) -> Answer:
-        """What a payload says. Values and amplitudes are numbers, amplitudes not negative."""
+    def from_bytes(cls, payload: bytes, dim: int, symbols: SymbolFormat) -> Answer:
+        """What a payload says, with symbols in the format of the plan's uplink. Values and
+        amplitudes are numbers, amplitudes not negative."""
         reader = Reader(payload, _ANSWER)
         device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
         epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
-        if reader.raw(1)[0] != (_BITS if bits else _VALUES):
+        if reader.raw(1)[0] != _CODES[symbols.kind]:
             raise Malformed("symbols of another scheme than the plan's")
         reader.count(dim, dim)
         amplitude = reader.numbers(one_or(reader, dim), "<f8")
         if not (np.isfinite(amplitude) & (amplitude >= 0)).all():
             raise Malformed("an amplitude must be a number from 0")
-        if bits:
-            symbols = np.where(reader.bits(dim), 1.0, -1.0)
-        else:
-            symbols = reader.numbers(dim, "<f4").astype(np.float64)
-            if not np.isfinite(symbols).all():
-                raise Malformed("a value must be a number")
+        sent = _symbols(reader, dim, symbols)
         reader.end()
-        return cls(reader.round, device, journal, epoch, binding, symbols, amplitude)
+        return cls(reader.round, device, journal, epoch, binding, sent, amplitude)
+
+
+def _symbols(reader: Reader, dim: int, symbols: SymbolFormat) -> Array:
+    """The symbols of an answer, (dim); levels beyond the last, and values that are no numbers, are
+    refused."""
+    if symbols.levels is None:
+        values = reader.numbers(dim, "<f4").astype(np.float64)
+        if not np.isfinite(values).all():
+            raise Malformed("a value must be a number")
+        return values
+    bits = reader.bits(dim * symbols.width).reshape(dim, symbols.width)
+    places = (bits << np.arange(symbols.width)).sum(axis=1)
+    if (places >= len(symbols.levels)).any():
+        raise Malformed(f"a level must be one of {len(symbols.levels)}, got {places.max()}")
+    return symbols.at(places)
+
+
+def _spread(places: IntArray, width: int) -> IntArray:
+    """Bits of whole numbers, ``width`` for each, the lowest first: one bit is itself."""
+    return np.asarray((places[:, None] >> np.arange(width)) & 1).ravel()
 
 
 def largest_answer(dim: int) -> int:

@@ -292,7 +292,7 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> Answer:
         opened = opener.open(payload)
     except NotSealed as error:
         raise Dropped("not-sealed") from error
-    answer = Answer.from_bytes(opened, plan.dim, plan.uplink.random_bits)
+    answer = Answer.from_bytes(opened, plan.dim, plan.uplink.symbol_format)
     if answer.device != number:
         raise Dropped("wrong-identity")
     return answer

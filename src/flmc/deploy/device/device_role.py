@@ -272,7 +272,7 @@ class DeviceRole(Role):
             sent.symbols,
             in_short(sent.amplitude),
         )
-        sealed = self._seal.close(answer.to_bytes(plan.uplink.random_bits))
+        sealed = self._seal.close(answer.to_bytes(plan.uplink.symbol_format))
         gain = [float(each) for each in in_short(accounted(federation, asked.gain))]
         self.journal.answer(self.run, theta.round, binding, gain, sealed)
 
@@ -304,7 +304,7 @@ def transmit(
     uplink, dim = federation.plan.uplink, federation.plan.dim
     gain = np.broadcast_to(announcement.gain, (dim,))
     fading = np.broadcast_to(announcement.fading[number], (1, dim))
-    uniform = draw_uniform((1, dim), entropy) if uplink.random_bits else None
+    uniform = draw_uniform((1, dim), entropy) if uplink.randomised else None
     sent = device(gradient[None], uniform, uplink, gain, fading)
     # The planned gain meets the power limit up to rounding; without the margin a scale of
     # 1 - 1e-16 would make a device softer than planned for no reason.

@@ -65,7 +65,7 @@ def transmit(
     local[:, scene.attacked] = gradient
     # Every trial has the same gradients, but random numbers of its own: what follows from the
     # gradients alone is computed once for all trials.
-    uniform = rng.random((trials, *local.shape)) if uplink.random_bits else None
+    uniform = rng.random((trials, *local.shape)) if uplink.randomised else None
     rounds = rounds_of(scene, rng)
     sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
     noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
@@ -149,7 +149,7 @@ def loudest_over_cap(scene: Scene) -> float:
     """
     uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
     local = other_gradients(scene)
-    uniform = np.full(local.shape, 0.5) if uplink.random_bits else None
+    uniform = np.full(local.shape, 0.5) if uplink.randomised else None
     sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
     arrives = (sent.amplitude * rounds.fading).max(axis=1)  # (round, entry)
     return float((arrives / rounds.caps).max())

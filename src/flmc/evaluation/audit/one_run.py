@@ -115,7 +115,7 @@ def transmit_all(scene: Scene, gradient: Array, rng: np.random.Generator) -> Arr
         Random numbers of bits and noise.
     """
     uplink, rounds = scene.uplink, rounds_of(scene, rng)
-    uniform = rng.random((1, *gradient.shape)) if uplink.random_bits else None
+    uniform = rng.random((1, *gradient.shape)) if uplink.randomised else None
     sent = device(gradient, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
     noise = np.sqrt(uplink.noise_power) * rng.standard_normal((1, *rounds.gains.shape))
     return np.asarray(publish(scene, rounds, air(sent, rounds.fading, noise))[0])

@@ -18,7 +18,6 @@ from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.readings import PAPER, BaseCase, Reading
 from flmc.papers.qflmc.search import entry_gain, limited
-from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
@@ -280,7 +279,7 @@ class Laboratory:
         if point.own is not None:
             return assemble(point.own, self.model).plan(forecast=False)
         reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
-        step = PAPER_STEP_SIZES[uplink.scheme] if reading.paper_steps else "auto"
+        step = uplink.published_step_size or "auto" if reading.paper_steps else "auto"
         limits = reading.limits(uplink.scheme, epsilon, readings.DELTA)
         # Benchmarks without privacy are the same at every epsilon.
         known = (uplink, limits, step)

@@ -22,7 +22,6 @@ from flmc.evaluation.metrics import squared_errors
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.claims import CLAIMS, Claim
-from flmc.planning.constraints import PAPER_STEP_SIZES
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
@@ -41,6 +40,9 @@ from flmc.uplink.uplink import Uplink
 
 
 _below = NormalDist().cdf
+
+_STEP_SIZES = {each.scheme: each.published_step_size or math.nan for each in (Digital, Analog)}
+"""The paper's step sizes by scheme."""
 
 
 def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
@@ -203,7 +205,7 @@ def gain_of(
     # ell^2.
     peak = 1.0 if scheme == "digital" else CLIP / (math.sqrt(DIM) if norm else 1.0)
     limits = [FADING * math.sqrt(power) / peak if combination.power != "off" else math.inf]
-    step = PAPER_STEP_SIZES[scheme] * (
+    step = _STEP_SIZES[scheme] * (
         combination.digital_step if scheme == "digital" else combination.analog_step
     )
     if combination.limits_noise(scheme):
@@ -280,7 +282,7 @@ class ErrorTable:
             uplink = Digital(link=Sigmoid(slope), snr_db=200.0, clipping=clipping)
         else:
             uplink = Analog(snr_db=200.0, clipping=clipping)
-        step = PAPER_STEP_SIZES[scheme] * factor
+        step = _STEP_SIZES[scheme] * factor
         planned = plan(
             self.model, uplink, Limits(langevin="off"), step_size=step, gain=gain, forecast=False
         )

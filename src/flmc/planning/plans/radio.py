@@ -139,7 +139,7 @@ def airtime_of(plan: Plan) -> Airtime | None:
     return Airtime(
         uses,
         plan.num_rounds * _energy_of_a_round(plan),
-        not uplink.random_bits,
+        not uplink.symbol_format.constant_energy,
         float(plan.num_active.mean()),
         0.0 if drawn is None else drawn.skipped,
     )

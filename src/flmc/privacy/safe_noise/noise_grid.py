@@ -41,6 +41,9 @@ class NoiseGrid:
         The standard deviation of the noise is 2^bits steps; from 0 to 30. The grid does not matter
         for privacy. Rounding to it adds a share of 1/(12 * 4^bits) to the noise's variance, and
         gains are rounded down to it.
+    parts
+        Peaks arrive at a multiple of so many steps, so that all levels that are whole multiples of
+        this part of the peak lie on the grid, without rounding; 1 for bits and values.
 
     Examples
     --------
@@ -56,6 +59,7 @@ class NoiseGrid:
 
     noise_power: float = 1.0
     bits: int = 20
+    parts: int = 1
 
     def __post_init__(self) -> None:
         checks.positive("noise_power", self.noise_power)
@@ -93,7 +97,7 @@ class NoiseGrid:
         Returns
         -------
         int
-            The largest number of steps that is not above; 0 only for a gain of 0.
+            The largest multiple of ``parts`` that is not above; 0 only for a gain of 0.
 
         Raises
         ------
@@ -104,6 +108,7 @@ class NoiseGrid:
         if checks.number("gain", gain) < 0:
             raise InvalidSetting(f"gain must not be negative, got {gain!r}")
         steps = math.floor(Fraction(gain) * Fraction(peak) / Fraction(self.step))
+        steps -= steps % self.parts
         if gain > 0 and steps == 0:
             raise InvalidSetting(
                 f"the largest symbol must arrive at one step of the grid, {self.step:g}, or above,"

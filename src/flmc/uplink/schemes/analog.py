@@ -37,6 +37,7 @@ class Analog(Uplink):
     """
 
     scheme: ClassVar[str] = "analog"
+    published_step_size: ClassVar[float | None] = 1.28e-4
 
     @property
     def peak(self) -> float:

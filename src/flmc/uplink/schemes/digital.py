@@ -18,6 +18,7 @@ from flmc.privacy.transmissions import Transmissions
 from flmc.uplink.csi import as_received
 from flmc.uplink.link import Link, quantise
 from flmc.uplink.links import Sigmoid
+from flmc.uplink.symbol_format import BITS, SymbolFormat
 from flmc.uplink.uplink import Uplink
 
 _STEEP, _VANISHING = 20.0, 1e-280
@@ -50,8 +51,8 @@ class Digital(Uplink):
     """
 
     scheme: ClassVar[str] = "digital"
-    random_bits: ClassVar[bool] = True
-    bit_variance: ClassVar[float] = 1.0
+    randomised: ClassVar[bool] = True
+    published_step_size: ClassVar[float | None] = 8.28e-3
 
     link: Link = field(default_factory=Sigmoid)
 
@@ -65,6 +66,16 @@ class Digital(Uplink):
         # detour.
         object.__setattr__(self, "link", self.link.bound_to(self.clip))
         self.link.check(self.clip)
+
+    @property
+    def symbol_format(self) -> SymbolFormat:
+        """One bit, -1 or +1."""
+        return BITS
+
+    @property
+    def bit_variance(self) -> float:
+        """Largest variance of a bit: 1, where the link gives a fair one."""
+        return 1.0
 
     @property
     def peak(self) -> float:
@@ -124,7 +135,7 @@ class Digital(Uplink):
             return super().privacy_event(sent, neighbouring)
         # Between the ends nothing is known of a link that is not proven, and a jump reveals all the
         # same.
-        if whole_device or not self.link.proven or self._jumps:
+        if whole_device or not self.link.accounts_moves or self._jumps:
             high, low = self.link.extremes(self.clip)
             return as_received(self, BitEvent(high, low, self.noise_power, sent))
         shift = 2.0 * self.example_bound
@@ -167,7 +178,7 @@ class Digital(Uplink):
         """
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().shared_event(rounds, dim, neighbouring)
-        if not self.link.proven or self._jumps or self.clips_norm:
+        if not self.link.accounts_moves or self._jumps or self.clips_norm:
             return self.privacy_event([(gain, dim * count) for gain, count in rounds], "example")
         shift = 2.0 * self.example_bound
         event = SharedShiftEvent(self.link, self.clip, shift, dim, self.noise_power, rounds)
@@ -192,3 +203,14 @@ class Digital(Uplink):
             Gradient entries, in any shape.
         """
         return 1.0 - np.square(self.mean_symbol(gradient))
+
+    def level_probabilities(self, gradient: Array) -> Array:
+        """Probabilities of -1 and +1, (..., 2), given clipped gradient entries.
+
+        Parameters
+        ----------
+        gradient
+            Clipped gradient entries, in any shape.
+        """
+        high = self.link.bounded_probability(gradient, self.clip)
+        return np.stack([1.0 - high, high], axis=-1)

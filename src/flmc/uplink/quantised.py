@@ -1,0 +1,171 @@
+r"""Uplinks whose symbols are drawn from a few levels: the base of quantisers beyond one bit.
+
+A quantiser is given by its levels :math:`s_1 < \dots < s_L` and by the probability of each, given a
+clipped gradient entry. The symbol, its mean and its variance follow, and a privacy event that holds
+for every such scheme. Under neighbouring data the received entry is a mixture of :math:`N(A s_j,
+N_0)`, and the hockey-stick divergence is jointly convex: so no pair of mixtures is easier to tell
+apart than the two extreme levels, which are a Gaussian mechanism of the shift :math:`s_L - s_1`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.clipping import clip
+from flmc.base.errors import InvalidSetting
+from flmc.privacy.event import Event
+from flmc.privacy.gaussian import GaussianEvent
+from flmc.privacy.transmissions import Transmissions
+from flmc.uplink.csi import as_received
+from flmc.uplink.uplink import Uplink
+
+
+@dataclass(frozen=True)
+class Quantised(Uplink):
+    """Uplink with a random level for each entry. A scheme of this kind is a class with the property
+    ``symbol_format`` and the method ``level_probabilities``; override ``privacy_event`` where more
+    is proven than the bound below."""
+
+    randomised: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ends = np.array([-self.clip, 0.0, self.clip])
+        chances = self.level_probabilities(ends)
+        if chances.shape != (3, len(self._levels)):
+            raise InvalidSetting(
+                f"{type(self).__name__}.level_probabilities must add an axis of"
+                f" {len(self._levels)} levels to shape (3,), got {chances.shape}"
+            )
+        if not ((chances >= 0).all() and np.allclose(chances.sum(axis=-1), 1.0, atol=1e-12)):
+            raise InvalidSetting(
+                f"{type(self).__name__}.level_probabilities must be probabilities that add up to 1"
+                f" for gradients -clip, 0 and clip, got {chances.tolist()}"
+            )
+
+    @property
+    def _levels(self) -> Array:
+        """Levels in ascending order, (level)."""
+        if self.symbol_format.levels is None:
+            raise InvalidSetting(f"{type(self).__name__}.symbol_format must have levels, got none")
+        return np.array(self.symbol_format.levels)
+
+    @abstractmethod
+    def level_probabilities(self, gradient: Array) -> Array:
+        """Probability of each level, given clipped gradient entries.
+
+        Parameters
+        ----------
+        gradient
+            Entries in [-clip, clip], in any shape.
+
+        Returns
+        -------
+        Array
+            Values in [0, 1] that add up to 1 over one more axis at the end, that of the levels.
+        """
+
+    @property
+    def peak(self) -> float:
+        """Largest magnitude of a level."""
+        return float(np.abs(self._levels).max())
+
+    @cached_property
+    def bit_variance(self) -> float:
+        """Largest variance of a symbol between the clips, from 2001 gradients."""
+        return float(self.symbol_variance(np.linspace(-self.clip, self.clip, 2001)).max())
+
+    @property
+    def slope(self) -> float:
+        """Slope of the mean symbol at 0, a difference quotient, times the share of a gradient that
+        clipping examples leaves."""
+        width = 1e-5 * self.clip
+        low, high = self.mean_symbol(np.array([-width, width]))
+        if not high > low:
+            raise InvalidSetting(
+                f"the mean symbol of {type(self).__name__} must rise at 0: small gradients would"
+                " be lost"
+            )
+        return float(high - low) / (2.0 * width) * self.example_shrink
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        """Levels drawn for the clipped gradients, (..., device, dim).
+
+        Parameters
+        ----------
+        gradient
+            Local gradients, (..., device, dim).
+        uniform
+            Random numbers drawn uniformly from [0, 1), in the same shape or with more leading axes;
+            None is refused.
+        """
+        if uniform is None:
+            raise InvalidSetting(
+                f"the {self.scheme} uplink needs one uniform random number per entry, got none"
+            )
+        # The last sum is 1 up to rounding, and a number below 1 must not pass it.
+        below = np.cumsum(self.level_probabilities(self.clipped(gradient)), axis=-1)[..., :-1]
+        return np.asarray(self._levels[(uniform[..., None] >= below).sum(axis=-1)])
+
+    def mean_symbol(self, gradient: Array) -> Array:
+        """Expected level of the gradient, clipped entry by entry.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
+        return np.asarray(self.level_probabilities(clip(gradient, self.clip)) @ self._levels)
+
+    def symbol_variance(self, gradient: Array) -> Array:
+        """Variance of the level given the gradient.
+
+        Parameters
+        ----------
+        gradient
+            Gradient entries, in any shape.
+        """
+        chances = self.level_probabilities(clip(gradient, self.clip))
+        mean = chances @ self._levels
+        return np.asarray((chances * np.square(self._levels - mean[..., None])).sum(axis=-1))
+
+    def privacy_event(
+        self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
+    ) -> Event:
+        """Privacy event of the two extreme levels: an upper bound for any data that are replaced,
+        and exact for a whole device where the clips make these levels certain.
+
+        Parameters
+        ----------
+        transmissions, neighbouring
+            Gains with the number of entries sent with each; what is replaced does not matter.
+
+        Raises
+        ------
+        UnknownPrivacy
+            If a subclass draws its symbols in its own way.
+        """
+        sent = tuple(transmissions)
+        # As transmits_like, which takes no class that is abstract.
+        if type(self).symbols is not Quantised.symbols or type(self).clipped is not Uplink.clipped:
+            return super().privacy_event(sent, neighbouring)
+        span = float(self._levels[-1] - self._levels[0])
+        return as_received(self, GaussianEvent(span, self.noise_power, sent))
+
+    def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
+        """Privacy event of whole rounds: each entry is accounted as if it moved by itself.
+
+        Parameters
+        ----------
+        rounds
+            Gains, each with the number of rounds whose loudest entry was sent with it.
+        dim, neighbouring
+            Entries of a round; what is replaced.
+        """
+        return self.privacy_event([(gain, dim * count) for gain, count in rounds], neighbouring)

@@ -1,0 +1,106 @@
+"""What a symbol may be: a bit, one of a few levels, or any value; and how many bits it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from flmc.base.arrays import Array, IntArray
+from flmc.base.errors import InvalidSetting
+
+_MOST_LEVELS = 256
+"""Levels beyond which a symbol is better sent as a value."""
+_MOST_PARTS = 1000
+"""Parts of the peak up to which a common unit of all levels is searched for."""
+
+
+@dataclass(frozen=True)
+class SymbolFormat:
+    """Alphabet of the symbols that a device sends, before the transmit amplitude.
+
+    Attributes
+    ----------
+    levels
+        All symbols in ascending order, at most 256; None: any value up to the peak.
+
+    Examples
+    --------
+    >>> from flmc.uplink.symbol_format import BITS, SymbolFormat
+    >>> BITS.kind, BITS.width, SymbolFormat((-1.0, 0.0, 1.0)).width
+    ('bits', 1, 2)
+    """
+
+    levels: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.levels is None:
+            return
+        if not 2 <= len(self.levels) <= _MOST_LEVELS:
+            raise InvalidSetting(
+                f"a symbol must have 2 to {_MOST_LEVELS} levels, got {len(self.levels)}"
+            )
+        if not (np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()):
+            raise InvalidSetting(f"levels must be numbers in ascending order, got {self.levels}")
+
+    @property
+    def kind(self) -> Literal["bits", "levels", "values"]:
+        """``bits`` for the two levels -1 and +1, ``levels`` for any others, else ``values``."""
+        if self.levels is None:
+            return "values"
+        return "bits" if self.levels == (-1.0, 1.0) else "levels"
+
+    @property
+    def width(self) -> int:
+        """Bits in which one symbol is written: enough for its level, or 32 for a value."""
+        return 32 if self.levels is None else (len(self.levels) - 1).bit_length()
+
+    @property
+    def parts(self) -> int:
+        """Smallest number of equal parts of the peak of which all levels are whole multiples; 1 for
+        bits and values. A grid that holds so many parts holds every level without rounding.
+
+        Raises
+        ------
+        InvalidSetting
+            If no number up to 1000 will do.
+        """
+        if self.kind != "levels":
+            return 1
+        shares = np.array(self._known) / np.abs(self._known).max()
+        for parts in range(1, _MOST_PARTS + 1):
+            # Levels such as 1/3 are doubles, hence no exact fractions.
+            if np.abs(parts * shares - np.rint(parts * shares)).max() < 1e-9:
+                return parts
+        raise InvalidSetting(
+            f"levels must be whole multiples of a part of the peak, at most {_MOST_PARTS} parts,"
+            f" got {self.levels}"
+        )
+
+    @property
+    def constant_energy(self) -> bool:
+        """Whether all symbols have the same magnitude, so that the peak is the energy."""
+        return self.levels is not None and len({abs(level) for level in self.levels}) == 1
+
+    def places(self, symbols: Array) -> IntArray:
+        """Number of the level nearest to each symbol, from 0, in the shape of ``symbols``."""
+        levels = np.array(self._known)
+        return np.searchsorted((levels[1:] + levels[:-1]) / 2, symbols)
+
+    def at(self, places: IntArray) -> Array:
+        """Symbols of levels that are given by their numbers, from 0."""
+        return np.array(self._known)[places]
+
+    @property
+    def _known(self) -> tuple[float, ...]:
+        """The levels, of a format that has some."""
+        if self.levels is None:
+            raise ValueError("values have no levels")
+        return self.levels
+
+
+BITS = SymbolFormat((-1.0, 1.0))
+"""One bit a symbol, -1 or +1."""
+VALUES = SymbolFormat()
+"""Any value up to the peak."""

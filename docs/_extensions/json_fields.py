@@ -16,8 +16,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from flmc.cli.schemas import ANSWERS, PARTS
-from flmc.cli.schemas.fields import Field, fields_of
-from flmc.planning.plans.schema_parts import part_named_by
+from flmc.cli.schemas.catalogue import Field, fields_of, part_of
+from flmc.planning.plans.schema import json_schema
 
 HEADER = ("field", "type", "what it is")
 WIDTHS = (30, 20, 50)
@@ -30,7 +30,7 @@ class JsonFields(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table, as nodes of the page."""
-        known = {**PARTS, **{name: answer.content for name, answer in ANSWERS.items()}}
+        known = {**PARTS, **{name: answer.model for name, answer in ANSWERS.items()}}
         name = self.arguments[0]
         if name not in known:
             raise self.error(f"no schema is called {name!r}; known are {', '.join(known)}")
@@ -41,7 +41,8 @@ class JsonFields(SphinxDirective):
         head, body = nodes.thead(), nodes.tbody()
         group += [head, body]
         head += _row([nodes.paragraph("", title) for title in HEADER])
-        for field in fields_of(known[name]):
+        schema = json_schema(known[name], name)
+        for field in fields_of(schema, schema.get("$defs", {})):
             body += _row(_cells(field))
         return [table]
 
@@ -59,9 +60,11 @@ def _cells(field: Field) -> list[nodes.paragraph]:
 
 def _type(kind: Mapping[str, Any]) -> Iterator[nodes.Node]:
     """The type of a value in words; a shared part is a link to its section."""
-    part = part_named_by(kind)
+    part = part_of(kind)
     if part is not None:
         yield nodes.reference("", part, refid=f"json-{part}", internal=True)
+    elif "$ref" in kind:  # an object whose fields have rows of their own
+        yield nodes.Text("object")
     elif "anyOf" in kind:
         yield from _joined(kind["anyOf"], " or ")
     elif "const" in kind or "enum" in kind:
@@ -74,9 +77,9 @@ def _type(kind: Mapping[str, Any]) -> Iterator[nodes.Node]:
         yield nodes.Text("[")
         yield from _joined(kind["prefixItems"], ", ")
         yield nodes.Text("]")
-    elif "items" in kind:
+    elif kind.get("items"):
         items = kind["items"]
-        several, simple = "anyOf" in items, "type" in items and "prefixItems" not in items
+        several, simple = "anyOf" in items, "prefixItems" not in items and part_of(items) is None
         yield nodes.Text("list of (" if several else "list of ")
         yield from _type(items)
         yield nodes.Text(")" if several else "s" if simple else "")

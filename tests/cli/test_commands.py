@@ -582,7 +582,7 @@ def test_a_defect_is_one_line(
     def broken(*given: object, **named: object) -> None:
         raise KeyError("something of ours")
 
-    monkeypatch.setattr("flmc.cli.commands.plan_command.assemble", broken)
+    monkeypatch.setattr("flmc.cli.commands.plans.assemble", broken)
     code, _, error = call(capsys, "plan")
     assert code == 70
     assert "a defect of flmc" in error

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ import pytest
 
 from flmc.cli import main
 from flmc.cli.schemas import ANSWERS, PARTS
-from flmc.cli.schemas.fields import children, fields_of
+from flmc.cli.schemas.catalogue import Kind, children, fields_of, part_of
 from flmc.deploy.device.device_journal import DeviceJournal
-from flmc.planning.plans.schema_parts import Kind, part_named_by
+from flmc.planning.plans.schema import json_schema
 from studio.small_broker import demo_messages, small_broker
 from support import QUICK
 
@@ -192,15 +192,17 @@ PRINTED: dict[str, Callable[[Call], Iterator[Any]]] = {
 }
 
 
-def occurring(kind: Kind, value: Any, root: str, path: str = "") -> Iterator[tuple[str, str]]:
+def occurring(
+    kind: Kind, definitions: Mapping[str, Kind], value: Any, root: str, path: str = ""
+) -> Iterator[tuple[str, str]]:
     """Fields of a value that a schema describes, each as the answer or part that it belongs to, and
     its path there."""
-    part = part_named_by(kind)
+    part = part_of(kind)
     if part is not None:
-        yield from occurring(PARTS[part], value, part)
+        root, path = part, ""
     for choice in kind.get("anyOf", ()):
-        yield from occurring(choice, value, root, path)
-    known = children(kind)
+        yield from occurring(choice, definitions, value, root, path)
+    known = children(kind, definitions)
     items = value.items() if isinstance(value, dict) else ()
     inner = [(name if name in known else "*", each) for name, each in items]
     inner += [("[]", each) for each in value] if isinstance(value, list) else []
@@ -208,7 +210,7 @@ def occurring(kind: Kind, value: Any, root: str, path: str = "") -> Iterator[tup
         if name in known:
             here = path + (name if name == "[]" or not path else f".{name}")
             yield root, here
-            yield from occurring(known[name], each, root, here)
+            yield from occurring(known[name], definitions, each, root, here)
 
 
 def test_every_schema_has_its_answers() -> None:
@@ -222,18 +224,20 @@ def test_answers_fulfil_their_schema_and_have_every_field_of_it(name: str, call:
     schema = ANSWERS[name].schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
+    definitions = schema.get("$defs", {})
     found: set[tuple[str, str]] = set()
     for document in PRINTED[name](call):
         validator.validate(document)
         assert not validator.is_valid({**document, "undescribed": 1})
-        found |= set(occurring(ANSWERS[name].content, document, name))
+        found |= set(occurring(schema, definitions, document, name))
     # What a plan consists of is looked at where plans are printed.
-    elsewhere = set() if name == "plan" else {"plan", *ANSWERS["plan"].schema()["$defs"]}
-    parts = {part: PARTS[part] for part in schema.get("$defs", {}) if part not in elsewhere}
+    elsewhere = set() if name == "plan" else {"plan", "cost", "finding"}
+    parts = {part_of({"$ref": f"#/$defs/{each}"}) for each in definitions} - {None, *elsewhere}
+    kinds = {name: schema, **{part: json_schema(PARTS[part], part) for part in parts if part}}
     wanted = {
         (root, field.path)
-        for root, kind in {name: ANSWERS[name].content, **parts}.items()
-        for field in fields_of(kind)
+        for root, kind in kinds.items()
+        for field in fields_of(kind, kind.get("$defs", {}))
     }
     assert not wanted - found, "described, but in no answer"
 

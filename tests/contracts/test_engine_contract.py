@@ -93,8 +93,8 @@ def test_stein_s_evidence_sees_theta_without_draws(name: str) -> None:
     planned = flmc.plan(known, flmc.Digital(), num_rounds=600, num_burn_in=590)
     result = flmc.run(planned, untold, seed=2, chains=400, keep_draws=False, engine=name)
     assert result.evidence is not None
-    error = result.evidence.variance_ratio_se
-    assert abs(result.evidence.variance_ratio - 1.03) < 5 * error + 0.05
+    error = result.evidence.stein_ratio_se
+    assert abs(result.evidence.stein_ratio - 1.03) < 5 * error + 0.05
 
 
 @pytest.mark.parametrize(("name", "what"), cases())

@@ -21,7 +21,7 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
-from flmc.cli.commands import deploy_command
+from flmc.cli.commands import deployment
 from flmc.deploy.setup import authority, folders
 from flmc.deploy.setup import directory as setup
 from flmc.deploy.setup.broker_files import access_list, configuration
@@ -496,9 +496,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_defaults_of_commands_are_those_of_functions() -> None:
     """The commands state them, because they do not import what needs an extra."""
     pairs = (
-        (deploy_command.init_command, setup.init, ("port", "days", "authority_days", "installed")),
-        (deploy_command.renew_command, setup.renew, ("days", "readmit")),
-        (deploy_command.revoke_command, setup.revoke, ("superseded",)),
+        (deployment.init_command, setup.init, ("port", "days", "authority_days", "installed")),
+        (deployment.renew_command, setup.renew, ("days", "readmit")),
+        (deployment.revoke_command, setup.revoke, ("superseded",)),
     )
     for command, function, names in pairs:
         there, here = (inspect.signature(each).parameters for each in (command, function))

@@ -101,7 +101,7 @@ def test_chains_that_have_not_mixed_are_told_before_anything_is_blamed(result: f
     assert found[0].severity == "infeasible"
     assert found[0].numbers["r_hat"] > 1.4
     assert "use more rounds, or more burn-in" in found[0].message
-    assert found[1].numbers["variance_ratio"] == result.evidence.variance_ratio
+    assert found[1].numbers["stein_ratio"] == result.evidence.stein_ratio
     assert not any("clip or link" in text for text in result.warnings)
     # The same evidence, with draws of chains that agree, is a warning.
     agreed = replace(result, chains=memory(8, full(2000, 1000), 0.5, dim=3), predictions=None)

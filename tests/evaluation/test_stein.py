@@ -34,7 +34,7 @@ def draws_of(temperature: float, shift: float, seed: int = 0) -> Array:
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 def test_the_temperature_of_exact_draws(temperature: float) -> None:
     found = examine(normal(), draws_of(temperature, 0.0))
-    assert abs(found.variance_ratio - temperature) < 5 * found.variance_ratio_se
+    assert abs(found.stein_ratio - temperature) < 5 * found.stein_ratio_se
     assert bool(found.warnings) == (temperature != 1.0)
 
 
@@ -53,7 +53,7 @@ def test_a_posterior_that_is_not_normal() -> None:
         lambda theta: np.tanh(theta / 2)[:, None], prior=WIDE, dim=1, num_devices=1
     )
     found = examine(model, np.random.default_rng(1).logistic(size=(20, DRAWS, 1)))
-    assert abs(found.variance_ratio - 1) < 5 * found.variance_ratio_se
+    assert abs(found.stein_ratio - 1) < 5 * found.stein_ratio_se
     assert not found.warnings
 
 
@@ -94,7 +94,7 @@ def test_runs(uplink: flmc.Uplink, warned: str, keep_draws: bool) -> None:
     result = flmc.run(plan, model, chains=60, keep_draws=keep_draws)
     assert ("too wide" in str(result)) == bool(warned)
     assert result.evidence is not None
-    assert result.to_document()["evidence"]["variance_ratio"] == result.evidence.variance_ratio
+    assert result.to_document()["evidence"]["stein_ratio"] == result.evidence.stein_ratio
     assert result.evidence.num_judged == 1 + 4 * 3  # all, and ratio and shift of each entry, axis
 
 

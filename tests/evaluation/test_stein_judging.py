@@ -201,8 +201,11 @@ def test_the_stein_ratio_and_the_variance_ratio_are_named_apart() -> None:
     found = examine(model(np.diag([0.01, 1.0])), draws_of_a_soft_entry())
     assert abs(found.stein_ratio - 2.0) < 5 * found.stein_ratio_se
     document = found.to_document()
-    assert document["stein_ratio"] == document["variance_ratio"] == found.variance_ratio
-    assert document["stein_ratio_se"] == document["variance_ratio_se"]
+    assert (document["stein_ratio"], document["stein_ratio_se"]) == (
+        found.stein_ratio,
+        found.stein_ratio_se,
+    )
+    assert not any("variance_ratio" in name for name in document)
     assert found.rows[0].label == "Stein ratio"
     assert not any("variance ratio" in f"{row.label} {row.value}" for row in found.rows)
     messages = [each.message for each in found.findings()]

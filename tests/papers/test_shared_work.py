@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flmc.base.arrays import mean_over_entries, without_copied_entries
-from flmc.cli.commands.reproduce_command import _few_full_collections
+from flmc.cli.commands.studies import _few_full_collections
 from flmc.papers.wflmc import gain_allocation
 from flmc.papers.wflmc.base_case import NUM_RUNS, BaseCase, make_base_case
 from flmc.papers.wflmc.experiment import Laboratory

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flmc.base.errors import MissingExtra
+from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.settings.schema import Settings, choices_of, merge, read_file
 
 if TYPE_CHECKING:
@@ -82,6 +82,21 @@ def _option(name: str) -> inspect.Parameter:
 def _from_text(name: str, text: str) -> Any:
     """A value as the schema takes it: a list is written with commas, everything else stays text."""
     return text.split(",") if name == "gain" and "," in text else text
+
+
+def refuse_beside_pilot(**given: object) -> None:
+    """Refuse options of a command that make no sense with two stages.
+
+    Parameters
+    ----------
+    **given
+        Options by name; those that are set are refused.
+    """
+    named = [name for name, value in given.items() if value]
+    if named:
+        raise InvalidSetting(
+            f"precondition 'pilot' plans two stages; --{named[0].replace('_', '-')} is for one"
+        )
 
 
 # Options of commands that listen to a broker, and the transport that they mean.

@@ -12,6 +12,7 @@ import typer
 from flmc.base.tables import Listing, Row
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import Cost
 from flmc.settings.schema import Settings
 
 Json = Annotated[
@@ -92,3 +93,10 @@ def said_of(settings: Settings) -> list[str]:
         f"data: synthetic linear regression, {settings.samples} examples on {settings.devices}"
         f" devices, seed {settings.seed}; give --model for your own"
     ]
+
+
+def cost_fields(cost: Cost | None) -> dict[str, float | None]:
+    """Epsilon and delta of both stages; null where unknown."""
+    if cost is None:
+        return {"epsilon": None, "delta": None}
+    return {"epsilon": cost.epsilon, "delta": cost.delta}

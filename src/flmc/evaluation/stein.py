@@ -74,23 +74,12 @@ class Evidence:
     """What is both significant and beyond its limits: ratios first, then shifts; of each kind the
     worst."""
 
-    @property
-    def variance_ratio(self) -> float:
-        """The Stein ratio, by the name that it had up to version 0.1."""
-        return self.stein_ratio
-
-    @property
-    def variance_ratio_se(self) -> float:
-        """Standard error of the Stein ratio, by the name that it had up to version 0.1."""
-        return self.stein_ratio_se
-
     def to_document(self) -> dict[str, Any]:
         """The evidence as plain values, for JSON; what is not a number is null."""
-        found = {name: value for name, value in asdict(self).items() if name != "off"}
-        found |= {"variance_ratio": self.stein_ratio, "variance_ratio_se": self.stein_ratio_se}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in found.items()
+            for name, value in asdict(self).items()
+            if name != "off"
         }
 
     @property
@@ -176,7 +165,6 @@ class Evidence:
             " posterior sd now, which chains that have not mixed explain"
         )
         numbers = {
-            "variance_ratio": self.stein_ratio,
             "stein_ratio": self.stein_ratio,
             "mean_shift": self.mean_shift,
             "r_hat": r_hat,
@@ -195,7 +183,6 @@ def _finding(each: Judged) -> Finding:
     if each.quantity == "ratio":
         short = f"the draws are too {'wide' if each.value > 1 else 'narrow'}"
         text = f"{short}, {each.value:.3g} times the posterior's variance {each.place}: {_CURES}"
-        numbers |= {"variance_ratio": each.value, "variance_ratio_se": each.se}
         numbers |= {"stein_ratio": each.value, "stein_ratio_se": each.se}
         return Finding("draws-spread", "warning", text, short, numbers)
     size = abs(each.value)

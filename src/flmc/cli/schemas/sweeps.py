@@ -1,131 +1,121 @@
-"""What `flmc sweep` prints with ``--json``, with and without ``--plan-only``."""
+"""The answer of `flmc sweep`, with and without ``--plan-only``: a table as rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from flmc.base.documents import ANSWER_VERSION
-from flmc.cli.schemas.runs import BESIDE_METRICS, METRICS, ONE_CHAIN
-from flmc.planning.plans.schema_parts import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    WORD,
-    Fields,
-    described,
-    list_of,
-    or_null,
-)
+from pydantic import ConfigDict, create_model
+from pydantic.fields import FieldInfo
+
+from flmc.cli.schemas.runs import AnswerDocument, MetricsDocument, OneChainDocument, RunDocument
+from flmc.planning.plans.schema import Count, Document, PlanDocument, words
 from flmc.settings.schema import Settings
 
-_LIMITS = ("power", "langevin", "privacy")
-_DECIDED: Fields = {
-    "gain_used": (NUMBER, "constant gain with the same noise as the planned gains"),
-    "binding": (WORD, "which limit decides: power, langevin, privacy, none; or given"),
-    "temperature": (
-        or_null(NUMBER),
-        "sampled variance over the posterior's, to leading order; 1 is right",
-    ),
-    "step_size_used": (NUMBER, "step of the sampler"),
-    "effective_step_size": (or_null(NUMBER), "step times slope; null for a link without slope"),
-    "rounds_needed": (or_null(COUNT), "burn-in that the sampler needs; null where it is unknown"),
-    "epsilon_round": (or_null(NUMBER), "upper bound for a round; null: not known or not bounded"),
-    "delta_round": (or_null(NUMBER), "delta that it is stated at"),
-    "epsilon_run": (
-        or_null(NUMBER),
-        "upper bound for the run; null with --plan-only where the budget is for a round",
-    ),
-    "delta_run": (or_null(NUMBER), "delta that it is stated at"),
-    **{
-        f"limit_{name}": (or_null(NUMBER), f"largest gain by {name}; null: it does not bind")
-        for name in _LIMITS
-    },
-    **{
-        f"margin_{name}_db": (
-            or_null(NUMBER),
-            "how far that limit is above the gain, in decibels; null: it does not limit the gain",
-        )
-        for name in _LIMITS
-    },
-    "channel_uses": (or_null(COUNT), "symbols of one device in all rounds; null: no channel"),
-    "energy": (
-        or_null(NUMBER),
-        "energy that a device transmits over the noise power, mean over devices (digital) or at"
-        " most (analog); null: no channel",
-    ),
-    "effective_draws": (
-        or_null(NUMBER),
-        "independent draws that one chain is worth, in the worst direction; null: not known",
-    ),
-    "price": (or_null(NUMBER), "mu squared per effective draw; null: not known or left out"),
-    "data_dependent": (FLAG, "whether the plan was computed from the devices' data"),
-    "predicted_variance_ratio": (
-        or_null(NUMBER),
-        "predicted variance over the posterior's; null: cannot be computed",
-    ),
-    "predicted_mean_shift": (
-        or_null(NUMBER),
-        "predicted distance of the means, in posterior standard deviations",
-    ),
-}
-_MEASURED: Fields = {
-    "clipped_fraction": (NUMBER, "measured: fraction of the gradient entries that were clipped"),
-    "engine_used": (WORD, "measured: name of the engine that ran it"),
-    "chains": (COUNT, "measured: chains of every data set"),
-    **{
-        name + end: (or_null(NUMBER), "measured: " + words)
-        for name, what in METRICS.items()
-        for end, words in (("", what), ("_se", f"standard error of {name}"))
-    },
-    **{name: (kind, "measured: " + words) for name, (kind, words) in BESIDE_METRICS.items()},
-    **{
-        f"one_chain_{name}{end}": (or_null(NUMBER), "measured, of one chain: " + words)
-        for name, what in ONE_CHAIN.items()
-        for end, words in (("", what), ("_sd", f"standard deviation of {name} over chains"))
-    },
-    "chains_covered": (or_null(COUNT), "chains that epsilon_run covers; null: it is unknown"),
-    "epsilon_all_chains": (
-        or_null(NUMBER),
-        "upper bound for all chains, if every one is given out; null: not known or not bounded",
-    ),
-    "notes": (
-        or_null(WORD),
-        "measured: what is not given, or counted in, for lack of chains; null: nothing",
-    ),
-}
-_SAID: Fields = {
-    "plan_digest": (WORD, "digest of the plan"),
-    "headline": (or_null(WORD), "code of the gravest finding; null: none speaks against it"),
-    "findings": (or_null(WORD), "codes of all findings, with semicolons; null: there are none"),
-    "warnings": (or_null(WORD), "sentences that speak against the plan; null: there are none"),
-}
-_ERROR: Fields = {
-    "error": (or_null(WORD), "why the point failed; null: it is done"),
-}
-_COLUMNS: Fields = {**_DECIDED, **_MEASURED, **_SAID, **_ERROR}
-
-
-def _row() -> dict[str, Any]:
-    """A row: columns that are described, after settings that vary, which may have any value."""
-    # A failed point has its error only, and a planned one has nothing that is measured.
-    row = described(_COLUMNS, optional=tuple(name for name in _COLUMNS if name != "error"))
-    setting = {"description": "value of a setting that varies, by its name, first in the row"}
-    names = "|".join(name for name in Settings.model_fields if name not in _COLUMNS)
-    return {**row, "patternProperties": {f"^({names})$": setting}}
-
-
-SWEEP = described(
-    {
-        "schema_version": ({"const": ANSWER_VERSION}, "version of this schema"),
-        "plan_only": (FLAG, "whether points were planned only: then nothing is measured"),
-        "rows": (
-            list_of(_row()),
-            "a row for each point of the grid, in its order; a point that failed has its settings"
-            " and its error only",
-        ),
-        "failed": (COUNT, "rows with an error"),
-        "distinct": (COUNT, "points that differ in what decides their rows; each computed once"),
-        "out": (or_null(WORD), "directory of the table; null: nothing was written"),
-    }
+_MARGIN = "how far that limit is above the gain, in decibels; null: it does not limit the gain"
+_AS_IN_PLAN = (
+    "binding",
+    "temperature",
+    "effective_step_size",
+    "rounds_needed",
+    "data_dependent",
 )
-"""A sweep, as ``Sweep.to_document`` writes it, and where its table is."""
+"""Columns with name, type and words of a plan's fields."""
+_AS_IN_RUN = ("posterior_trace", "independent_draws", "wasserstein2_floor", "shift_from")
+"""Columns with name, type and words of a run's fields."""
+
+
+def _settings_first(schema: dict[str, Any]) -> None:
+    """Let a row have the settings that vary, whose names and values the grid decides."""
+    # A failed point has its error only, and a planned one has nothing that is measured.
+    schema["required"] = ["error"]
+    names = "|".join(name for name in Settings.model_fields if name not in schema["properties"])
+    setting = {"description": "value of a setting that varies, by its name, first in the row"}
+    schema["patternProperties"] = {f"^({names})$": setting}
+
+
+class _Columns(Document):
+    """Columns of a sweep's table that neither a plan nor a run describes."""
+
+    model_config = ConfigDict(json_schema_extra=_settings_first)
+
+    gain_used: float = words("constant gain with the same noise as the planned gains")
+    step_size_used: float = words("step of the sampler")
+    epsilon_round: float | None = words("upper bound for a round; null: not known or not bounded")
+    delta_round: float | None = words("delta that it is stated at")
+    epsilon_run: float | None = words(
+        "upper bound for the run; null with --plan-only where the budget is for a round"
+    )
+    delta_run: float | None = words("delta that it is stated at")
+    limit_power: float | None = words("largest gain by power; null: it does not bind")
+    limit_langevin: float | None = words("largest gain by langevin; null: it does not bind")
+    limit_privacy: float | None = words("largest gain by privacy; null: it does not bind")
+    margin_power_db: float | None = words(_MARGIN)
+    margin_langevin_db: float | None = words(_MARGIN)
+    margin_privacy_db: float | None = words(_MARGIN)
+    channel_uses: Count | None = words("symbols of one device in all rounds; null: no channel")
+    energy: float | None = words(
+        "energy that a device transmits over the noise power, mean over devices (digital) or at"
+        " most (analog); null: no channel"
+    )
+    effective_draws: float | None = words(
+        "independent draws that one chain is worth, in the worst direction; null: not known"
+    )
+    price: float | None = words("mu squared per effective draw; null: not known or left out")
+    predicted_variance_ratio: float | None = words(
+        "predicted variance over the posterior's; null: cannot be computed"
+    )
+    predicted_mean_shift: float | None = words(
+        "predicted distance of the means, in posterior standard deviations"
+    )
+    plan_digest: str = words("digest of the plan")
+    headline: str | None = words("code of the gravest finding; null: none speaks against it")
+    findings: str | None = words("codes of all findings, with semicolons; null: there are none")
+    warnings: str | None = words("sentences that speak against the plan; null: there are none")
+    error: str | None = words("why the point failed; null: it is done")
+    clipped_fraction: float = words("measured: fraction of the gradient entries that were clipped")
+    engine_used: str = words("measured: name of the engine that ran it")
+    chains: Count = words("measured: chains of every data set")
+    chains_covered: Count | None = words("chains that epsilon_run covers; null: it is unknown")
+    epsilon_all_chains: float | None = words(
+        "upper bound for all chains, if every one is released; null: not known or not bounded"
+    )
+    notes: str | None = words(
+        "measured: what is not given, or counted in, for lack of chains; null: nothing"
+    )
+
+
+def _shared_columns() -> Iterator[tuple[str, Any, str]]:
+    """Columns that answers of plans and runs describe already: name, type and words of each."""
+    for name, field in _some(PlanDocument, _AS_IN_PLAN):
+        yield name, field.rebuild_annotation(), f"{field.description}"
+    for name, field in MetricsDocument.model_fields.items():
+        yield name, float | None, f"measured: {field.description}"
+        yield f"{name}_se", float | None, f"measured: standard error of {name}"
+    for name, field in _some(RunDocument, _AS_IN_RUN):
+        yield name, field.rebuild_annotation(), f"measured: {field.description}"
+    for name, field in OneChainDocument.model_fields.items():
+        column, whose = f"one_chain_{name}", "measured, of one chain:"
+        yield column, float | None, f"{whose} {field.description}"
+        yield f"{column}_sd", float | None, f"{whose} standard deviation of {name} over chains"
+
+
+def _some(model: type[Document], names: tuple[str, ...]) -> Iterator[tuple[str, FieldInfo]]:
+    return ((name, model.model_fields[name]) for name in names)
+
+
+_SHARED: dict[str, Any] = {name: (kind, words(text)) for name, kind, text in _shared_columns()}
+RowDocument: Any = create_model("RowDocument", __base__=_Columns, **_SHARED)
+
+
+class SweepDocument(AnswerDocument):
+    """A sweep, as ``Sweep.to_document`` writes it, and where its table is."""
+
+    plan_only: bool = words("whether points were planned only: then nothing is measured")
+    rows: list[RowDocument] = words(
+        "a row for each point of the grid, in its order; a point that failed has its settings and"
+        " its error only"
+    )
+    failed: Count = words("rows with an error")
+    distinct: Count = words("points that differ in what decides their rows; each computed once")
+    out: str | None = words("directory of the table; null: nothing was written")

@@ -1,196 +1,238 @@
-"""The JSON Schema of a plan: what every field means, for whoever reads plans without flmc."""
+"""The JSON document of a plan as pydantic models, and the JSON Schema that pydantic makes of them.
+
+Each field has its words beside it; ``flmc plan --schema``, ``flmc schema`` and the tables in
+``docs/reference/json.md`` print them. Nothing on the way of a plan or a run imports this module:
+pydantic takes a tenth of a second, and answers are plain dictionaries.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from flmc.base.findings import Grade
 from flmc.planning.plans.document import SCHEMA_VERSION
-from flmc.planning.plans.schema_parts import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    PARTS,
-    WORD,
-    Fields,
-    by_name,
-    described,
-    document_schema,
-    list_of,
-    or_null,
-    part,
-)
 
-_SETTINGS: dict[str, Any] = {"type": "object", "properties": {"type": WORD}, "required": ["type"]}
-_PRIVACY = described(
-    {
-        "criterion": (WORD, "how a round is judged: tight, tail, paper or off"),
-        "neighbouring": (WORD, "what neighbouring data replace, in words"),
-        "round": (part("cost"), "what the worst round costs"),
-        "run": (or_null(part("cost")), "what the whole run costs; null: it was left out"),
-    }
-)
-_RELEASE = described(
-    {
-        "num_chains": (COUNT, "chains that are given out, and that epsilon covers: always 1"),
-        "kept_rounds": (COUNT, "rounds of the chain that are given out"),
-        "effective_draws": (
-            or_null(NUMBER),
-            "independent draws whose mean would vary as little, in the worst direction; null where"
-            " the curvature is not known",
-        ),
-        "epsilon": (
-            or_null(NUMBER),
-            "upper bound of what the release costs, burn-in included; null: unknown, unbounded, or"
-            " left out",
-        ),
-        "delta": (or_null(NUMBER), "delta that epsilon is stated at; null: epsilon is not stated"),
-        "mu_squared": (
-            or_null(NUMBER),
-            "mu squared of the Gaussian mechanism with the same epsilon and delta, which adds up"
-            " over chains; null where there is no epsilon",
-        ),
-        "price": (or_null(NUMBER), "mu_squared per effective draw; null where either is unknown"),
-    }
-)
-_RADIO = described(
-    {
-        "snr_db": (or_null(NUMBER), "largest SNR at the transmitter; null: there is no noise"),
-        "path_gain": (NUMBER, "root mean square of the path gains"),
-        "path_gain_db": (NUMBER, "the same in decibels"),
-        "received_snr_db": (or_null(NUMBER), "SNR at the receiver; null: there is no noise"),
-        "varies": (FLAG, "whether path gains differ over rounds, devices or entries"),
-    }
-)
-_AIRTIME = described(
-    {
-        "channel_uses": (COUNT, "symbols of one device in all rounds"),
-        "energy": (NUMBER, "energy of a device in the run over the noise power, mean over devices"),
-        "energy_is_bound": (FLAG, "whether that is what the clip allows at most, not a mean"),
-        "devices": (NUMBER, "devices that transmit in a round, on average"),
-        "skipped": (NUMBER, "share of rounds in which nobody transmits"),
-    }
-)
-_PREDICTION = described(
-    {
-        "type": (WORD, "always Prediction"),
-        "variance_ratio": (NUMBER, "variance of the chain over that of the posterior; 1 is right"),
-        "variance_ratio_smallest": (NUMBER, "the smallest along the posterior's principal axes"),
-        "variance_ratio_largest": (NUMBER, "the largest along the posterior's principal axes"),
-        "mean_error_squared": (NUMBER, "squared distance of the chain's mean from the posterior's"),
-        "relative_mean_error": (NUMBER, "the same over the trace of the posterior's covariance"),
-        "clipped_fraction": (NUMBER, "expected fraction of the gradient entries beyond the clip"),
-        "mean_shift": (
-            or_null(NUMBER),
-            "largest distance of the chain's mean from the posterior's, in posterior standard"
-            " deviations; null in plans that are older than it",
-        ),
-        "distance_squared": (
-            or_null(NUMBER),
-            "squared W2 distance of the chain's law from the posterior, where the posterior's"
-            " covariance is made the identity; null in plans that are older than it",
-        ),
-    }
-)
-_ESTIMATES = described(
-    {
-        "error": (NUMBER, "csi_error"),
-        "mean": (NUMBER, "mean factor with which symbols arrive, over devices"),
-        "mean_smallest": (NUMBER, "the same of the device with the smallest"),
-        "mean_largest": (NUMBER, "the same of the device with the largest"),
-        "spread": (NUMBER, "standard deviation of the factor, which heats"),
-        "stated_gain": (
-            or_null(NUMBER),
-            "gain that the privacy statement is made at; null without a statement",
-        ),
-        "exceeded": (
-            or_null(NUMBER),
-            "probability that it is exceeded in the run, a part of delta; null without a statement",
-        ),
-    }
-)
-_FIELDS: Fields = {
-    "schema_version": ({"const": SCHEMA_VERSION}, "version of this schema"),
-    "digest": (
-        WORD,
-        "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers as"
-        " they stand, without digest, rounds_needed, margins_db, radio, airtime, estimates,"
+Count = Annotated[int, Field(ge=0)]
+
+
+def words(text: str, *, optional: bool = False) -> Any:
+    """A field with a description for people; an optional one is missing from some documents."""
+    return Field(None, description=text) if optional else Field(description=text)
+
+
+class Document(BaseModel):
+    """An object with the fields of its model and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SettingsDocument(BaseModel):
+    """Attributes of an object of the class that ``type`` names; other classes have others."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+
+class FindingDocument(Document):
+    """A statement about a plan or a result, as ``Finding.to_document`` writes it."""
+
+    code: str = words("name of the finding, for programs; the same in every version")
+    severity: Grade = words(
+        "how much it matters: a note is to be known, a warning speaks against the result,"
+        " infeasible says that it cannot be what was asked for"
+    )
+    message: str = words("a sentence with the cure")
+    short: str = words("the same in a few words; empty: the message is short enough")
+    numbers: dict[str, float | None] = words("the numbers of the sentence; null: not finite")
+
+
+class CostDocument(Document):
+    """An (epsilon, delta) statement."""
+
+    epsilon: float | None = words("upper bound of epsilon; null: there is none")
+    delta: float = words("delta that epsilon is stated at")
+    delta_at_zero: float = words(
+        "only where epsilon is 0: the delta that goes with it, smaller than the one asked for",
+        optional=True,
+    )
+    rounds: Count = words(
+        "only of a run: rounds counted for the device that transmits most", optional=True
+    )
+
+
+class PrivacyDocument(Document):
+    """Privacy statements of a plan."""
+
+    criterion: str = words("how a round is judged: tight, tail, paper or off")
+    neighbouring: str = words("what neighbouring data replace, in words")
+    round: CostDocument = words("what the worst round costs")
+    run: CostDocument | None = words("what the whole run costs; null: it was left out")
+
+
+class ReleaseDocument(Document):
+    """The released chain, as ``Release.to_document`` writes it."""
+
+    num_chains: Count = words("released chains, which epsilon covers: always 1")
+    kept_rounds: Count = words("released rounds of the chain")
+    effective_draws: float | None = words(
+        "independent draws whose mean would vary as little, in the worst direction; null where"
+        " the curvature is not known"
+    )
+    epsilon: float | None = words(
+        "upper bound of the cost of the release, burn-in included; null: unknown, unbounded, or"
+        " left out"
+    )
+    delta: float | None = words("delta that epsilon is stated at; null: epsilon is not stated")
+    mu_squared: float | None = words(
+        "mu squared of the Gaussian mechanism with the same epsilon and delta, which adds up over"
+        " chains; null where there is no epsilon"
+    )
+    price: float | None = words("mu_squared per effective draw; null where either is unknown")
+
+
+class RadioDocument(Document):
+    """SNR and path gain of one device at full power."""
+
+    snr_db: float | None = words("largest SNR at the transmitter; null: there is no noise")
+    path_gain: float = words("root mean square of the path gains")
+    path_gain_db: float = words("the same in decibels")
+    received_snr_db: float | None = words("SNR at the receiver; null: there is no noise")
+    varies: bool = words("whether path gains differ over rounds, devices or entries")
+
+
+class AirtimeDocument(Document):
+    """Channel uses and transmit energy of a run."""
+
+    channel_uses: Count = words("symbols of one device in all rounds")
+    energy: float = words("energy of a device in the run over the noise power, mean over devices")
+    energy_is_bound: bool = words("whether that is what the clip allows at most, not a mean")
+    devices: float = words("devices that transmit in a round, on average")
+    skipped: float = words("share of rounds in which nobody transmits")
+
+
+class EstimatesDocument(Document):
+    """Effect of inexact channel estimates."""
+
+    error: float = words("csi_error")
+    mean: float = words("mean factor with which symbols arrive, over devices")
+    mean_smallest: float = words("the same of the device with the smallest")
+    mean_largest: float = words("the same of the device with the largest")
+    spread: float = words("standard deviation of the factor, which heats")
+    stated_gain: float | None = words("gain of the privacy statement; null without a statement")
+    exceeded: float | None = words(
+        "probability that the run exceeds it, a part of delta; null without a statement"
+    )
+
+
+class PredictionDocument(Document):
+    """The law that a chain will sample, against the posterior."""
+
+    type: str = words("always Prediction")
+    variance_ratio: float = words("variance of the chain over that of the posterior; 1 is right")
+    variance_ratio_smallest: float = words("the smallest along the posterior's principal axes")
+    variance_ratio_largest: float = words("the largest along the posterior's principal axes")
+    mean_error_squared: float = words("squared distance of the chain's mean from the posterior's")
+    relative_mean_error: float = words("the same over the trace of the posterior's covariance")
+    clipped_fraction: float = words("expected fraction of the gradient entries beyond the clip")
+    mean_shift: float | None = words(
+        "largest distance of the chain's mean from the posterior's, in posterior standard"
+        " deviations; null in plans from before this field"
+    )
+    distance_squared: float | None = words(
+        "squared W2 distance of the chain's law from the posterior, in coordinates in which the"
+        " posterior's covariance is the identity; null in plans from before this field"
+    )
+
+
+class PlanDocument(Document):
+    """A plan, as ``Plan.to_document`` writes it."""
+
+    schema_version: Annotated[int, WithJsonSchema({"const": SCHEMA_VERSION})] = words(
+        "version of this schema"
+    )
+    digest: str = words(
+        "SHA-256, in hexadecimal, of this object as JSON with sorted keys, no spaces and numbers"
+        " as they stand, without digest, rounds_needed, margins_db, radio, airtime, estimates,"
         " privacy, release, unknown_privacy, prediction, warnings and findings; and without"
-        " scheduler where its type is AllDevices or GivenDevices",
-    ),
-    "scheme": (WORD, "how devices transmit"),
-    "gain": (
-        {"anyOf": [NUMBER, {"type": "array"}, {"type": "null"}]},
+        " scheduler where its type is AllDevices or GivenDevices"
+    )
+    scheme: str = words("how devices transmit")
+    gain: float | list[Any] | None = words(
         "cap of the amplitude at the receiver: a number, or (round, entry); null: power alone"
-        " limits it",
-    ),
-    "limits": (
-        by_name(or_null(NUMBER)),
-        "largest gain by each constraint; null: it does not bind at all",
-    ),
-    "binding": (WORD, "which limit decides: power, langevin, privacy, none; or given"),
-    "step_size": (NUMBER, "step of the sampler"),
-    "effective_step_size": (or_null(NUMBER), "step times slope; null for a link without slope"),
-    "temperature": (
-        or_null(NUMBER),
-        "sampled variance over the posterior's, to leading order; 1 is right",
-    ),
-    "rounds_needed": (or_null(COUNT), "burn-in that the sampler needs; null where it is unknown"),
-    "data_dependent": (FLAG, "whether the plan was computed from the devices' data"),
-    "margins_db": (
-        by_name(or_null(NUMBER)),
-        "how far every limit is above the gain, in decibels; null: it does not limit the gain",
-    ),
-    "radio": (
-        _RADIO,
-        "SNR at the transmitter and at the receiver and the path gain, of one device at full power",
-    ),
-    "airtime": (
-        or_null(_AIRTIME),
-        "channel uses and transmit energy of the run; null for an uplink without a channel",
-    ),
-    "estimates": (
-        or_null(_ESTIMATES),
-        "what channel estimates that are not exact do; null where csi_error is 0",
-    ),
-    "privacy": (
-        or_null(_PRIVACY),
-        "upper bounds of what a round and the run cost; null where nothing is known",
-    ),
-    "release": (_RELEASE, "what is given out, one chain: what it is worth and what it costs"),
-    "unknown_privacy": (
-        or_null(WORD),
-        "why nothing is known of the privacy; null if it is known",
-    ),
-    "num_devices": (COUNT, "devices"),
-    "dim": (COUNT, "entries of theta"),
-    "num_rounds": (COUNT, "rounds"),
-    "num_burn_in": (COUNT, "rounds that are not kept"),
-    "burn_in_step_factor": (NUMBER, "factor of the step in the first num_fast rounds"),
-    "num_fast": (COUNT, "rounds with a larger step"),
-    "start": ({"enum": ["prior", "zero"]}, "where chains start"),
-    "active": (
-        or_null({"type": "array"}),
-        "who transmits, (round, device) with 1 and 0, if it was given",
-    ),
-    "scheduler": (_SETTINGS, "the policy that says who transmits"),
-    "uplink": (
-        _SETTINGS,
-        "the uplink with its link and fading; type is the class, module:class for a user's own",
-    ),
-    "asked": (_SETTINGS, "the limits that were asked for"),
-    "prediction": (or_null(_PREDICTION), "what the chain will sample, where it can be computed"),
-    "warnings": (list_of(WORD), "what speaks against the plan, in sentences"),
-    "findings": (
-        list_of(part("finding")),
-        "the same with code, severity and numbers, and with notes",
-    ),
-}
+        " limits it"
+    )
+    limits: dict[str, float | None] = words(
+        "largest gain by each constraint; null: it does not bind at all"
+    )
+    binding: str = words("which limit decides: power, langevin, privacy, none; or given")
+    step_size: float = words("step of the sampler")
+    effective_step_size: float | None = words("step times slope; null for a link without slope")
+    temperature: float | None = words(
+        "sampled variance over the posterior's, to leading order; 1 is right"
+    )
+    rounds_needed: Count | None = words("burn-in that the sampler needs; null where it is unknown")
+    data_dependent: bool = words("whether the plan was computed from the devices' data")
+    margins_db: dict[str, float | None] = words(
+        "how far every limit is above the gain, in decibels; null: it does not limit the gain"
+    )
+    radio: RadioDocument = words(
+        "SNR at the transmitter and at the receiver and the path gain, of one device at full power"
+    )
+    airtime: AirtimeDocument | None = words(
+        "channel uses and transmit energy of the run; null for an uplink without a channel"
+    )
+    estimates: EstimatesDocument | None = words(
+        "effect of inexact channel estimates; null where csi_error is 0"
+    )
+    privacy: PrivacyDocument | None = words(
+        "upper bounds of what a round and the run cost; null where nothing is known"
+    )
+    release: ReleaseDocument = words("the release, one chain: what it is worth and what it costs")
+    unknown_privacy: str | None = words("why nothing is known of the privacy; null if it is known")
+    num_devices: Count = words("devices")
+    dim: Count = words("entries of theta")
+    num_rounds: Count = words("rounds")
+    num_burn_in: Count = words("rounds that are not kept")
+    burn_in_step_factor: float = words("factor of the step in the first num_fast rounds")
+    num_fast: Count = words("rounds with a larger step")
+    start: Literal["prior", "zero"] = words("where chains start")
+    active: list[Any] | None = words("who transmits, (round, device) with 1 and 0, if it was given")
+    scheduler: SettingsDocument = words("the policy that says who transmits")
+    uplink: SettingsDocument = words(
+        "the uplink with its link and fading; type is the class, module:class for a user's own"
+    )
+    asked: SettingsDocument = words("the limits that were asked for")
+    prediction: PredictionDocument | None = words(
+        "what the chain will sample, where it can be computed"
+    )
+    warnings: list[str] = words("what speaks against the plan, in sentences")
+    findings: list[FindingDocument] = words(
+        "the same with code, severity and numbers, and with notes"
+    )
 
 
-CONTENT = described(_FIELDS)
-"""The object that a plan's document is, with references to the shared parts."""
+class _Words(GenerateJsonSchema):
+    """Schemas whose only words are our own: no titles made from names, no defaults."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        # A default only marks a field as optional: it is not the value of a missing one.
+        return self.generate_inner(schema["schema"])
+
+
+def json_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
+    """The JSON Schema of a document, complete with the objects within it in ``$defs``."""
+    content = model.model_json_schema(schema_generator=_Words)
+    return {"$schema": GenerateJsonSchema.schema_dialect, **content, "title": title}
 
 
 def schema() -> dict[str, Any]:
     """JSON Schema of a plan's document."""
-    return document_schema("flmc plan", CONTENT, PARTS)
+    return json_schema(PlanDocument, "flmc plan")

@@ -13,13 +13,13 @@ import typer
 from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.findings import Finding
-from flmc.cli.options import with_settings
-from flmc.cli.output import Json, fail, print_json, said_of
+from flmc.cli.options import refuse_beside_pilot, with_settings
+from flmc.cli.output import Json, cost_fields, fail, print_json, said_of
 from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 from flmc.planning.plans import Plan
 from flmc.planning.requirements import Requirement, read_requirement
-from flmc.settings.assembly import assemble
+from flmc.settings.assembly import Problem, assemble
 from flmc.settings.inverse import AXES, Solution
 from flmc.settings.schema import Settings, merge
 
@@ -84,10 +84,8 @@ def plan_command(
     settings, above, solution = _chosen(settings, suggest_, solve_, requirements)
     problem = assemble(settings)
     if problem.settings.precondition == "pilot":
-        from flmc.cli.commands.two_stage_commands import plan_two, refuse_beside_pilot
-
         refuse_beside_pilot(solve=solve_, require=require, write=write, out=out)
-        plan_two(problem, json_)
+        _plan_two_stages(problem, json_)
         return
     planned = _with_check(problem.plan(), problem.model)
     document = planned.to_document(with_run=not no_run) if json_ or out is not None else {}
@@ -110,6 +108,33 @@ def plan_command(
         fail(text, 1)
     if broken:
         raise RunFailed(broken[-1])
+
+
+def _plan_two_stages(problem: Problem, json_: bool) -> None:
+    """Print the plan of two stages.
+
+    Parameters
+    ----------
+    problem
+        What settings describe.
+    json_
+        Whether to print JSON.
+    """
+    both = problem.two_stages()
+    if json_:
+        print_json(
+            {
+                "schema_version": ANSWER_VERSION,
+                "pilot": both.pilot.to_document(),
+                "main_rounds": both.main_rounds,
+                "most_gain": both.most_gain,
+                **cost_fields(both.cost),
+            }
+        )
+        return
+    from flmc.views.terminal import show
+
+    show(both.listing(), *said_of(problem.settings))
 
 
 def _write_files(

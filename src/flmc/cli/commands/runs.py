@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Listing, Row
-from flmc.cli.commands.two_stage_commands import refuse_beside_pilot, run_two
-from flmc.cli.options import with_settings
-from flmc.cli.output import Json, model_check, print_json, said_of
+from flmc.cli.options import refuse_beside_pilot, with_settings
+from flmc.cli.output import Json, cost_fields, model_check, print_json, said_of
 from flmc.cli.signals import stopping_at_signals
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -20,6 +20,7 @@ from flmc.runs.execution import resume, run
 from flmc.runs.ledger_cost import spent
 from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
+from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
 from flmc.sampling.engines import choose_engine
 from flmc.settings.assembly import Problem, assemble, assemble_for, planner_arguments, read_plan
 from flmc.settings.construction import in_words, make_uplink, named_code, searching_only
@@ -76,7 +77,7 @@ def run_command(
     problem = assemble(settings) if given is None else assemble_for(given, settings)
     if problem.settings.precondition == "pilot":
         refuse_beside_pilot(plan=plan_file)
-        result = run_two(problem, out, json_).main
+        result = _run_two_stages(problem, out, json_).main
         if plots is not None:
             _write_plots(result, problem.model, plots, json_)
         return
@@ -107,6 +108,57 @@ def run_command(
     _answer(result, out, json_)
     if plots is not None:
         _write_plots(result, problem.model, plots, json_)
+
+
+def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStageResult:
+    """Run both stages, and print what they gave and cost.
+
+    Parameters
+    ----------
+    problem
+        What settings describe.
+    out
+        Where records of both stages are kept, if they are.
+    json_
+        Whether to print JSON.
+    """
+    from flmc.views.progress_bars import show_progress
+    from flmc.views.terminal import show
+
+    settings, both = problem.settings, problem.two_stages()
+    if not json_:
+        show(both.listing(), *said_of(settings), "")
+    with show_progress("simulating") as progress, stopping_at_signals() as stop:
+        result = run_two_stages(
+            both,
+            problem.model,
+            settings.seed,
+            settings.num_chains,
+            thin=settings.thin,
+            engine=settings.engine,
+            progress=progress,
+            out=out,
+            stop=stop,
+        )
+    if json_:
+        print_json(_two_stage_document(result))
+    else:
+        show(
+            result.listing(),
+            *([] if out is None else [f"records: {out / 'pilot'}, {out / 'main'}"]),
+        )
+    return result
+
+
+def _two_stage_document(result: TwoStageResult) -> dict[str, Any]:
+    """Both results and what they cost together, ready for JSON."""
+    return {
+        "schema_version": ANSWER_VERSION,
+        "pilot": result.pilot.to_document(),
+        "main": result.main.to_document(),
+        "effective_draws_of_pilot": result.found.effective_draws,
+        **cost_fields(result.cost),
+    }
 
 
 def _write_plots(result: Result, model: Model, directory: Path, json_: bool) -> None:

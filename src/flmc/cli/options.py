@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from flmc.base.errors import InvalidSetting, MissingExtra
+from flmc.base.errors import InvalidSetting
 from flmc.settings.schema import Settings, choices_of, merge, read_file
-
-if TYPE_CHECKING:
-    from flmc.wire.mqtt import Mqtt
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -97,42 +93,3 @@ def refuse_beside_pilot(**given: object) -> None:
         raise InvalidSetting(
             f"precondition 'pilot' plans two stages; --{named[0].replace('_', '-')} is for one"
         )
-
-
-# Options of commands that listen to a broker, and the transport that they mean.
-
-
-Broker = Annotated[
-    str, typer.Option("--broker", metavar="URL", help="mqtts://HOST:PORT, or mqtt://HOST:PORT")
-]
-Tls = Annotated[
-    Path | None,
-    typer.Option("--tls", metavar="DIR", help="directory with ca.pem, cert.pem and key.pem"),
-]
-
-
-def transport_to(broker: str, tls: Path | None) -> Mqtt:
-    """What connects to a broker.
-
-    Parameters
-    ----------
-    broker
-        Its address.
-    tls
-        Directory with ca.pem, cert.pem and key.pem; None: without certificates.
-
-    Raises
-    ------
-    InvalidSetting
-        If address or certificates cannot be used.
-    MissingExtra
-        If the extra ``mqtt`` is not installed.
-    """
-    from flmc.wire.mqtt import Credentials, Mqtt  # most commands need no broker
-
-    if importlib.util.find_spec("aiomqtt") is None:
-        raise MissingExtra("a broker needs the extra mqtt: pip install 'flmc[mqtt]'")
-    files = None
-    if tls is not None:
-        files = Credentials(tls / "ca.pem", tls / "cert.pem", tls / "key.pem")
-    return Mqtt(broker, files)

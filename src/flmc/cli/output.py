@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flmc.base.tables import Listing, Row
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
-from flmc.planning.privacy_cost import Cost
 from flmc.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from flmc.planning.privacy_cost import Cost
 
 Json = Annotated[
     bool,

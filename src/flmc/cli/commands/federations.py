@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +13,11 @@ import typer
 
 from flmc.base import checks
 from flmc.base.documents import ANSWER_VERSION
-from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.errors import InvalidSetting, MissingExtra, RunFailed
 from flmc.base.tables import Grid, Listing, Row
-from flmc.cli.options import Broker, Tls, transport_to
 from flmc.cli.output import Json, print_json
 from flmc.deploy.loop import stop_event
+from flmc.wire.mqtt import Credentials, Mqtt
 from flmc.wire.observation import Observed, observe_for, observe_forever, subscriptions
 from flmc.wire.transport import Disconnected, Transport
 
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from flmc.deploy.role import Role
 
 
+Broker = Annotated[
+    str, typer.Option("--broker", metavar="URL", help="mqtts://HOST:PORT, or mqtt:// without TLS")
+]
+Tls = Annotated[
+    Path | None,
+    typer.Option("--tls", metavar="DIR", help="directory with ca.pem, cert.pem and key.pem"),
+]
 MetricsPort = Annotated[
     int | None,
     typer.Option("--metrics-port", help="serve Prometheus metrics on this port of 127.0.0.1"),
@@ -184,6 +192,31 @@ _REFRESH = 0.5
 
 _LISTING = 16
 """Lines of a run beside those of its devices: its rows, and what frames the grid."""
+
+
+def transport_to(broker: str, tls: Path | None) -> Mqtt:
+    """What connects to a broker.
+
+    Parameters
+    ----------
+    broker
+        Its address.
+    tls
+        Directory with ca.pem, cert.pem and key.pem; None: without certificates.
+
+    Raises
+    ------
+    InvalidSetting
+        If address or certificates cannot be used.
+    MissingExtra
+        If the extra ``mqtt`` is not installed.
+    """
+    if importlib.util.find_spec("aiomqtt") is None:
+        raise MissingExtra("a broker needs the extra mqtt: pip install 'flmc[mqtt]'")
+    files = None
+    if tls is not None:
+        files = Credentials(tls / "ca.pem", tls / "cert.pem", tls / "key.pem")
+    return Mqtt(broker, files)
 
 
 def status_command(

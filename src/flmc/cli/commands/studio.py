@@ -55,7 +55,7 @@ def studio_command(
             )
         REPORTS.offer(directory)
     if broker is not None:
-        from flmc.cli.options import transport_to
+        from flmc.cli.commands.federations import transport_to
         from flmc.studio.work.watched_federation import FEDERATIONS
 
         if broker.startswith("mqtts:") and broker_tls is None:

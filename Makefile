@@ -25,6 +25,10 @@ test: $(VENV)/.test-installed lint
 test-quick: $(VENV)/.test-installed lint
 	FLMC_TEST_QUICK=1 $(BIN)/python -m pytest
 
+# What needs many repetitions, with all of them; its tables go to docs/evidence with date and commit.
+evidence: $(VENV)/.test-installed
+	FLMC_TEST_EVIDENCE=1 $(BIN)/python -m pytest -m evidence --evidence docs/evidence
+
 # The oldest versions that pyproject.toml allows, all extras, in an environment of their own.
 test-lowest: $(LOWEST)/.installed
 	FLMC_TEST_QUICK=1 $(LOWEST)/bin/python -m pytest

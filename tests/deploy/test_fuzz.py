@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from deploy.federations import DEVICES, DIM, KEYS, Kit, answers_of, make_federation, make_plan
+from evidence import State
 from flmc.deploy.air.air_role import AirRole
 from flmc.deploy.device.device_role import DeviceRole
 from flmc.deploy.role import Role
@@ -26,9 +27,9 @@ from flmc.wire.encoding import Malformed
 from flmc.wire.messages import Announcement, Answer, Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.transport import Message
-from support import full
+from support import many_repetitions, repeated
 
-COUNT = full(10_000, 500)
+COUNT = repeated(10_000, 2_000, 500)
 ROUNDS = 2000
 FLAT = 128 * 1024
 """Bytes by which a role may grow in the second half: Python's own caches, a few reasons and log
@@ -330,8 +331,9 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
 }
 
 
+@many_repetitions
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_role_survives_whatever_it_is_sent(tmp_path: Path, name: str) -> None:
+def test_a_role_survives_whatever_it_is_sent(tmp_path: Path, name: str, evidence: State) -> None:
     target, rng = TARGETS[name](tmp_path), np.random.default_rng(2024)
     role, dropped, sent = target.role, 0, 0
     count = COUNT // 5 if name == "new device" else COUNT
@@ -371,6 +373,7 @@ def test_a_role_survives_whatever_it_is_sent(tmp_path: Path, name: str) -> None:
     if isinstance(role, ServerRole):
         assert {"wrong-round", "other-theta"} <= set(role.drops.counts)
     target.finish()
+    evidence("messages", f"hostile messages to a {name}", sent, f"{dropped} dropped, none kept")
 
 
 def test_oversized_messages_are_dropped_unread(tmp_path: Path) -> None:

@@ -55,13 +55,13 @@ def essence(out: Path) -> tuple[bytes, bytes, dict[str, object]]:
     return (out / "draws.npz").read_bytes(), (out / "ledger.txt").read_bytes(), result
 
 
-def die_everywhere(words: list[str], place: Path, stride: int) -> int:
-    """How many events there were; each ``stride``-th was died at."""
+def die_everywhere(words: list[str], place: Path, first: int, stride: int) -> int:
+    """How many events there were; each ``stride``-th from ``first`` on was died at."""
     # In this process, so that its children find everything imported and compiled.
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         assert main(["run", *words, "--out", str(place / "whole")]) == 0
     truth = essence(place / "whole")
-    for event in range(0, 10_000, stride):
+    for event in range(first, 10_000, stride):
         out = place / f"died-{event}"
         code = in_child(["run", *words, "--out", str(out)], out, event)
         if code == 0:
@@ -79,4 +79,4 @@ def die_everywhere(words: list[str], place: Path, stride: int) -> int:
 
 
 if __name__ == "__main__":
-    print(die_everywhere(sys.argv[3:], Path(sys.argv[1]), int(sys.argv[2])))  # noqa: T201
+    print(die_everywhere(sys.argv[4:], Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))  # noqa: T201

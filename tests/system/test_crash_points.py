@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support import full
+from evidence import State
+from support import full, many_repetitions, repeated
 
 SIZES = "--rounds 40 --burn-in 10 --dim 2 --devices 3 --samples 60 --chains 3 --threads 1 --json"
 KINDS = [
@@ -22,18 +23,27 @@ KINDS = [
 ]
 
 
+@many_repetitions
 @pytest.mark.parametrize(("engine", "scheme", "fading"), KINDS[:: full(1, 3)])
-def test_dying_at_every_file_event(engine: str, scheme: str, fading: str, tmp_path: Path) -> None:
+def test_dying_at_every_file_event(
+    engine: str, scheme: str, fading: str, tmp_path: Path, evidence: State
+) -> None:
+    """At every event for the evidence; else at every fifth, from another one for each kind, so that
+    two kinds die at each."""
+    stride = repeated(1, 5, 19)
+    first = KINDS.index((engine, scheme, fading)) % stride
     kind = ["--engine", engine, "--scheme", scheme]
     kind += [] if scheme == "ideal" else ["--fading", fading]
     words = [*kind, *SIZES.split(), "--checkpoint-rounds", str(full(14, 20))]
     program = Path(__file__).parent / "dying_runs.py"
     done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path), str(full(1, 19)), *words],
+        [sys.executable, str(program), str(tmp_path), str(first), str(stride), *words],
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 30  # else the hook has heard nothing
+    events = int(done.stdout)
+    assert events > 30  # else the hook has heard nothing
+    evidence("kills", f"death before a file event, {' '.join(kind)}", events // stride, "same bits")

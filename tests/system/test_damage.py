@@ -16,7 +16,7 @@ from flmc.base.errors import FlmcError
 from flmc.cli import main
 from flmc.runs import recorder
 from flmc.sampling.chains import Chains
-from support import QUICK, full
+from support import QUICK, full, repeated
 
 KINDS = {
     "numpy-ideal": ["--engine", "numpy", "--scheme", "ideal"],
@@ -101,7 +101,7 @@ def test_every_file_damaged(
         if path.name == ".lock":  # an empty file that nobody reads
             continue
         for damage in DAMAGES:
-            for number in range(full(6, 1) if damage is not empty else 1):
+            for number in range(repeated(6, 2, 1) if damage is not empty else 1):
                 copy = tmp_path / f"{path.name}-{damage.__name__}-{number}"
                 shutil.copytree(source, copy)
                 (copy / path.name).write_bytes(damage(path.read_bytes(), rng))

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from evidence import State
 from flmc.cli import main
-from support import full
+from support import full, many_repetitions, repeated
 from system.command_lines import as_options, as_toml, random_settings, random_words
 
-CHUNKS, EACH = full(30, 2), full(98, 16)
+CHUNKS, EACH = repeated(30, 10, 2), full(98, 16)
 """30 x 98 command lines in process and 60 in processes of their own are 3000."""
 MOST_SECONDS, MOST_BYTES = 60.0, 2e9
 CODES = (0, 1, 2)
@@ -56,9 +57,10 @@ def memory_of_process(name: str) -> float:
     return 1024.0 * int(found[1])
 
 
+@many_repetitions
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_command_lines(
-    chunk: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    chunk: int, capsys: pytest.CaptureFixture[str], tmp_path: Path, evidence: State
 ) -> None:
     rng, seen = random.Random(chunk), Counter[int]()
     # The process has run other tests: forget their peak, and count from what it holds now.
@@ -79,11 +81,14 @@ def test_random_command_lines(
     assert seen[0] > EACH // 12, seen
     assert seen[2] > EACH // 12, seen
     assert memory_of_process("VmHWM") - before < MOST_BYTES
+    codes = ", ".join(f"{seen[code]} times exit {code}" for code in CODES)
+    evidence("commands", f"random command lines, part {chunk}", EACH, f"no traceback; {codes}")
 
 
-@pytest.mark.parametrize("chunk", range(full(10, 1)))
+@many_repetitions
+@pytest.mark.parametrize("chunk", range(repeated(10, 4, 1)))
 def test_a_file_and_options_say_the_same(
-    chunk: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    chunk: int, capsys: pytest.CaptureFixture[str], tmp_path: Path, evidence: State
 ) -> None:
     """Nothing is changed in silence: the same settings give the same answer as options and from a
     file, now and again."""
@@ -99,9 +104,14 @@ def test_a_file_and_options_say_the_same(
             assert by_file == by_options, given
         both += by_options[0] == 0
     assert both > 0
+    count = full(30, 10)
+    evidence(
+        "commands", f"the same settings as options and as a file, part {chunk}", count, "equal"
+    )
 
 
-@pytest.mark.parametrize("chunk", range(full(6, 1)))
+@many_repetitions
+@pytest.mark.parametrize("chunk", range(repeated(6, 2, 1)))
 def test_random_processes(chunk: int, capsys: pytest.CaptureFixture[str]) -> None:
     """Processes of their own answer as this one does."""
     rng = random.Random(f"process {chunk}")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flmc
-from support import full, full_only
+from support import full, full_only, many_repetitions, repeated
 from system.digests_of_plans import digest_of
 
 CALLS = Path(__file__).with_name("digests_of_plans.py")
@@ -24,11 +24,12 @@ def with_threads(threads: int) -> dict[str, str]:
     return {**os.environ, **{name: str(threads) for name in names}}
 
 
+@many_repetitions
 @full_only
 @pytest.mark.parametrize("part", range(full(4, 1)))
 def test_plans(part: int) -> None:
     """A quarter of the settings each, so that two processors share the work."""
-    count = full(50, 3)
+    count = repeated(50, 15, 3)
     first, last = part * count, (part + 1) * count
     found = [
         json.loads(

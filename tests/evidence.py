@@ -10,7 +10,7 @@ import datetime
 import os
 import platform
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +23,8 @@ _PROPERTY = "evidence"
 
 
 class State(Protocol):
-    """Adds a row to a table: topic, what was tried, how often, what came of it."""
+    """Adds a row to a table: topic, what was tried, how often, what came of it. Rows that agree in
+    all but the count become one."""
 
     def __call__(self, topic: str, tried: str, count: int, outcome: str) -> None: ...
 
@@ -33,7 +34,7 @@ class Tables:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._rows: dict[str, list[tuple[str, int, str, str]]] = defaultdict(list)
+        self._rows: dict[str, Counter[tuple[str, str, str]]] = defaultdict(Counter)
 
     @pytest.fixture
     def evidence(self, record_property: object) -> State:
@@ -53,8 +54,9 @@ class Tables:
         for name, row in report.user_properties:
             if name == _PROPERTY and isinstance(row, tuple | list):
                 topic, tried, count, what = row
-                test = report.nodeid.removeprefix("tests/")
-                self._rows[topic].append((tried, count, what + outcome, test))
+                test = report.nodeid.removeprefix("tests/").partition("[")[0]
+                # Parts of one test that say the same are one row.
+                self._rows[topic][tried, what + outcome, test] += count
 
     def pytest_sessionfinish(self) -> None:
         """Write the tables, in the process that has the rows of all workers."""
@@ -65,7 +67,7 @@ class Tables:
             _write(Path(folder), topic, rows)
 
 
-def _write(folder: Path, topic: str, rows: list[tuple[str, int, str, str]]) -> None:
+def _write(folder: Path, topic: str, rows: Counter[tuple[str, str, str]]) -> None:
     """Write the table of a topic."""
     counts = "evidence" if EVIDENCE else "quick" if QUICK else "test"
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -77,10 +79,7 @@ def _write(folder: Path, topic: str, rows: list[tuple[str, int, str, str]]) -> N
         "",
         "| tried | how often | what came of it | test |",
         "|---|---|---|---|",
-        *(
-            f"| {tried} | {count} | {what} | `{test}` |"
-            for tried, count, what, test in sorted(rows)
-        ),
+        *(f"| {row[0]} | {rows[row]} | {row[1]} | `{row[2]}` |" for row in sorted(rows)),
     ]
     folder.mkdir(parents=True, exist_ok=True)
     name = topic.lower().replace(" ", "_")

@@ -373,7 +373,7 @@ def test_a_role_survives_whatever_it_is_sent(tmp_path: Path, name: str, evidence
     if isinstance(role, ServerRole):
         assert {"wrong-round", "other-theta"} <= set(role.drops.counts)
     target.finish()
-    evidence("messages", f"hostile messages to a {name}", sent, f"{dropped} dropped, none kept")
+    evidence("messages", f"hostile messages to: {name}", sent, f"{dropped} dropped, none kept")
 
 
 def test_oversized_messages_are_dropped_unread(tmp_path: Path) -> None:

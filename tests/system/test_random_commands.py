@@ -81,8 +81,7 @@ def test_random_command_lines(
     assert seen[0] > EACH // 12, seen
     assert seen[2] > EACH // 12, seen
     assert memory_of_process("VmHWM") - before < MOST_BYTES
-    codes = ", ".join(f"{seen[code]} times exit {code}" for code in CODES)
-    evidence("commands", f"random command lines, part {chunk}", EACH, f"no traceback; {codes}")
+    evidence("commands", "random command lines", EACH, "exit 0, 1 or 2, one line of complaint")
 
 
 @many_repetitions
@@ -105,9 +104,7 @@ def test_a_file_and_options_say_the_same(
         both += by_options[0] == 0
     assert both > 0
     count = full(30, 10)
-    evidence(
-        "commands", f"the same settings as options and as a file, part {chunk}", count, "equal"
-    )
+    evidence("commands", "the same settings as options and as a file", count, "the same answer")
 
 
 @many_repetitions

@@ -204,8 +204,5 @@ def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
     except FlmcError as error:
         if budget.epsilon != math.inf:
             raise Refused(str(error)) from error
-        return (
-            1e300,
-            delta,
-        )  # joined without a budget: the price is unknown, and recorded as a very large one
+        return 1e300, delta  # without a budget an unknown price is recorded as a very large one
     return min(epsilon, 1e300), delta  # JSON has no infinity

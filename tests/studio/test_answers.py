@@ -10,7 +10,7 @@ import flmc
 from flmc.settings.schema import merge
 from flmc.studio.elements.cards import page_as_html
 from flmc.studio.elements.echarts import to_options
-from flmc.studio.work import answers
+from flmc.studio.work import computations
 from flmc.studio.work.reproduction import parts_of_report
 from flmc.views.charts.chart import DARK, LIGHT
 from flmc.views.charts.plan_charts import limits_chart
@@ -30,12 +30,12 @@ SETTINGS = [
 def test_every_answer_of_every_kind_of_settings(given: dict[str, str]) -> None:
     """Answers are plain, and charts of them are JSON for both themes."""
     settings = merge({}, given)
-    plan = answers.whole_plan(settings)
-    assert plan == answers.quick_plan(settings)
-    json.dumps(answers.document(settings), allow_nan=False)
-    answers.spending(settings)
-    answers.round_losses(settings)
-    law = answers.predicted_law(settings)
+    plan = computations.whole_plan(settings)
+    assert plan == computations.quick_plan(settings)
+    json.dumps(computations.document(settings), allow_nan=False)
+    computations.spending(settings)
+    computations.round_losses(settings)
+    law = computations.predicted_law(settings)
     assert (law is None) == (plan.prediction is None)
     if not plan.uplink.noise_is_exact:
         chart = limits_chart(plan)
@@ -44,7 +44,7 @@ def test_every_answer_of_every_kind_of_settings(given: dict[str, str]) -> None:
 
 
 def test_a_page_as_one_file() -> None:
-    plan = answers.whole_plan(merge({}, {}))
+    plan = computations.whole_plan(merge({}, {}))
     text = page_as_html("<title>", ["flmc plan"], plan.listing(), [limits_chart(plan)], LIGHT)
     assert "&lt;title&gt;" in text
     assert text.count("<svg") == 1

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from flmc.base.errors import InvalidSetting
 from flmc.settings.schema import Settings, merge
-from flmc.studio.addresses import address, changed, command_line, given_of, unknown_keys
 from flmc.studio.controls import CONTROLS, Control, default_text, field_of, format_value, read_given
+from flmc.studio.page_addresses import address, changed, command_line, given_of, unknown_keys
 
 SLIDERS = [control for control in CONTROLS.values() if control.kind == "slider"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -164,3 +166,16 @@ def test_any_name_without_a_token_is_refused() -> None:
 
     with pytest.raises(ValueError, match="needs a token"):
         Guard(app, ())
+
+
+def test_a_missing_extra_is_named() -> None:
+    """The server's own module imports nothing of the extra: else there would be a traceback."""
+    code = (
+        "import sys; sys.modules['nicegui'] = None\n"
+        "from flmc.base.errors import MissingExtra\n"
+        "from flmc.studio.server import make_app\n"
+        "try: make_app()\n"
+        "except MissingExtra as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "flmc[studio]" in done.stdout

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 
-from flmc.studio.work.latest import Latest, Turn
+from flmc.studio.work.page_tasks import Latest, Turn
 
 
 def test_the_newest_wish_wins() -> None:

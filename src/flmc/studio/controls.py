@@ -1,4 +1,4 @@
-"""Controls: which settings the studio offers, and how each is moved."""
+"""Controls: the settings that the studio offers, their ranges, and the check of given values."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Given = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Control:
-    """How one setting is shown and moved.
+    """Appearance and range of one setting.
 
     Attributes
     ----------
     name
         Name of the setting.
     label, unit
-        What it is called on the page.
+        Its label on the page.
     kind
         ``slider`` for numbers, ``choice`` for a few words, ``text`` for words with parameters.
     low, high, step
-        Range of a slider; the step is that of its places, which are logarithms to the base of 10
-        where it is logarithmic. A field beside the slider takes any number.
+        Range of a slider. The step is in places, which are decimal logarithms on a logarithmic
+        slider. The field beside the slider takes any number.
     logarithmic, whole
         Whether equal factors are equally far apart, and whether values are whole numbers.
     words
-        Words to choose from, or to begin with.
+        Words to choose from, or to start with.
     applies
         Whether the setting has an effect, given the others.
     """
@@ -53,29 +53,17 @@ class Control:
 
     @property
     def help(self) -> str:
-        """What the setting means, from the schema."""
+        """Meaning of the setting, from the schema."""
         return Settings.model_fields[self.name].description or ""
 
     def place_of(self, value: float) -> float:
-        """Place on the slider of a value, at an end where the value lies beyond.
-
-        Parameters
-        ----------
-        value
-            A value of the setting.
-        """
+        """Place of a value on the slider; the nearer end for a value outside."""
         low, high = self.places
         place = math.log10(max(value, 1e-300)) if self.logarithmic else value
         return min(max(place, low), high)
 
     def value_at(self, place: float) -> float:
-        """Value of the setting at a place of the slider, rounded to three digits.
-
-        Parameters
-        ----------
-        place
-            A place on the slider.
-        """
+        """Value at a place of the slider, rounded to three digits."""
         value = 10.0**place if self.logarithmic else place
         rounded = float(f"{value:.3g}")
         return float(round(value)) if self.whole and value < 1000 else rounded
@@ -89,13 +77,13 @@ class Control:
 
 
 def _spellings(registry: Any) -> tuple[str, ...]:
-    """How the named things of a registry are written with their defaults, without files."""
-    found = []
+    """Names in a registry that need no parameter and no file."""
+    names = []
     for entry in registry:
         if any(parameter.text or parameter.default is None for parameter in entry.parameters):
             continue
-        found.append(entry.name)
-    return tuple(found)
+        names.append(entry.name)
+    return tuple(names)
 
 
 def _digital(settings: Settings) -> bool:
@@ -169,25 +157,15 @@ GROUPS: dict[str, tuple[Control, ...]] = {
         Control("seed", "Seed", "text"),
     ),
 }  # fmt: skip
-"""All controls, in the order in which they are shown."""
+"""All controls by group, in the order of the panel."""
 CONTROLS = {control.name: control for group in GROUPS.values() for control in group}
-"""All controls by the name of their setting. Addresses may name these settings only: others could
-read files or import code."""
+"""All controls by the name of their setting. Addresses may name only these settings: others
+could read files or import code."""
 
 
 def read_given(given: Given) -> Settings:
-    """Checked settings from what was given on the page or in an address.
-
-    Parameters
-    ----------
-    given
-        Text by name.
-
-    Raises
-    ------
-    InvalidSetting
-        If a setting is not one of the controls', names code or a file, or has an impossible value.
-    """
+    """Checked settings from the texts of a page or an address; settings without an effect are
+    left out. Raises ``InvalidSetting`` for other settings, code, files and impossible values."""
     for name, text in given.items():
         if name not in CONTROLS:
             raise InvalidSetting(
@@ -201,9 +179,10 @@ def read_given(given: Given) -> Settings:
 
 
 def _refuse_code(name: str, text: str) -> None:
-    """Refuse what would import code or read a file: whoever sends a link must not do either."""
+    """Refuse a text that would import code or read a file: the sender of a link must not do
+    either."""
     registry = _REGISTRIES.get(name)
-    # Only a whole number or word is harmless: "auto:thing" would import a module named auto.
+    # Only the whole text counts: "auto:thing" would import a module named auto.
     if registry is None or text == "auto" or is_number(text):
         return
     word = text.partition(":")[0]
@@ -219,13 +198,7 @@ def _refuse_code(name: str, text: str) -> None:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number.
-
-    Parameters
-    ----------
-    text
-        What was written.
-    """
+    """Whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -234,41 +207,25 @@ def is_number(text: str) -> bool:
 
 
 _REGISTRIES = {"fading": FADINGS, "scheduling": SCHEDULERS, "link": LINKS}
-"""Registries of the settings that may otherwise name code."""
+"""Registries of the settings that could otherwise name code."""
 
 
 def default_text(name: str) -> str:
-    """Default of a setting as text; of a slope, that of the link.
-
-    Parameters
-    ----------
-    name
-        Name of a control's setting.
-    """
+    """Default of a setting as text; empty if it has none."""
     default = Settings.model_fields[name].default
     return "" if default is None else format_value(default)
 
 
 def format_value(value: Any) -> str:
-    """A value as it is written in addresses and on the command line.
-
-    Parameters
-    ----------
-    value
-        A number or a word.
-    """
+    """A number or word as addresses and the command line write it."""
     if isinstance(value, float):
         return f"{value:.12g}"
     return str(value)
 
 
 def field_of(message: str) -> str | None:
-    """The control that a message about a mistake is about: the first that it names.
-
-    Parameters
-    ----------
-    message
-        Text of an :class:`flmc.base.errors.InvalidSetting`.
+    """The control that an error message is about: the first one that it names; None if it names
+    none.
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""Who may talk to the studio: this machine's browser, on pages of the studio itself.
+"""The guard of the studio: it admits this machine's browser, on pages of the studio itself.
 
-The studio has no users and no passwords. Bound to 127.0.0.1, it answers requests that name an
-address of this machine, so that a foreign name that was made to point here (DNS rebinding) gets
-nothing. Whatever a browser sends on behalf of another site is refused by its ``Origin``. Bound to
-another address, it asks for a token, which the command prints, and keeps it in a cookie."""
+The studio has no users and no passwords. Bound to 127.0.0.1 it answers only requests that name
+an address of this machine, so that a foreign name pointing here (DNS rebinding) gets nothing.
+Requests that a browser sends for another site are refused by their ``Origin``. Bound to another
+address the studio asks for a token, which the command prints, and keeps it in a cookie.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +23,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names of this machine that a request may use."""
 COOKIE = "flmc_studio"
-"""Name of the cookie that holds the token."""
+"""Name of the cookie with the token."""
 
 
 class Guard:
-    """Refuses requests that do not come from a page of the studio itself.
-
-    Parameters
-    ----------
-    app
-        What answers the requests that are allowed.
-    hosts
-        Names under which the studio may be called; empty: any, because a token is asked for.
-    token
-        What a browser must know; None: nothing.
-    """
+    """Middleware that refuses requests from outside the studio's own pages. Without ``hosts``
+    any name is accepted, and then a ``token`` is required."""
 
     def __init__(self, app: App, hosts: tuple[str, ...] = LOOPBACK, token: str | None = None):
         if not hosts and token is None:
@@ -44,11 +36,11 @@ class Guard:
         self.app, self.hosts, self.token = app, hosts, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        # Behind no proxy the prefix of one is nobody's but an attacker's.
+        # The studio is behind no proxy: this header could come from an attacker only.
         scope["headers"] = [pair for pair in scope["headers"] if pair[0] != b"x-forwarded-prefix"]
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
@@ -69,15 +61,15 @@ class Guard:
         await _refuse(scope, receive, send, "a token is needed: open the link that was printed")
 
     def _refusal(self, headers: dict[str, str]) -> str | None:
-        """Why a request is refused whoever sends it; None if it is not."""
+        """Reason for refusing a request whatever token it has; None if there is none."""
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
             return f"the studio is not called {host!r}"
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in _origins(host):
             return f"a page of {origin!r} may not use the studio"
-        # Browsers say so themselves where a page of another site sends a request. A link may be
-        # followed, but not inside a frame.
+        # Browsers mark requests of pages of another site with these headers. Following a link from
+        # there is fine, showing the studio in a frame is not.
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         follows = headers.get("sec-fetch-mode") == "navigate"
         if foreign and not (follows and headers.get("sec-fetch-dest", "document") == "document"):
@@ -95,8 +87,8 @@ class Guard:
         return self.token is not None and hmac.compare_digest(text.encode(), self.token.encode())
 
     async def _welcome(self, scope: Scope, send: Send, query: dict[str, str]) -> None:
-        """Keep the token in a cookie, and take it out of the address."""
-        # A path with two slashes would be the address of another host.
+        """Store the token in a cookie, and redirect to the address without it."""
+        # A path with two slashes would redirect to another host.
         path = "/" + quote(scope["path"].lstrip("/"))
         place = path + (f"?{urlencode(query)}" if query else "")
         cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"
@@ -109,18 +101,18 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:\d{1,5})?", re.IGNORECASE)
 
 
 def _name(host: str) -> str:
-    """The name in a header ``Host``, without the port; empty where it is none."""
-    found = _HOST.fullmatch(host)
-    return "" if found is None else found[1].strip("[]").lower()
+    """The host name in a ``Host`` header, without the port; empty if the header is malformed."""
+    match = _HOST.fullmatch(host)
+    return "" if match is None else match[1].strip("[]").lower()
 
 
 def _origins(host: str) -> tuple[str, str]:
-    """Origins of the studio's own pages, also behind something that encrypts."""
+    """Origins of the studio's own pages, also behind a TLS proxy."""
     return f"http://{host.lower()}", f"https://{host.lower()}"
 
 
 def _framed_by_nobody(send: Send) -> Send:
-    """Adds to every answer that no other page may show it in a frame."""
+    """A ``send`` that forbids other pages, in every response, to show it in a frame."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -135,7 +127,7 @@ def _framed_by_nobody(send: Send) -> Send:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
-    """Say why a request is refused."""
+    """Refuse a request with the reason."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 4403, "reason": why[:100]})

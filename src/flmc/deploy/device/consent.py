@@ -180,9 +180,8 @@ def check_pace(
     """Refuse a slot of which ``rehearse`` (gradient, sealing, a write to the disk) takes more
     than half on this device."""
     took = []
-    for _ in range(
-        4
-    ):  # the first may compile code, and others may be interrupted: the fastest counts
+    # The first attempt may compile code, and others may be interrupted: the fastest counts.
+    for _ in range(4):
         began = clock()
         rehearse()
         took.append(clock() - began)

@@ -1,1 +1,1 @@
-"""What pages are made of: frame, panel of controls, cards with charts, style, and their export."""
+"""Elements of pages: layout, panel of settings, cards, charts."""

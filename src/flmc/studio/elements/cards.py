@@ -1,4 +1,5 @@
-"""Cards of a page: a chart with its export, a tile with a number, rows of facts, a verdict."""
+"""Cards of a page: charts with export, tiles with a number, rows of facts, a verdict; and the
+page as one HTML file."""
 
 from __future__ import annotations
 
@@ -11,31 +12,20 @@ from nicegui import ui
 from flmc.base.tables import Grid, Listing, Row
 from flmc.base.version import VERSION
 from flmc.studio.elements.echarts import to_options
-from flmc.studio.elements.frame import State
-from flmc.studio.work.latest import in_words
+from flmc.studio.elements.page_layout import PageState
+from flmc.studio.work.page_tasks import in_words
 from flmc.views.charts.chart import Chart, Theme
 from flmc.views.charts.drawing import FileFormat, render_chart
 from flmc.views.reports import Block, render_html
 
 
 class ChartCard:
-    """A chart with a title, a caption, and a menu that saves it as a file.
-
-    Parameters
-    ----------
-    state
-        The page's state, for the theme.
-    title
-        Shown until a chart brings its own.
-    tall, whole
-        Whether the card is high, and whether it takes the whole width.
-    on_click
-        Called with the name of the series and the values of a point that is clicked.
-    """
+    """A chart with a title, a caption, and a menu that saves it; ``tall`` and ``whole`` enlarge
+    it, and ``on_click`` gets the series and the values of a clicked point."""
 
     def __init__(
         self,
-        state: State,
+        state: PageState,
         title: str,
         *,
         tall: bool = False,
@@ -66,13 +56,7 @@ class ChartCard:
                 self._view.on_point_click(lambda event: on_click(event.series_name, event.value))
 
     def show(self, chart: Chart) -> None:
-        """Draw a chart; it is no longer stale.
-
-        Parameters
-        ----------
-        chart
-            What to draw.
-        """
+        """Draw a chart, which is then up to date."""
         self.chart = chart
         self._title.set_text(chart.title)
         self._caption.set_text(chart.caption)
@@ -83,13 +67,7 @@ class ChartCard:
         self.card.classes(remove="stale silent")
 
     def say(self, words: str) -> None:
-        """Show words in place of a chart.
-
-        Parameters
-        ----------
-        words
-            Why there is no chart.
-        """
+        """Show a text in place of a chart."""
         self.chart = None
         self._view.options.clear()
         self._view.options["series"] = []
@@ -102,11 +80,11 @@ class ChartCard:
         self.card.classes(add="stale", remove="halted")
 
     def halt(self) -> None:
-        """Say that nothing is being computed: a chart that is stale stays so."""
+        """Show that nothing is being computed: a stale chart stays stale."""
         self.card.classes(add="halted")
 
     def redraw(self) -> None:
-        """Draw the same chart again, in another theme."""
+        """Draw the same chart again, in the current theme."""
         if self.chart is not None:
             stale = "stale" in self.card.classes
             self.show(self.chart)
@@ -126,15 +104,8 @@ class ChartCard:
 
 
 class Tile:
-    """A number with its name, and a few more words.
-
-    Parameters
-    ----------
-    name
-        What the number is.
-    key
-        Name for tests and programs: the attribute ``data-tile``.
-    """
+    """A number with its name and a few more words; tests find it by the attribute
+    ``data-tile``, the key."""
 
     def __init__(self, name: str, key: str) -> None:
         self.key = key
@@ -144,17 +115,7 @@ class Tile:
             self._more = ui.label("").classes("more")
 
     def show(self, text: str, value: object = None, more: str = "") -> None:
-        """Show a number; it is no longer stale.
-
-        Parameters
-        ----------
-        text
-            The number as people read it.
-        value
-            The number in full, kept in the attribute ``data-value``.
-        more
-            A few more words.
-        """
+        """Show a number as ``text``, with the full ``value`` in the attribute ``data-value``."""
         self._figure.set_text(text)
         self._more.set_text(more)
         self.box.props["data-value"] = "" if value is None else repr(value)
@@ -165,16 +126,10 @@ class Tile:
         self.box.classes(add="stale")
 
 
-def telling(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
-    """A handler that tells its error in a corner of the page.
+def with_notice(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
+    """A handler that shows its error in a corner of the page."""
 
-    Parameters
-    ----------
-    handler
-        What a button or a key calls.
-    """
-
-    async def told() -> None:
+    async def guarded() -> None:
         try:
             waiting = handler()
             if waiting is not None:
@@ -182,17 +137,11 @@ def telling(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Await
         except Exception as error:
             ui.notify(in_words(error), type="negative", multi_line=True)
 
-    return told
+    return guarded
 
 
 def show_rows(rows: Iterable[Row]) -> None:
-    """Rows of facts as a table, in the place that is open.
-
-    Parameters
-    ----------
-    rows
-        The facts.
-    """
+    """Rows of facts as a table, in the open element."""
     with ui.element("table").classes("rows"):
         for row in rows:
             with ui.element("tr").classes(row.severity):
@@ -203,13 +152,7 @@ def show_rows(rows: Iterable[Row]) -> None:
 
 
 def show_verdict(row: Row | None) -> None:
-    """What matters most, in a line with a coloured edge.
-
-    Parameters
-    ----------
-    row
-        The fact that matters most; None: nothing is known.
-    """
+    """The most important fact, in a line with a coloured edge; None: nothing is known."""
     with (
         ui.element("div")
         .classes(f"verdict {'' if row is None else row.severity}")
@@ -224,13 +167,7 @@ def show_verdict(row: Row | None) -> None:
 
 
 def show_grid(grid: Grid) -> None:
-    """Cells under a header as a table, in the place that is open.
-
-    Parameters
-    ----------
-    grid
-        The cells.
-    """
+    """Cells under a header as a table, in the open element."""
     with ui.element("table").classes("rows cells"):
         with ui.element("tr"):
             for title in grid.header:
@@ -243,9 +180,6 @@ def show_grid(grid: Grid) -> None:
                         ui.label(cell)
 
 
-# A page as one HTML file that needs nothing else, to be sent around.
-
-
 def page_as_html(
     title: str,
     commands: Sequence[str],
@@ -253,21 +187,8 @@ def page_as_html(
     charts: Sequence[Chart],
     theme: Theme,
 ) -> str:
-    """A page as HTML: verdict, charts, facts, and the commands that compute them.
-
-    Parameters
-    ----------
-    title
-        Title of the page.
-    commands
-        Command lines.
-    facts
-        Rows under a title, or cells under a header.
-    charts
-        The charts, in order.
-    theme
-        Their colours.
-    """
+    """A page as one self-contained HTML file: verdict, charts, facts, and the commands that
+    compute them."""
     blocks: list[Block] = [("title", title)]
     if isinstance(facts, Listing) and facts.headline is not None:
         blocks.append(("text", f"{facts.headline.label}: {facts.headline.text}"))
@@ -292,15 +213,7 @@ async def save_page(
     charts: Sequence[Chart],
     theme: Theme,
 ) -> None:
-    """Let the browser save the page as one HTML file.
-
-    Parameters
-    ----------
-    name
-        Name of the file behind ``flmc-``.
-    commands, facts, charts, theme
-        As for :func:`page_as_html`; one command may stand alone.
-    """
+    """Make the browser save the page as ``flmc-<name>.html``, by :func:`page_as_html`."""
     lines = [commands] if isinstance(commands, str) else list(commands)
     title = f"flmc studio: {name}"
     text = await asyncio.to_thread(page_as_html, title, lines, facts, charts, theme)

@@ -1,4 +1,4 @@
-"""Any chart as options of ECharts, which draws it in the browser."""
+"""Charts as options of ECharts, which draws them in the browser."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from flmc.views.charts.chart import Axis, Cells, Chart, Colour, Line, Mark, Poin
 from flmc.views.charts.drawing import edges
 
 Options = dict[str, Any]
-"""Options as ECharts takes them."""
+"""Options in ECharts' format."""
 _LEGEND = 26
-"""Height of a legend, in pixels: one line, which is turned over where it is too long."""
+"""Height of a legend in pixels: one line, with pages where it is too long."""
 _SIDES = {"left": "left", "right": "right", "above": "top", "below": "bottom"}
 
 
 def to_options(chart: Chart, theme: Theme) -> Options:
-    """Options of ECharts for a chart.
-
-    Parameters
-    ----------
-    chart
-        What to draw.
-    theme
-        Colours.
-    """
+    """Options of ECharts for a chart in the colours of a theme."""
     cells = next((layer for layer in chart.layers if isinstance(layer, Cells)), None)
     series = _series(chart, theme)
     named = [each["name"] for each in series if each.get("name")]
@@ -60,7 +52,7 @@ def to_options(chart: Chart, theme: Theme) -> Options:
 
 
 def _tooltip(theme: Theme, over_cells: bool) -> Options:
-    """The box that shows the numbers below the pointer."""
+    """The box with the numbers below the pointer."""
     return {
         "trigger": "item" if over_cells else "axis",
         "confine": True,
@@ -72,7 +64,7 @@ def _tooltip(theme: Theme, over_cells: bool) -> Options:
 
 
 def _axis(axis: Axis, theme: Theme, name: str) -> Options:
-    """One axis."""
+    """Options of one axis."""
     ink, muted = theme.colours["ink"], theme.colours["muted"]
     options: Options = {
         "type": "log" if axis.logarithmic else "value",
@@ -95,18 +87,18 @@ def _axis(axis: Axis, theme: Theme, name: str) -> Options:
         options["axisLabel"][":formatter"] = f"v => [{names}][v] ?? ''"
         options |= {"interval": 1, "splitLine": {"show": False}, "axisTick": {"show": False}}
         options["axisLabel"] |= {"hideOverlap": False, "showMinLabel": False, "showMaxLabel": False}
-        # Ticks stand at whole numbers from the lower end on.
+        # ECharts puts ticks at multiples of the interval from the lower end, so it must be whole.
         options |= {"min": -1, "max": len(axis.categories)}
     elif axis.logarithmic or axis.low is not None or axis.high is not None:
         options["axisLabel"][":formatter"] = "v => Number(v.toPrecision(3)).toString()"
-        # The ends are seldom round numbers, so that their labels would say too much.
+        # The ends are seldom round numbers, and their labels would have too many digits.
         if not axis.logarithmic:
             options["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
     return options
 
 
 def _series(chart: Chart, theme: Theme) -> list[Options]:
-    """What ECharts calls series: one or two for every layer but cells."""
+    """The series of a chart: one or two for every layer except cells."""
     series: list[Options] = []
     marks: list[Options] = []
     for layer in chart.layers:
@@ -143,14 +135,14 @@ def _series(chart: Chart, theme: Theme) -> list[Options]:
 
 
 def _line(line: Line, theme: Theme) -> list[Options]:
-    """A line, with two more series for the band about it."""
+    """A line, with two more series for its band."""
     colour = theme.colours[line.colour]
-    found: list[Options] = []
+    series: list[Options] = []
     if line.low:
-        # A band is a line that nobody sees, and the distance to the upper end stacked on it.
+        # ECharts has no bands: an invisible line at the lower end, and the height stacked on it.
         height = tuple(high - low for low, high in zip(line.low, line.high, strict=True))
         for values, opacity in ((line.low, 0.0), (height, 0.2)):
-            found.append(
+            series.append(
                 {
                     "type": "line",
                     "data": _pairs(line.x, values),
@@ -162,7 +154,7 @@ def _line(line: Line, theme: Theme) -> list[Options]:
                     "areaStyle": {"color": colour, "opacity": opacity},
                 }
             )
-    found.append(
+    series.append(
         {
             "type": "line",
             "name": line.label,
@@ -176,7 +168,7 @@ def _line(line: Line, theme: Theme) -> list[Options]:
             "emphasis": {"disabled": True},
         }
     )
-    return found
+    return series
 
 
 def _stroke(colour: Colour, stroke: str, width: float, theme: Theme) -> Options:
@@ -184,7 +176,7 @@ def _stroke(colour: Colour, stroke: str, width: float, theme: Theme) -> Options:
 
 
 def _words(words: Words, theme: Theme) -> Options:
-    """Words at a place: the label of a dot that nobody sees."""
+    """A text at a place: the label of an invisible dot."""
     return {
         "type": "scatter",
         "data": _pairs((words.x,), (words.y,)),
@@ -222,7 +214,7 @@ def _mark(mark: Mark, theme: Theme) -> Options:
 
 
 def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None]]:
-    """Points as ECharts takes them; what is not finite is a gap."""
+    """Points in ECharts' format; those that are not finite become gaps."""
     return [
         [a, b] if math.isfinite(a) and math.isfinite(b) else [None, None]
         for a, b in zip(x, y, strict=True)
@@ -230,7 +222,7 @@ def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None
 
 
 def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme) -> None:
-    """Coloured cells on axes of their own that nobody sees, and that span the same rectangle."""
+    """Add coloured cells on invisible category axes over the same rectangle."""
     x, y = edges(cells.x, chart.x.logarithmic), edges(cells.y, chart.y.logarithmic)
     options["xAxis"][0] |= {"min": float(x[0]), "max": float(x[-1])}
     options["yAxis"][0] |= {"min": float(y[0]), "max": float(y[-1])}
@@ -261,6 +253,7 @@ def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme) -> No
         )
     options["legend"]["data"] = [*cells.kinds, *options["legend"]["data"]]
     count = len(options["series"])
+    # ECharts refuses heatmaps without a visualMap; this one maps the code of a cell to its colour.
     options["visualMap"] = {
         "show": False,
         "type": "piecewise",

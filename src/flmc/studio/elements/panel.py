@@ -21,15 +21,8 @@ from flmc.studio.controls import (
 
 
 class Panel:
-    """Controls that write into the settings that were given.
-
-    Parameters
-    ----------
-    given
-        Settings as text by name; changed in place.
-    on_change
-        Called after every change.
-    """
+    """Controls that change ``given`` (settings as text by name) in place, and then call
+    ``on_change``."""
 
     def __init__(self, given: dict[str, str], on_change: Callable[[], None]) -> None:
         self._given, self._on_change = given, on_change
@@ -43,61 +36,37 @@ class Panel:
             ui.button("Reset all", on_click=self.reset).props("flat dense size=sm").classes("mt-2")
 
     def text(self, name: str) -> str:
-        """A setting as it is given, else its default.
-
-        Parameters
-        ----------
-        name
-            Name of the setting.
-        """
+        """The given value of a setting, or its default."""
         return self._given.get(name, default_text(name))
 
     def change(self, name: str, text: str) -> None:
-        """Take a new value from a control.
-
-        Parameters
-        ----------
-        name, text
-            The setting, and its value as text; empty: the default.
-        """
+        """Take a new value from a control; an empty text means the default."""
         if text in ("", default_text(name)):
             self._given.pop(name, None)
         else:
             self._given[name] = text
         if self._given.get("neighbouring") == "example" and "example_clip" not in self._given:
-            # Single examples can only be hidden where each is bounded: begin with some bound.
+            # Single examples can be hidden only if each is bounded: start with some bound.
             self._given["example_clip"] = "1"
             self._widgets["example_clip"].put("1")
         self._on_change()
 
     def put(self, values: dict[str, str]) -> None:
-        """Set several settings at once, and move their controls.
-
-        Parameters
-        ----------
-        values
-            Values as text by name.
-        """
+        """Set several settings at once, and move their controls."""
         self._given.update(values)
         for name in values:
             self._widgets[name].put(self.text(name))
         self._on_change()
 
     def reset(self) -> None:
-        """Put all settings back to their defaults."""
+        """Reset all settings to their defaults."""
         self._given.clear()
         for name, widget in self._widgets.items():
             widget.put(self.text(name))
         self._on_change()
 
     def settled(self, settings: Settings) -> None:
-        """Show that all values are possible, and which have an effect.
-
-        Parameters
-        ----------
-        settings
-            The checked settings.
-        """
+        """Clear all messages, and grey out the controls without an effect on these settings."""
         for name, widget in self._widgets.items():
             widget.complain(None)
             widget.enable(CONTROLS[name].applies(settings))
@@ -107,19 +76,13 @@ class Panel:
                 self._widgets["slope_parameter"].put(format_value(parameters[0].default))
 
     def complain(self, name: str, message: str) -> None:
-        """Show a message at a control, and at no other.
-
-        Parameters
-        ----------
-        name, message
-            The setting, and what is wrong with it.
-        """
+        """Show a message at one control, and clear the others."""
         for each, widget in self._widgets.items():
             widget.complain(message if each == name else None)
 
 
 class _Slider(ui.slider):
-    """A slider that the server does not move back while it is being moved."""
+    """A slider that the server does not move back while the user moves it."""
 
     LOOPBACK = False
 
@@ -155,7 +118,7 @@ class _Widget:
             self._field.on_value_change(self._typed)
 
     def _suggest(self) -> None:
-        """Words to begin with, in a menu at the field; parameters are written behind a colon."""
+        """A menu of words at the field; parameters are written after a colon."""
         with (
             self._field.add_slot("append"),
             ui.button(icon="expand_more").props(
@@ -195,7 +158,7 @@ class _Widget:
         self._panel.change(self._control.name, text)
 
     def _quietly(self, setter: Callable[[Any], object], value: Any) -> None:
-        """Set one half of the control without a change of its own."""
+        """Set one half of the control without triggering a change."""
         self._quiet = True
         try:
             setter(value)
@@ -210,12 +173,12 @@ class _Widget:
             self._quietly(self._slider.set_value, self._place(text))
 
     def complain(self, message: str | None) -> None:
-        """Show what is wrong with the value, or that nothing is."""
+        """Show a message about the value, or (None) clear it."""
         if isinstance(self._field, ui.input):
             self._field.error = message
 
     def enable(self, applies: bool) -> None:
-        """Show whether the setting has an effect."""
+        """Enable the control, or grey it out."""
         self._box.classes(remove="off") if applies else self._box.classes(add="off")
         self._field.set_enabled(applies)
         if self._slider is not None:

@@ -1,1 +1,1 @@
-"""Pages of the studio, one file each: what is on it, and what happens when something is moved."""
+"""Pages of the studio, one class each; an object is the page in one browser tab."""

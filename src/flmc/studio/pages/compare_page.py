@@ -1,4 +1,4 @@
-"""The page Compare: up to four settings side by side, with the same axes."""
+"""The page Compare: up to four settings side by side, on the same axes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flmc.base.errors import FlmcError, InvalidSetting
 from flmc.base.tables import Grid, format_number, format_up
 from flmc.planning.plans import Plan
 from flmc.settings.schema import Settings
-from flmc.studio.addresses import address, command_line
 from flmc.studio.controls import CONTROLS, read_given
-from flmc.studio.elements.cards import ChartCard, save_page, show_grid, telling
-from flmc.studio.elements.frame import State, frame
-from flmc.studio.work import answers
-from flmc.studio.work.latest import Latest, Turn
+from flmc.studio.elements.cards import ChartCard, save_page, show_grid, with_notice
+from flmc.studio.elements.page_layout import PageState, frame
+from flmc.studio.page_addresses import address, command_line
+from flmc.studio.work import computations
+from flmc.studio.work.page_tasks import Latest, Turn
 from flmc.views.charts.chart import Chart, Line
 from flmc.views.charts.plan_charts import (
     NAME_OF_CONSTRAINT,
@@ -28,29 +28,23 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 NAMES = ("A", "B", "C", "D")
-"""Names of the settings; their keys in the address are the same in small letters."""
+"""Names of the columns; their keys in the address are the same in lower case."""
 
 
 class ComparePage:
-    """The page Compare of one tab.
+    """The page Compare of one tab; its address has the options of each column under ``a`` to
+    ``d``. Without any it compares both schemes at the settings of the page before."""
 
-    Parameters
-    ----------
-    state
-        What its address says: under ``a`` to ``d`` the options of each. Without any, the settings
-        of the page that it was opened from are compared in both schemes.
-    """
-
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PageState) -> None:
         self.state = state
         if not any(name.lower() in state.more for name in NAMES):
             state.more |= _both_schemes(state.given)
-        state.given.clear()  # the address holds each one's own
+        state.given.clear()  # the address holds the settings of each column instead
         self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
         self._limits: dict[str, ChartCard] = {}
         self._fields: dict[str, ui.input] = {}
-        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
+        whole = frame(state, on_theme=self._redraw, on_export=with_notice(self._export))
         with (
             whole,
             ui.element("div").classes("sheet single"),
@@ -60,7 +54,7 @@ class ComparePage:
         ui.context.client.on_connect(self._changed)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """What is wrong with one column stands at its field; the rest is told in a corner."""
+        """Show an error in a corner; those of one column stand at its field."""
         for card in self._cards:
             card.halt()
         ui.notify(message, type="negative", multi_line=True)
@@ -71,9 +65,9 @@ class ComparePage:
                 with ui.element("section").classes("card").props(f'data-column="{name}"'):
                     with ui.element("div").classes("head"):
                         ui.label(name).classes("text-subtitle2")
-                        ui.button(icon="open_in_new", on_click=telling(self._opener(name))).props(
-                            f'flat round dense color="grey" aria-label="Open {name} in Plan"'
-                        )
+                        ui.button(
+                            icon="open_in_new", on_click=with_notice(self._opener(name))
+                        ).props(f'flat round dense color="grey" aria-label="Open {name} in Plan"')
                     self._fields[name] = (
                         ui.input(
                             value=self.state.more.get(name.lower(), ""),
@@ -108,7 +102,7 @@ class ComparePage:
         def edited(event: object) -> None:
             text = str(event.value or "").strip()  # type: ignore[attr-defined]
             key = name.lower()
-            # A setting with all defaults is an empty text; a column without settings has no key.
+            # An empty text means all defaults in columns A and B, and no column in C and D.
             if text or key in ("a", "b"):
                 self.state.more[key] = text
             else:
@@ -136,8 +130,8 @@ class ComparePage:
         plans: dict[str, Plan] = {}
         for name, settings in asked.items():
             try:
-                plans[name] = await turn.compute_slowly(answers.whole_plan, settings)
-                await turn.compute_slowly(answers.document, settings)
+                plans[name] = await turn.compute_slowly(computations.whole_plan, settings)
+                await turn.compute_slowly(computations.document, settings)
             except FlmcError as error:
                 self._fields[name].error = str(error)
         self._numbers.clear()
@@ -147,35 +141,36 @@ class ComparePage:
         self._show_limits(plans)
         await self._show_privacy(turn, plans, asked)
         laws = {
-            name: await turn.compute_slowly(answers.predicted_law, asked[name]) for name in plans
+            name: await turn.compute_slowly(computations.predicted_law, asked[name])
+            for name in plans
         }
         known = {name: law for name, law in laws.items() if law is not None}
-        same = len({answers.of_data(asked[name]) for name in plans}) == 1
+        same = len({computations.of_data(asked[name]) for name in plans}) == 1
         if not same:
             self._posterior.say("These settings have different data, and so different posteriors.")
         elif not known or next(iter(plans.values())).dim < 2:
             self._posterior.say("Nothing is predicted for these settings.")
         else:
-            problem = await turn.compute_slowly(answers.problem_of, asked[next(iter(known))])
+            problem = await turn.compute_slowly(computations.problem_of, asked[next(iter(known))])
             exact = problem.model.posterior
             self._posterior.show(await turn.compute(posterior_chart, exact, known))
 
     def _read(self) -> dict[str, Settings]:
-        """Settings of the columns that have any, and messages at those that are wrong."""
-        found = {}
+        """Settings of the used columns; errors are shown at their fields."""
+        settings = {}
         for name in NAMES:
             self._fields[name].error = None
             text = self.state.more.get(name.lower())
             if text is None:
                 continue
             try:
-                found[name] = read_given(_options(text))
+                settings[name] = read_given(_options(text))
             except FlmcError as error:
                 self._fields[name].error = str(error)
-        return found
+        return settings
 
     def _show_limits(self, plans: dict[str, Plan]) -> None:
-        """The limits of every column, on one and the same axis."""
+        """Show the limits of every column on a common axis."""
         charts = {name: limits_chart(plan) for name, plan in plans.items()}
         lows = [chart.x.low for chart in charts.values() if chart.x.low is not None]
         highs = [chart.x.high for chart in charts.values() if chart.x.high is not None]
@@ -187,7 +182,9 @@ class ComparePage:
     async def _show_privacy(
         self, turn: Turn, plans: dict[str, Plan], asked: dict[str, Settings]
     ) -> None:
-        curves = {name: await turn.compute_slowly(answers.spending, asked[name]) for name in plans}
+        curves = {
+            name: await turn.compute_slowly(computations.spending, asked[name]) for name in plans
+        }
         curves = {name: curve for name, curve in curves.items() if curve}
         if len({plans[name].limits.run_delta for name in curves}) > 1:
             self._spending.say("The deltas of these runs differ: their epsilons do not compare.")
@@ -198,7 +195,7 @@ class ComparePage:
             self._spending.say("The privacy of these runs is not known.")
         laws = {}
         for name, plan in plans.items():
-            own = (await turn.compute_slowly(answers.round_losses, asked[name])).get(
+            own = (await turn.compute_slowly(computations.round_losses, asked[name])).get(
                 plan.uplink.scheme
             )
             if own is not None:
@@ -219,7 +216,7 @@ class ComparePage:
 
 
 def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
-    """A chart of limits with the ends that all columns share."""
+    """A chart of limits with the common ends of the axis."""
     layers = tuple(
         replace(layer, x=(low, *layer.x[1:])) if isinstance(layer, Line) else layer
         for layer in chart.layers
@@ -231,14 +228,14 @@ def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
 
 
 def _both_schemes(given: dict[str, str]) -> dict[str, str]:
-    """The settings of another page in the digital and in the analog scheme."""
+    """The settings of another page in the digital and in the analog scheme, as columns A and B."""
     kept = {name: text for name, text in given.items() if name != "scheme"}
     analog = {name: text for name, text in kept.items() if name not in ("link", "slope_parameter")}
     return {"a": _as_options(kept), "b": _as_options({"scheme": "analog", **analog})}
 
 
 def _as_options(given: dict[str, str]) -> str:
-    """Settings as options of the command line."""
+    """Settings as command-line options."""
     words = []
     for name, text in given.items():
         words += [f"--{name.replace('_', '-')}", text]
@@ -246,12 +243,12 @@ def _as_options(given: dict[str, str]) -> str:
 
 
 def _options(text: str) -> dict[str, str]:
-    """Settings from options of the command line."""
+    """Settings from command-line options."""
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise InvalidSetting(f"options must be written --name value: {error}") from error
-    found: dict[str, str] = {}
+    given: dict[str, str] = {}
     while words:
         option, _, value = words.pop(0).partition("=")
         name = option.removeprefix("--").replace("-", "_")
@@ -261,8 +258,8 @@ def _options(text: str) -> dict[str, str]:
             )
         if not value and not words:
             raise InvalidSetting(f"{option} needs a value")
-        found[name] = value or words.pop(0)
-    return found
+        given[name] = value or words.pop(0)
+    return given
 
 
 def _as_option(name: str) -> str:
@@ -270,7 +267,7 @@ def _as_option(name: str) -> str:
 
 
 def _grid(plans: dict[str, Plan]) -> Grid:
-    """Numbers of the plans, a row each."""
+    """Table of the plans' numbers, a row for each quantity."""
     rows: list[tuple[str, ...]] = []
     table: dict[str, Callable[[Plan], str]] = {
         "scheme": lambda plan: plan.uplink.scheme,

@@ -16,9 +16,9 @@ from flmc.studio.elements.cards import (
     save_page,
     show_grid,
     show_verdict,
-    telling,
+    with_notice,
 )
-from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.work.watched_federation import FEDERATIONS
 from flmc.views.charts.chart import Chart
 from flmc.views.charts.run_charts import active_chart, spent_chart, time_chart
@@ -29,9 +29,9 @@ from flmc.wire.status import Status
 from flmc.wire.topics import SERVER
 
 _REFRESH = 0.5
-"""Seconds between two looks at what was heard."""
+"""Seconds between two updates of the page."""
 _MOST_ROWS = 100
-"""Devices in the table; those in trouble come first."""
+"""Largest number of devices in the table; those in trouble come first."""
 _VERDICTS: dict[str, tuple[str, Severity]] = {
     "waiting": ("WAITING", "plain"),
     "running": ("RUNNING", "good"),
@@ -45,15 +45,9 @@ _TILES = {
 
 
 class FederationPage:
-    """The page Federation of one tab.
+    """The page Federation of one tab; in its address ``run`` is the shown run."""
 
-    Parameters
-    ----------
-    state
-        What its address says; ``run`` is the run that is shown.
-    """
-
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PageState) -> None:
         self.state = state
         if FEDERATIONS.broker is None:
             with frame(state), ui.element("div").classes("sheet single"):
@@ -61,7 +55,7 @@ class FederationPage:
             return
         self._seen = -1
         self._shown: dict[str, object] = {}
-        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
+        whole = frame(state, on_theme=self._redraw, on_export=with_notice(self._export))
         with (
             whole,
             ui.element("div").classes("sheet single"),
@@ -72,7 +66,7 @@ class FederationPage:
         self._look()
 
     def _draw(self) -> None:
-        """Everything, still empty."""
+        """Draw everything, still empty."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._choice = ui.select([], label="Run", on_change=self._chosen)
@@ -101,7 +95,7 @@ class FederationPage:
 
     @property
     def _run(self) -> str | None:
-        """The run that is shown: that of the address, else the one that spoke last."""
+        """The shown run: that of the address, or the one whose server spoke last."""
         return self.state.more.get("run") or FEDERATIONS.newest
 
     def _chosen(self, event: object) -> None:
@@ -113,7 +107,7 @@ class FederationPage:
             self._look()
 
     def _look(self) -> None:
-        """Show what was heard since the last look."""
+        """Show what changed since the last update."""
         name = self._run
         run = FEDERATIONS.observed.runs.get(name or "", ObservedRun())
         self._say_state(name, run.status)
@@ -128,7 +122,7 @@ class FederationPage:
         self._show_devices(run)
 
     def _say_state(self, name: str | None, status: Status | None) -> None:
-        """In a line, whether there is a connection, and how old the last word is."""
+        """Show the state of the connection, and the age of the last status, in a line."""
         words = f"Connected to {FEDERATIONS.broker}."
         if FEDERATIONS.trouble is not None:
             words = f"Not connected to {FEDERATIONS.broker}: {FEDERATIONS.trouble}."
@@ -139,7 +133,7 @@ class FederationPage:
         self._status.set_text(words)
 
     def _show_status(self, name: str | None, run: ObservedRun) -> None:
-        """How the run stands."""
+        """Show verdict, tiles and charts of the run."""
         status, server = run.status, run.presences.get(SERVER)
         if not self._is_new("status", (name, status, server)):
             return
@@ -199,7 +193,7 @@ class FederationPage:
         tiles["dropped"].show(str(dropped), dropped, "by server and air")
 
     def _show_dropped(self, rows: tuple[tuple[str, ...], ...]) -> None:
-        """Dropped messages by reason."""
+        """Show dropped messages by reason."""
         if not self._is_new("dropped", rows):
             return
         self._dropped.clear()
@@ -210,24 +204,24 @@ class FederationPage:
                 ui.label("No message was dropped.").classes("empty")
 
     def _show_devices(self, run: ObservedRun) -> None:
-        """Who is there, and reasons of refusals."""
-        found = [(each, run.presences[each]) for each in run.shown(_MOST_ROWS)]
-        if not self._is_new("devices", (found, len(run.presences))):
+        """Show the states of server, air and devices, with reasons of refusals."""
+        shown = [(each, run.presences[each]) for each in run.shown(_MOST_ROWS)]
+        if not self._is_new("devices", (shown, len(run.presences))):
             return
         self._devices.clear()
         with self._devices:
-            if not found:
+            if not shown:
                 ui.label("Nobody has come yet.").classes("empty")
                 return
             states = Counter(each.state for each in run.presences.values())
             counted = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
-            hidden = len(run.presences) - len(found)
+            hidden = len(run.presences) - len(shown)
             more = f"; {hidden} more are not shown" if hidden else ""
             ui.label(f"{counted}{more}").classes("caption")
-            _show_roles(found)
+            _show_roles(shown)
 
     def _is_new(self, what: str, value: object) -> bool:
-        """Whether a value is another than the one that was shown last."""
+        """Whether a value differs from the one shown last."""
         if what in self._shown and self._shown[what] == value:
             return False
         self._shown[what] = value
@@ -250,7 +244,7 @@ class FederationPage:
 
 
 def _explain() -> None:
-    """What to do for something to be seen here."""
+    """Instructions for a studio without a broker."""
     with ui.element("main").classes("main"), ui.element("section").classes("card"):
         ui.label("Federation").classes("text-subtitle2")
         ui.label(
@@ -265,14 +259,14 @@ def _explain() -> None:
         ui.label("flmc deploy demo").classes("code")
 
 
-def _show_roles(found: Sequence[tuple[str, Presence]]) -> None:
+def _show_roles(shown: Sequence[tuple[str, Presence]]) -> None:
     """Server, air and devices as a table."""
     with ui.element("table").classes("rows roles"):
         with ui.element("tr"):
             for title in ("who", "state", "flmc", "why"):
                 with ui.element("th").props('scope="col"').style("width:auto"):
                     ui.label(title)
-        for name, each in found:
+        for name, each in shown:
             with ui.element("tr").classes("warning" if each.state in TROUBLE else ""):
                 for cell in (name, each.state, each.version or "unknown", each.why):
                     with ui.element("td"):
@@ -280,7 +274,7 @@ def _show_roles(found: Sequence[tuple[str, Presence]]) -> None:
 
 
 def _in_words(status: Status) -> str:
-    """A phase in words, where the server gave none."""
+    """A phase in words, for a server that gave none."""
     if status.phase == "running":
         return f"Round {status.round} of {status.num_rounds} is done."
     if status.phase == "finished":
@@ -289,7 +283,7 @@ def _in_words(status: Status) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """How long ago something was, in words."""
+    """A past time in words."""
     if seconds < 2:
         return "just now"
     if seconds < 120:

@@ -1,4 +1,5 @@
-"""The page Figures: reports of the reproduced papers, with figures to zoom and tables of claims."""
+"""The page Figures: reports of the reproduced papers, with zoomable figures and tables of
+claims."""
 
 from __future__ import annotations
 
@@ -8,23 +9,17 @@ from pathlib import Path
 from nicegui import app, ui
 
 from flmc.settings.registered import PAPERS
-from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.work.reproduction import REPORT, REPORTS, Reproduction, parts_of_report
 
 _PREVIEW = {"qflmc": 50, "wflmc": 1}
-"""Experiments of a preview, by paper."""
+"""Number of experiments of a preview, by paper."""
 
 
 class FiguresPage:
-    """The page Figures of one tab.
+    """The page Figures of one tab; in its address ``paper`` is the shown study."""
 
-    Parameters
-    ----------
-    state
-        What its address says; ``paper`` is the study that is shown.
-    """
-
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PageState) -> None:
         self.state = state
         if state.more.get("paper") not in PAPERS.names:
             state.more["paper"] = "qflmc"
@@ -66,7 +61,7 @@ class FiguresPage:
         self._show()
 
     async def _begin(self) -> None:
-        """Conduct the study; this takes seconds to minutes."""
+        """Make the report, which takes seconds to minutes."""
         self._study = study = Reproduction(self._paper, int(self._count.value or 1))
         self._make.set_enabled(False)
         self._end.set_enabled(True)
@@ -89,7 +84,7 @@ class FiguresPage:
             self._study.stop()
 
     def _show(self) -> None:
-        """The report of the paper, if there is one."""
+        """Show the report of the paper, if there is one."""
         self._report.clear()
         directory = REPORTS.directories.get(self._paper)
         with self._report:
@@ -108,7 +103,7 @@ class FiguresPage:
                         ui.markdown(text).classes("scroll prose")
 
     def _figure(self, path: Path, caption: str) -> None:
-        """A picture that opens larger when it is clicked, and the file as PDF."""
+        """A picture that opens enlarged when clicked, and its files to download."""
         address = app.add_static_file(local_file=path)
         with ui.dialog().props("maximized") as dialog, ui.card().classes("w-full"):
             with ui.element("div").classes("line"):

@@ -1,4 +1,4 @@
-"""The page Plan: what the constraints allow, what will be sampled, and what it costs."""
+"""The page Plan: the constraints on the gain, the predicted sample, and the privacy cost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from flmc.planning.plans.rows import USELESS_EPSILON
 from flmc.settings.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
 from flmc.settings.suggestions import suggest_settings
-from flmc.studio.addresses import changed, command_line
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
-from flmc.studio.elements.cards import ChartCard, Tile, save_page, show_rows, show_verdict, telling
-from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.cards import (
+    ChartCard,
+    Tile,
+    save_page,
+    show_rows,
+    show_verdict,
+    with_notice,
+)
+from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.elements.panel import Panel
-from flmc.studio.work import answers
-from flmc.studio.work.latest import Latest, Turn, in_words
+from flmc.studio.page_addresses import changed, command_line
+from flmc.studio.work import computations
+from flmc.studio.work.page_tasks import Latest, Turn, in_words
 from flmc.views.charts.plan_charts import (
     decibels,
     limits_chart,
@@ -30,32 +37,26 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 _REST = 0.35
-"""Seconds without a change after which the map of regimes is computed."""
+"""Seconds without a change before the map of regimes is computed."""
 
 
 class PlanPage:
-    """The page Plan of one tab.
+    """The page Plan of one tab."""
 
-    Parameters
-    ----------
-    state
-        What its address says.
-    """
-
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PageState) -> None:
         self.state = state
         self.work = Latest(self._compute, self._complain)
         ui.context.client.on_delete(self.work.close)
-        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
+        whole = frame(state, on_theme=self._redraw, on_export=with_notice(self._export))
         with whole, ui.element("div").classes("sheet"):
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
                 self._draw()
-        # Nothing is computed for who only fetches the page.
+        # Computed on connection, not for a client that only fetches the page.
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Everything beside the panel."""
+        """Draw everything beside the panel."""
         self._verdict = ui.element("div").classes("figure")
         self._tiles = {}
         with ui.element("div").classes("tiles"):
@@ -102,7 +103,7 @@ class PlanPage:
             card.redraw()
 
     def _changed(self) -> None:
-        """Something was moved: everything is stale."""
+        """Mark everything as stale after a change, and request a computation."""
         for card in self._cards:
             card.wait()
         for tile in self._tiles.values():
@@ -123,7 +124,7 @@ class PlanPage:
         await self._show_regimes(turn, settings)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Say what is wrong: at the field that it is about, and above everything."""
+        """Show an error at the field that it is about, and above everything."""
         name = field_of(message) if isinstance(error, InvalidSetting) else None
         if name is not None:
             self.panel.complain(name, message)
@@ -138,7 +139,7 @@ class PlanPage:
             ui.label(message)
 
     async def _show_limits(self, turn: Turn, settings: Settings) -> None:
-        plan = await turn.compute(answers.quick_plan, settings)
+        plan = await turn.compute(computations.quick_plan, settings)
         self._limits.show(await turn.compute(limits_chart, plan))
         gain = plan.typical_gain
         self._tiles["gain"].show(f"{gain:.5g}", gain, f"{decibels(gain):.2f} dB")
@@ -149,7 +150,7 @@ class PlanPage:
         )
 
     async def _show_forecast(self, turn: Turn, settings: Settings) -> None:
-        plan: Plan = await turn.compute_slowly(answers.whole_plan, settings)
+        plan: Plan = await turn.compute_slowly(computations.whole_plan, settings)
         law = plan.prediction
         late = (plan.rounds_needed or 0) > plan.num_burn_in
         self._tiles["variance_ratio"].show(
@@ -162,8 +163,8 @@ class PlanPage:
             "not predicted" if shift is None else f"{shift:.2g} sd", shift,
             "in posterior standard deviations",
         )  # fmt: skip
-        exact = answers.problem_of(settings).model.posterior
-        predicted = await turn.compute_slowly(answers.predicted_law, settings)
+        exact = computations.problem_of(settings).model.posterior
+        predicted = await turn.compute_slowly(computations.predicted_law, settings)
         if exact is None or predicted is None or plan.dim < 2:
             self._posterior.say("Nothing is predicted here: see the rows of the plan below.")
         else:
@@ -171,8 +172,8 @@ class PlanPage:
             self._posterior.show(await turn.compute(posterior_chart, exact, laws))
 
     async def _show_privacy(self, turn: Turn, settings: Settings) -> None:
-        plan: Plan = await turn.compute_slowly(answers.whole_plan, settings)
-        await turn.compute_slowly(answers.document, settings)
+        plan: Plan = await turn.compute_slowly(computations.whole_plan, settings)
+        await turn.compute_slowly(computations.document, settings)
         listing = plan.listing()
         self._verdict.clear()
         self._verdict.classes(remove="stale")
@@ -188,19 +189,20 @@ class PlanPage:
             weak = key == "run_epsilon" and cost.epsilon > USELESS_EPSILON
             more = f"at delta {cost.delta:g}" + ("; guarantees next to nothing" if weak else "")
             self._tiles[key].show(format_up(cost.epsilon), cost.epsilon, more)
-        curve = await turn.compute_slowly(answers.spending, settings)
+        curve = await turn.compute_slowly(computations.spending, settings)
         if curve:
             self._spending.show(spending_chart({"": curve}, plan))
         else:
             self._spending.say(plan.unknown_privacy or "The privacy of this run is not known.")
-        laws = await turn.compute_slowly(answers.round_losses, settings)
+        laws = await turn.compute_slowly(computations.round_losses, settings)
         if laws and plan.round_cost is not None:
             self._loss.show(loss_chart(laws, plan))
         else:
             self._loss.say("The law of the loss is not known for these settings.")
 
     async def _show_regimes(self, turn: Turn, settings: Settings) -> None:
-        """The map, coarse to fine; cells that are not the finest leave the map stale."""
+        """Show the map of regimes from coarse to fine; until the finest it stays marked as
+        stale."""
         if settings.scheme == "ideal" or settings.privacy == "off":
             self._regimes.say("Without a channel or a budget there is no map of regimes.")
             return
@@ -208,17 +210,17 @@ class PlanPage:
         here = (settings.snr_db, settings.epsilon)
         delta = settings.delta if settings.scope == "round" else settings.run_delta
         for level in LEVELS:
-            found: RegimeMap | None = await turn.compute_slowly(next, maps, None)
-            if found is None:
+            regimes: RegimeMap | None = await turn.compute_slowly(next, maps, None)
+            if regimes is None:
                 return
-            chart = await turn.compute(regime_chart, found, here, settings.scope, delta)
+            chart = await turn.compute(regime_chart, regimes, here, settings.scope, delta)
             self._regimes.show(chart)
-            self._map = found
+            self._map = regimes
             if level != LEVELS[-1]:
                 self._regimes.wait()
 
     def _go_to(self, series: str, values: list[float]) -> None:
-        """Take the SNR and the epsilon of a cell of the map."""
+        """Take SNR and epsilon from a clicked cell of the map."""
         if not series.endswith("decides"):
             return
         column, row = int(values[0]), int(values[1])
@@ -227,7 +229,7 @@ class PlanPage:
         self.panel.put({"snr_db": format_value(snr_db), "epsilon": format_value(epsilon)})
 
     async def _suggest(self) -> None:
-        """Propose settings that fit, or say what stands in the way."""
+        """Propose settings that fit, or show the obstacles."""
         self._asking.props("loading")
         given = changed(self.state.given)
         try:
@@ -255,12 +257,13 @@ class PlanPage:
     async def _export(self) -> None:
         charts = [card.chart for card in self._cards if card.chart is not None]
         settings = read_given(self.state.given)
-        listing = (await asyncio.to_thread(answers.whole_plan, settings)).listing()
+        listing = (await asyncio.to_thread(computations.whole_plan, settings)).listing()
         await save_page("plan", self._command.text, listing, charts, self.state.theme)
 
 
 def _heat_in_words(heat: float | None, late: bool) -> str:
-    """What a temperature means for the samples, of which the chain may be too late."""
+    """Meaning of a temperature; ``late`` says that the chain has not arrived within the
+    burn-in."""
     if heat is None:
         return "the link has no slope"
     if late:

@@ -1,4 +1,4 @@
-"""The page Run: start a simulation, watch it, stop it, and take its record away."""
+"""The page Run: start, watch and stop a simulation, and download its record."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from nicegui import ui
 from flmc.base.errors import FlmcError
 from flmc.evaluation.diagnostics import AGREED
 from flmc.settings.schema import to_toml
-from flmc.studio.addresses import command_line
 from flmc.studio.controls import field_of, read_given
-from flmc.studio.elements.cards import ChartCard, Tile, save_page, show_rows, show_verdict, telling
-from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.cards import (
+    ChartCard,
+    Tile,
+    save_page,
+    show_rows,
+    show_verdict,
+    with_notice,
+)
+from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.elements.panel import Panel
-from flmc.studio.work import answers
-from flmc.studio.work.latest import in_words
-from flmc.studio.work.places import new_directory
+from flmc.studio.page_addresses import command_line
+from flmc.studio.work import computations
+from flmc.studio.work.page_tasks import in_words
+from flmc.studio.work.scratch import new_directory
 from flmc.studio.work.watched_run import WatchedRun, remove_after, zipped
 from flmc.views.charts.chart import Chart
 
 _REFRESH = 0.4
-"""Seconds between two looks at a run."""
+"""Seconds between two updates of the page."""
 
 
 class RunPage:
-    """The page Run of one tab.
+    """The page Run of one tab."""
 
-    Parameters
-    ----------
-    state
-        What its address says.
-    """
-
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PageState) -> None:
         self.state = state
         self._watched: WatchedRun | None = None
         self._directory: Path | None = None
@@ -45,7 +46,7 @@ class RunPage:
         self._finished = self._closed = False
         self._ran: dict[str, str] | None = None
         ui.context.client.on_delete(self._close)
-        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
+        whole = frame(state, on_theme=self._redraw, on_export=with_notice(self._export))
         with whole, ui.element("div").classes("sheet"):
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
@@ -54,7 +55,7 @@ class RunPage:
         self._changed()
 
     def _draw(self) -> None:
-        """Everything beside the panel."""
+        """Draw everything beside the panel."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._start = ui.button("Start", icon="play_arrow", on_click=self._begin)
@@ -93,10 +94,10 @@ class RunPage:
             ui.label("Take it away").classes("text-subtitle2")
             with ui.element("div").classes("line"):
                 self._record = ui.button(
-                    "Record (zip)", icon="archive", on_click=telling(self._save_record)
+                    "Record (zip)", icon="archive", on_click=with_notice(self._save_record)
                 )
-                ui.button("Settings (TOML)", icon="tune", on_click=telling(self._save_toml))
-                ui.button("Plan (JSON)", icon="data_object", on_click=telling(self._save_plan))
+                ui.button("Settings (TOML)", icon="tune", on_click=with_notice(self._save_toml))
+                ui.button("Plan (JSON)", icon="data_object", on_click=with_notice(self._save_plan))
             with ui.element("div").classes("line"):
                 self._command = ui.label("").classes("code").props("data-command")
             ui.label(
@@ -111,15 +112,15 @@ class RunPage:
         self._buttons()
 
     def _buttons(self) -> None:
-        """Which buttons can be pressed."""
+        """Enable the buttons that make sense now."""
         running = self._watched is not None and self._watched.running
         self._start.set_enabled(not running)
         self._stop.set_enabled(running)
-        # A run that was stopped has a record too, which `flmc resume` goes on with.
+        # A stopped run has a record too, which `flmc resume` continues.
         self._record.set_enabled(self._watched is not None and not running)
 
     def _changed(self) -> None:
-        """Settings were changed: what is shown of a run is then of other settings, and pale."""
+        """Check the changed settings; charts of a run with other settings turn pale."""
         self.state.changed()
         other = self._ran is not None and self._ran != self.state.given
         self._changes.set_visibility(other)
@@ -133,7 +134,7 @@ class RunPage:
 
     @property
     def _given(self) -> dict[str, str]:
-        """Settings of the run that is shown; those of the panel before there is one."""
+        """Settings of the shown run, or of the panel before there is one."""
         return self.state.given if self._ran is None else self._ran
 
     def _complain(self, message: str) -> None:
@@ -143,7 +144,7 @@ class RunPage:
         self._status.set_text(message)
 
     async def _begin(self) -> None:
-        """Start a run with the settings as they are."""
+        """Start a run with the current settings."""
         if self._watched is not None and self._watched.running:
             return
         self._forget()
@@ -154,8 +155,8 @@ class RunPage:
         try:
             given = dict(self.state.given)
             settings = read_given(given)
-            await asyncio.to_thread(answers.whole_plan, settings)
-            if self._closed:  # while it was planned
+            await asyncio.to_thread(computations.whole_plan, settings)
+            if self._closed:  # the tab was closed during the planning
                 return
             self._ran = given
             self._directory = new_directory("run")
@@ -171,7 +172,7 @@ class RunPage:
             self._status.set_text("Stopping …")
 
     def _look(self) -> None:
-        """Show what was seen of the run since the last look."""
+        """Show the progress since the last update."""
         watched = self._watched
         if watched is None or self._finished:
             return
@@ -189,12 +190,13 @@ class RunPage:
         self._finish(watched)
 
     def _show_numbers(self, watched: WatchedRun) -> None:
-        found = watched.metrics if watched.result is None else watched.result.metrics
-        if found is not None:
+        metrics = watched.metrics if watched.result is None else watched.result.metrics
+        if metrics is not None:
             for key, estimate in (
-                ("variance_ratio", found.variance_ratio), ("mean_error", found.mean_error_squared),
-                ("w2", found.wasserstein2_squared),
-            ):  # fmt: skip
+                ("variance_ratio", metrics.variance_ratio),
+                ("mean_error", metrics.mean_error_squared),
+                ("w2", metrics.wasserstein2_squared),
+            ):
                 self._tiles[key].show(str(estimate), estimate.mean)
         if watched.history:
             last = watched.history[-1]
@@ -209,7 +211,7 @@ class RunPage:
             )
 
     def _finish(self, watched: WatchedRun) -> None:
-        """Show the result, or what went wrong."""
+        """Show the result, or the error."""
         self._finished = True
         seconds = (watched.ended or 0.0) - watched.began
         self._rows.clear()
@@ -236,7 +238,7 @@ class RunPage:
         self._buttons()
 
     def _forget(self) -> None:
-        """Leave the last run behind, with its files."""
+        """Drop the last run and its files."""
         self._shown, self._finished = {}, False
         self._watched = self._ran = None
         if self._directory is not None:
@@ -244,13 +246,13 @@ class RunPage:
             self._directory = None
 
     def _close(self) -> None:
-        """The tab was closed: its run ends, and its files are removed when it has."""
+        """Stop the run of a closed tab, and remove its files after its end."""
         self._closed = True
         watched, directory = self._watched, self._directory
         if watched is None or directory is None:
             return
         watched.stop()
-        # Not in the event loop, which other tabs need meanwhile.
+        # Waiting for the run in the event loop would freeze the other tabs.
         threading.Thread(target=remove_after, args=(watched, directory), daemon=True).start()
 
     def _redraw(self) -> None:
@@ -268,7 +270,7 @@ class RunPage:
         ui.download.content(text.encode(), "flmc-settings.toml", "application/toml")
 
     async def _save_plan(self) -> None:
-        document = await asyncio.to_thread(answers.document, read_given(self._given))
+        document = await asyncio.to_thread(computations.document, read_given(self._given))
         text = json.dumps(document, allow_nan=False, indent=1) + "\n"
         ui.download.content(text.encode(), "flmc-plan.json", "application/json")
 

@@ -1,4 +1,4 @@
-"""The page Solve: which SNR do I need, what epsilon can I promise, which slope is best."""
+"""The page Solve: which SNR is needed, which epsilon can be promised, which slope is best."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from flmc.base.errors import InvalidSetting
 from flmc.planning.requirements import Requirement, read_requirement
 from flmc.settings.inverse import AXES, Solution, solve
 from flmc.settings.schema import Settings
-from flmc.studio.addresses import command_line
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
 from flmc.studio.elements.cards import (
     ChartCard,
@@ -18,11 +17,12 @@ from flmc.studio.elements.cards import (
     show_grid,
     show_rows,
     show_verdict,
-    telling,
+    with_notice,
 )
-from flmc.studio.elements.frame import State, frame
+from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.elements.panel import Panel
-from flmc.studio.work.latest import Latest, Superseded, Turn
+from flmc.studio.page_addresses import command_line
+from flmc.studio.work.page_tasks import Latest, Superseded, Turn
 from flmc.views.charts.plan_charts import solution_chart
 
 QUESTIONS = {
@@ -38,16 +38,10 @@ QUESTIONS = {
 
 
 class SolvePage:
-    """The page Solve of one tab.
+    """The page Solve of one tab; in its address ``ask`` is the unknown setting, and ``require``
+    the requirements, with commas."""
 
-    Parameters
-    ----------
-    state
-        What its address says; ``ask`` is the setting that is looked for, ``require`` what must
-        hold, with commas.
-    """
-
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PageState) -> None:
         self.state = state
         self.solution: Solution | None = None
         if state.more.get("ask") not in QUESTIONS:
@@ -55,7 +49,7 @@ class SolvePage:
         self.work = Latest(self._compute, self._complain)
         self._share = 0.0
         ui.context.client.on_delete(self.work.close)
-        whole = frame(state, on_theme=self._redraw, on_export=telling(self._export))
+        whole = frame(state, on_theme=self._redraw, on_export=with_notice(self._export))
         with whole, ui.element("div").classes("sheet"):
             self.panel = Panel(state.given, self._changed)
             with ui.element("main").classes("main"):
@@ -64,7 +58,7 @@ class SolvePage:
         ui.context.client.on_connect(self._changed)
 
     def _draw(self) -> None:
-        """Everything beside the panel."""
+        """Draw everything beside the panel."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 ui.select(
@@ -115,22 +109,22 @@ class SolvePage:
         return [read_requirement(text.strip()) for text in texts if text.strip()]
 
     async def _compute(self, turn: Turn) -> None:
-        """Look for the answer; the panel stays alive meanwhile."""
+        """Search for the answer, while the panel stays responsive."""
         name = self.state.more["ask"]
         self._share = 0.02
         settings, requirements = read_given(self.state.given), self._requirements
         self.panel.settled(settings)
         self._command.set_text(self._in_words(name))
-        found = await turn.compute_slowly(self._solve, turn, settings, name, requirements)
-        chart = await turn.compute(solution_chart, found)
+        solution = await turn.compute_slowly(self._solve, turn, settings, name, requirements)
+        chart = await turn.compute(solution_chart, solution)
         self._share = 1.0
-        self._show(found)
+        self._show(solution)
         self._chart.show(chart)
 
     def _solve(
         self, turn: Turn, settings: Settings, name: str, requirements: list[Requirement]
     ) -> Solution:
-        """The answer, computed outside the event loop."""
+        """The answer, computed in a thread; a newer request interrupts it."""
 
         def progress(share: float) -> None:
             if turn.over:
@@ -150,28 +144,30 @@ class SolvePage:
             words.append("--suggest")
         return " ".join(words)
 
-    def _show(self, found: Solution) -> None:
-        self.solution = found
+    def _show(self, solution: Solution) -> None:
+        self.solution = solution
         self._answer.clear()
         with self._answer, ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
-                ui.label(found.words).classes("text-subtitle1").props("data-answer")
-                value = format_value(int(found.value) if AXES[found.name].whole else found.value)
-                if found.name in CONTROLS:
+                ui.label(solution.words).classes("text-subtitle1").props("data-answer")
+                value = format_value(
+                    int(solution.value) if AXES[solution.name].whole else solution.value
+                )
+                if solution.name in CONTROLS:
                     ui.button(
                         "Open in Plan", icon="open_in_new", on_click=lambda: self._take(value)
                     )
-            listing = found.plan.listing(with_run=True)
+            listing = solution.plan.listing(with_run=True)
             show_verdict(listing.headline)
         self._grid.clear()
         with self._grid:
-            show_grid(found.grid())
+            show_grid(solution.grid())
         self._rows.clear()
         with self._rows:
             show_rows(listing.rows)
 
     def _take(self, value: str) -> None:
-        """Open the plan of the answer; its burn-in is automatic where none was given."""
+        """Open the plan of the answer, with an automatic burn-in unless one was given."""
         assert self.solution is not None
         self.state.given[self.solution.name] = value
         if "burn_in" not in self.state.given:
@@ -179,7 +175,7 @@ class SolvePage:
         ui.navigate.to(self.state.address_of("/"))
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Say why there is no answer, and leave nothing of an earlier one."""
+        """Show why there is no answer, and clear the earlier one."""
         self._share, self.solution = 0.0, None
         self._grid.clear()
         self._rows.clear()

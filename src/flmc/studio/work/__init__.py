@@ -1,2 +1,2 @@
-"""What the studio computes, and where: answers that are kept, work that ends with its page, runs in
-threads, and studies in processes of their own. Nothing here draws."""
+"""Computations of the studio: cached plans and curves, work that ends with its page, runs in
+threads, studies in processes. Nothing here draws."""

@@ -1,7 +1,8 @@
-"""Reproductions for the page Figures: reports that are there, and reports that are made now.
+"""Reproductions of papers for the page Figures: existing reports, and reports made now.
 
-A study is conducted by the command ``flmc reproduce`` in a process of its own, so that it can be
-stopped and does not slow the pages down."""
+The command ``flmc reproduce`` makes a report in a process of its own, so that it can be stopped
+and does not slow the pages down.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from flmc.studio.work.places import at_the_end, new_directory
+from flmc.studio.work.scratch import at_the_end, new_directory
 
 _FINISHED = re.compile(r"(?P<stage>.+): (?P<percent>\d+) %")
 _PICTURE = re.compile(r"^!\[(?P<caption>.*)\]\((?P<file>[\w.-]+)\)$", re.MULTILINE)
@@ -25,13 +26,7 @@ class Reports:
         self.directories: dict[str, Path] = {}
 
     def offer(self, directory: Path) -> None:
-        """Show a report that ``flmc reproduce`` wrote.
-
-        Parameters
-        ----------
-        directory
-            Where it is.
-        """
+        """Add the report in a directory that ``flmc reproduce`` wrote."""
         text = (directory / REPORT).read_text()
         paper = "wflmc" if "--paper wflmc" in text else "qflmc"
         self.directories[paper] = directory
@@ -42,13 +37,8 @@ REPORTS = Reports()
 
 
 class Reproduction:
-    """A study that is being conducted.
-
-    Parameters
-    ----------
-    paper, experiments
-        Which study, and how many experiments, as ``flmc reproduce`` counts them.
-    """
+    """A reproduction in progress, of a paper with a number of experiments as ``flmc reproduce``
+    counts them."""
 
     def __init__(self, paper: str, experiments: int) -> None:
         self.paper, self.experiments = paper, experiments
@@ -63,7 +53,7 @@ class Reproduction:
         return f"flmc reproduce --paper {self.paper} --experiments {self.experiments}"
 
     async def conduct(self) -> bool:
-        """Conduct the study; whether it ended with a report."""
+        """Run the reproduction, and return whether it ended with a report."""
         words = self.command.split()[1:]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "flmc", *words, "--out", str(self.directory), "--json",
@@ -74,9 +64,9 @@ class Reproduction:
         last = ""
         async for line in self._process.stderr:
             last = line.decode(errors="replace").strip()
-            found = _FINISHED.match(last)
-            if found is not None:
-                self.stage, self.share = found["stage"], int(found["percent"]) / 100
+            progress = _FINISHED.match(last)
+            if progress is not None:
+                self.stage, self.share = progress["stage"], int(progress["percent"]) / 100
         code = await self._process.wait()
         forget()
         if code != 0:
@@ -86,23 +76,14 @@ class Reproduction:
         return True
 
     def stop(self) -> None:
-        """End the study's process, if it runs."""
+        """End the process, if it runs."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 
 
 def parts_of_report(text: str) -> list[tuple[str, str]]:
-    """A report in Markdown, cut at its pictures.
-
-    Parameters
-    ----------
-    text
-        The report.
-
-    Returns
-    -------
-    list of tuple of str and str
-        Empty and a piece of text, or a picture's file and its caption, in order.
+    r"""A report in Markdown, cut at its pictures: pairs of an empty text and a piece of the
+    report, or of a picture's file and its caption.
 
     Examples
     --------
@@ -112,9 +93,9 @@ def parts_of_report(text: str) -> list[tuple[str, str]]:
     """
     parts: list[tuple[str, str]] = []
     place = 0
-    for found in _PICTURE.finditer(text):
-        parts.append(("", text[place : found.start()].strip()))
-        parts.append((found["file"], found["caption"]))
-        place = found.end()
+    for picture in _PICTURE.finditer(text):
+        parts.append(("", text[place : picture.start()].strip()))
+        parts.append((picture["file"], picture["caption"]))
+        place = picture.end()
     parts.append(("", text[place:].strip()))
     return [part for part in parts if part != ("", "")]

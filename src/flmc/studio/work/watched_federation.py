@@ -1,6 +1,7 @@
-"""The federations that the studio watches: one connection for all tabs, in the background.
+"""The federations that the studio watches, over one background connection for all tabs.
 
-The broker is given on the command line only. No page can make the studio connect anywhere."""
+The broker comes from the command line only: no page can make the studio connect anywhere.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import asyncio
 import math
 from collections import OrderedDict
 
-from flmc.studio.work.latest import in_words
+from flmc.studio.work.page_tasks import in_words
 from flmc.views.charts.run_charts import RoundSeen
 from flmc.wire.observation import Observed, observe_forever
 from flmc.wire.status import Status
@@ -16,38 +17,26 @@ from flmc.wire.topics import STATUS
 from flmc.wire.transport import Message, Transport
 
 _MOST_RUNS = 20
-"""Runs whose rounds are kept; the one that was silent for longest is forgotten first."""
+"""Number of runs whose rounds are kept; the one silent for longest is forgotten first."""
 _MOST_ROUNDS = 2000
-"""Rounds that are kept of a run; where there are more, every second one is forgotten."""
+"""Number of rounds kept of a run; beyond it every second one is forgotten."""
 
 
 class History:
-    """Rounds of some runs as they were seen, for charts against rounds."""
+    """Observed rounds of some runs, for charts over rounds."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, list[RoundSeen]] = OrderedDict()
 
     def of(self, run: str) -> tuple[RoundSeen, ...]:
-        """What was seen of a run, in the order of its rounds.
-
-        Parameters
-        ----------
-        run
-            Name of the run.
-        """
+        """The observed rounds of a run, in order."""
         return tuple(self._runs.get(run, ()))
 
     def add(self, status: Status) -> None:
-        """Take notice of a status, if it is of a new round.
-
-        Parameters
-        ----------
-        status
-            What the server said.
-        """
+        """Add a status if it is of a new round."""
         seen = self._runs.setdefault(status.run, [])
         self._runs.move_to_end(status.run)
-        # A server that was restarted goes on at an earlier round; another run of the same name
+        # A restarted server continues at an earlier round, and another run with the same name
         # begins at round 0.
         while seen and status.round < seen[-1].round:
             seen.pop()
@@ -60,18 +49,18 @@ class History:
 
 
 class WatchedFederations:
-    """What is heard from the broker of the studio.
+    """Everything heard from the studio's broker.
 
     Attributes
     ----------
     broker
-        Its address; None: the studio was started without one.
+        Its address; None if the studio was started without one.
     observed, history
-        What is known of all runs now, and the rounds of some of them.
+        Current state of all runs, and the rounds of some of them.
     trouble
-        Why there is no connection; None: there is one.
+        Reason for a missing connection; None while connected.
     changes
-        Counts up with everything that is heard.
+        Counter of everything heard.
     """
 
     def __init__(self) -> None:
@@ -83,17 +72,11 @@ class WatchedFederations:
         self._task: asyncio.Task[None] | None = None
 
     def offer(self, broker: str, transport: Transport) -> None:
-        """Say which broker is listened to, before the studio begins.
-
-        Parameters
-        ----------
-        broker, transport
-            Its address, and what connects to it.
-        """
+        """Set the broker and its transport, before the studio starts."""
         self.broker, self._transport = broker, transport
 
     def begin(self) -> None:
-        """Begin to listen, in the event loop of the studio; without a broker do nothing."""
+        """Start listening in the event loop of the studio; without a broker do nothing."""
         if self._transport is not None and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._listen(self._transport))
 
@@ -105,13 +88,7 @@ class WatchedFederations:
             self._task = None
 
     def take(self, message: Message) -> None:
-        """Take a message from the broker, whatever it holds.
-
-        Parameters
-        ----------
-        message
-            The message.
-        """
+        """Take any message of the broker, also a hostile one."""
         topic = self.observed.take(message)
         self.changes += 1
         if topic is not None and topic.what == STATUS:
@@ -123,7 +100,7 @@ class WatchedFederations:
 
     @property
     def newest(self) -> str | None:
-        """The run whose server spoke last; None: nothing is known of any."""
+        """The run whose server spoke last; None if no run is known."""
 
         def when(name: str) -> tuple[float, str]:
             status = self.observed.runs[name].status
@@ -143,7 +120,7 @@ class WatchedFederations:
 
 
 def _seen(status: Status) -> RoundSeen:
-    """What a chart shows of a status."""
+    """The numbers of a status that charts show; NaN for unknown ones."""
     current = status.epsilon if status.epsilon_round == status.round else None
     epsilon = math.nan if current is None else current
     seconds = math.nan if status.round_seconds is None else status.round_seconds
@@ -151,4 +128,4 @@ def _seen(status: Status) -> RoundSeen:
 
 
 FEDERATIONS = WatchedFederations()
-"""What this process watches."""
+"""The federations that this process watches."""

@@ -1,4 +1,4 @@
-"""A run in a thread of its own, and what was seen of it so far."""
+"""A run in a thread of its own, with its progress and charts so far."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from flmc.runs.execution import run
 from flmc.runs.results import Result
 from flmc.runs.snapshots import Snapshot
 from flmc.settings.schema import Settings
-from flmc.studio.work import answers
-from flmc.studio.work.latest import in_words
-from flmc.studio.work.places import at_the_end
+from flmc.studio.work import computations
+from flmc.studio.work.page_tasks import in_words
+from flmc.studio.work.scratch import at_the_end
 from flmc.views.charts.chart import Chart
 from flmc.views.charts.run_charts import (
     ChainAgreement,
@@ -33,26 +33,19 @@ from flmc.views.charts.run_charts import (
 )
 
 _LOOKS = 24
-"""How often a run is looked at, at least."""
+"""Smallest number of snapshots of a run."""
 _MOST_STATISTICS = 300_000
-"""Numbers of draws beyond which R-hat is computed of every so-many-th draw."""
+"""Number of values above which draws are thinned for R-hat."""
 
 
 class WatchedRun:
-    """A run in a thread of its own, and what was seen of it.
-
-    Parameters
-    ----------
-    settings
-        What is run.
-    directory
-        A new directory, for the record.
-    """
+    """A run of these settings in a thread of its own, recorded in a new directory, with its
+    progress."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self.settings, self.directory = settings, directory
-        self.problem = answers.problem_of(settings)
-        self.plan = answers.whole_plan(settings)
+        self.problem = computations.problem_of(settings)
+        self.plan = computations.whole_plan(settings)
         self.round, self.began = 0, time.monotonic()
         self.ended: float | None = None
         self.metrics: Metrics | None = None
@@ -76,7 +69,7 @@ class WatchedRun:
 
     @property
     def running(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run is still going on."""
         return self.ended is None
 
     def _run(self) -> None:
@@ -91,7 +84,7 @@ class WatchedRun:
                 engine=settings.engine,
                 out=self.directory / "record",
                 settings=settings.model_dump(exclude_defaults=True),
-                # Often enough to see the chains settle, also where a run takes a second.
+                # Often enough to watch the chains settle, also in a run of one second.
                 checkpoint_rounds=max(1, self.plan.num_rounds // _LOOKS),
                 stop=self._stop.is_set,
                 watch=self._seen,
@@ -108,29 +101,29 @@ class WatchedRun:
             self.ended = time.monotonic()
 
     def _end(self) -> None:
-        """The studio ends: so does the run, before its files are removed."""
+        """Stop the run at the end of the studio, before its files are removed."""
         self.stop()
         self.thread.join(timeout=10.0)
 
     def _seen(self, now: Snapshot) -> None:
-        """Called by the run, in its thread."""
+        """Take a snapshot; the run calls this in its thread."""
         self.round, self.metrics = now.round, now.metrics
         if now.draws is None or now.draws.shape[1] < FEWEST_DRAWS:
             return
         try:
             self._draw(now.draws)
         except (FlmcError, ArithmeticError, ValueError):
-            # Draws that cannot be drawn yet, such as those of chains that do not move, must not
-            # end the run.
+            # Draws without a chart yet, such as those of chains that do not move, must not end the
+            # run.
             return
 
     def _draw(self, draws: Array) -> None:
-        """Charts of the draws so far, (chain, draw, dim)."""
+        """Make the charts of the draws so far, (chain, draw, dim)."""
         every = max(1, draws.size // _MOST_STATISTICS)
         thinned = draws[None, :, ::every]
         if thinned.shape[2] >= FEWEST_DRAWS:
-            found = diagnose_draws(thinned)
-            worst, fewest = float(found.r_hat.max()), float(found.ess_bulk.min())
+            diagnosis = diagnose_draws(thinned)
+            worst, fewest = float(diagnosis.r_hat.max()), float(diagnosis.ess_bulk.min())
             here = self.plan.num_burn_in + draws.shape[1]
             if not self.history or self.history[-1].round < here:
                 self.history.append(ChainAgreement(here, worst, fewest))
@@ -146,25 +139,13 @@ class WatchedRun:
 
 
 def remove_after(watched: WatchedRun, directory: Path) -> None:
-    """Remove the files of a run that was asked to stop, when it has.
-
-    Parameters
-    ----------
-    watched, directory
-        The run, and where its files are.
-    """
+    """Wait for the end of a stopping run, and remove its files."""
     watched.thread.join()
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def zipped(directory: Path) -> bytes:
-    """The files of a record as one zip file, but for its lock.
-
-    Parameters
-    ----------
-    directory
-        Where the record is.
-    """
+    """The files of a record as one zip file, without its lock."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(directory.rglob("*")):

@@ -1,4 +1,4 @@
-"""Addresses and commands: what a page shows, as a link that can be shared, and as a command."""
+"""Addresses and commands: the content of a page as a link to share, and as a command line."""
 
 from __future__ import annotations
 
@@ -9,58 +9,29 @@ from urllib.parse import urlencode
 from flmc.studio.controls import CONTROLS, Given, default_text, read_given
 
 VIEW_KEYS = ("theme",)
-"""Keys of addresses that say how a page looks, not what it is about."""
+"""Keys of an address that change the look of a page, not its content."""
 
 
 def given_of(query: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Settings in the query of an address, as text by name.
-
-    Parameters
-    ----------
-    query
-        Keys and values of the query.
-    """
+    """Settings in the query of an address, as text by name."""
     return {name: text for name, text in query if name in CONTROLS}
 
 
 def unknown_keys(query: Iterable[tuple[str, str]], known: Iterable[str] = ()) -> list[str]:
-    """Keys of an address that no control and no page knows.
-
-    Parameters
-    ----------
-    query
-        Keys and values of the query.
-    known
-        Keys that the page knows beside settings.
-    """
+    """Keys of an address that are neither settings, nor view keys, nor ``known`` to the page."""
     every = {*CONTROLS, *VIEW_KEYS, *known}
     return [name for name, _ in query if name not in every]
 
 
 def address(path: str, given: Given, more: Mapping[str, str] | None = None) -> str:
-    """Address of a page with these settings; settings at their defaults are left out.
-
-    Parameters
-    ----------
-    path
-        Path of the page.
-    given
-        Settings as text by name.
-    more
-        Further keys.
-    """
+    """Address of a page with these settings and ``more`` keys; settings at their defaults are
+    left out."""
     query = [*changed(given).items(), *(more or {}).items()]
     return f"{path}?{urlencode(query)}" if query else path
 
 
 def changed(given: Given) -> dict[str, str]:
-    """Settings that are not at their defaults, in the order of the controls.
-
-    Parameters
-    ----------
-    given
-        Settings as text by name.
-    """
+    """Settings that differ from their defaults, in the order of the controls."""
     return {
         name: given[name]
         for name in CONTROLS
@@ -69,15 +40,7 @@ def changed(given: Given) -> dict[str, str]:
 
 
 def command_line(given: Given, command: str = "plan") -> str:
-    """The command that computes what a page shows.
-
-    Parameters
-    ----------
-    given
-        Settings as text by name; those without an effect are left out.
-    command
-        Name of the command.
-    """
+    """The command that computes the content of a page; settings without an effect are left out."""
     kept = changed(given)
     settings = read_given(kept)
     words = ["flmc", command]

@@ -1,4 +1,4 @@
-"""Work of one page: only the newest wish counts, and it ends with the page."""
+"""Tasks of one page: only the newest request counts, and tasks end with the page."""
 
 from __future__ import annotations
 
@@ -13,75 +13,52 @@ from flmc.base.errors import FlmcError
 
 _log = logging.getLogger(__name__)
 _POOL = ThreadPoolExecutor(max_workers=8, thread_name_prefix="studio")
-"""Where everything is computed that takes longer than a moment."""
+"""Threads for everything that takes longer than a moment."""
 _PAUSE = 0.05
-"""Seconds between the starts of two computations of one page."""
+"""Shortest time between the starts of two computations of one page, in seconds."""
 
 
 class Superseded(Exception):  # noqa: N818 - no error: somebody moved on
-    """A newer wish came, or the page was closed."""
+    """A newer request came, or the page was closed."""
 
 
 class Turn:
-    """One wish: it may compute until a newer one comes."""
+    """One request, which may compute until a newer one comes."""
 
     def __init__(self, owner: Latest) -> None:
         self._owner = owner
 
     @property
     def over(self) -> bool:
-        """Whether a newer wish came, or the page was closed."""
+        """Whether a newer request came, or the page was closed."""
         return self._owner.turn is not self
 
     async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns that takes milliseconds, computed outside the event loop.
-
-        Parameters
-        ----------
-        function, *arguments
-            What is called, with what.
-
-        Raises
-        ------
-        Superseded
-            If the answer is no longer wanted, before or after.
-        """
-        found = await asyncio.get_running_loop().run_in_executor(
+        """The value of a function that takes milliseconds, computed in a thread; raises
+        ``Superseded`` if it is no longer wanted, before or after."""
+        value = await asyncio.get_running_loop().run_in_executor(
             _POOL, self._call, function, arguments
         )
         if self.over:
             raise Superseded
-        return found
+        return value
 
     async def compute_slowly(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The same of a function that may take seconds: one at a time for every page, because what
-        was superseded cannot be stopped, and must not fill the pool.
-
-        Parameters
-        ----------
-        function, *arguments
-            What is called, with what.
-        """
+        """The value of a function that may take seconds, one at a time for each page."""
+        # A superseded computation cannot be stopped: without the lock they would fill the pool.
         async with self._owner.slow:
             return await self.compute(function, *arguments)
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Called in a thread, perhaps long after it was asked for."""
+        """Call the function in a thread, perhaps long after it was requested."""
         if self.over:
             raise Superseded
         return function(*arguments)
 
 
 class Latest:
-    """Calls an asynchronous function for the newest wish, at most once in 50 ms.
-
-    Parameters
-    ----------
-    work
-        Called with a :class:`Turn`; it reads what is wished for when it begins.
-    on_error
-        Called with the error where the work fails, and with a sentence for people.
-    """
+    """Runs ``work`` for the newest request, at most once in 50 ms; ``on_error`` gets a failure
+    and a sentence about it."""
 
     def __init__(
         self,
@@ -96,7 +73,8 @@ class Latest:
         self.slow = asyncio.Lock()
 
     def ask(self) -> None:
-        """Say that something changed: whatever is being computed is given up."""
+        """Note that something changed: the current computation is given up, and a new one
+        starts."""
         self.turn = None
         if not self._waiting and not self._closed:
             self._waiting = True
@@ -108,6 +86,8 @@ class Latest:
 
     async def _begin(self) -> None:
         await asyncio.sleep(max(0.0, self._last + _PAUSE - time.monotonic()))
+        # _waiting is cleared before the work reads its inputs: a later request starts another
+        # task.
         self._last, self._waiting = time.monotonic(), False
         if self._closed:
             return
@@ -122,13 +102,8 @@ class Latest:
 
 
 def in_words(error: Exception) -> str:
-    """What a person is told of an error; one that is no mistake of the user's is logged.
-
-    Parameters
-    ----------
-    error
-        Any error.
-    """
+    """Sentence about an error for the user; an error that is not the user's is logged as a
+    defect."""
     if isinstance(error, FlmcError):
         return str(error)
     if isinstance(error, MemoryError):

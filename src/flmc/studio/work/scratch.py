@@ -1,4 +1,4 @@
-"""Directories of runs and reports: all below one, which is removed with the studio."""
+"""Scratch directories of runs and reports, all below one that is removed with the studio."""
 
 from __future__ import annotations
 
@@ -18,29 +18,13 @@ _ENDINGS: list[Callable[[], None]] = []
 
 
 def new_directory(name: str) -> Path:
-    """A new empty directory, removed with the studio at the latest.
-
-    Parameters
-    ----------
-    name
-        Begin of its name.
-    """
+    """A new empty directory with this begin of its name, removed with the studio at the latest."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_root()))
 
 
 def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
-    """Have something done when the studio ends, before its directories are removed.
-
-    Parameters
-    ----------
-    action
-        What is done.
-
-    Returns
-    -------
-    callable
-        Forgets the action again; it does nothing the second time.
-    """
+    """Register an action for the end of the studio, before its directories are removed; the
+    returned function unregisters it."""
     _ENDINGS.append(action)
 
     def forget() -> None:
@@ -51,7 +35,7 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def close_all() -> None:
-    """Do what is to be done at the end, and remove all directories."""
+    """Do the registered actions, and remove all directories."""
     while _ENDINGS:
         _ENDINGS.pop()()
     if _root.cache_info().currsize:

@@ -1,6 +1,7 @@
-"""What pages ask for: plans, curves and maps of settings, kept for the settings that come again.
+"""Plans, curves and laws for the pages, cached by settings.
 
-Every function may take long and is called outside the event loop."""
+Every function may take long, and is called outside the event loop.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +22,16 @@ from flmc.settings.regimes import plan_other_scheme
 from flmc.settings.schema import Settings, merge
 
 _KEPT = 128
-"""Answers of each kind that are kept; none of them holds a model."""
+"""Size of each cache; none of the cached values holds a model."""
 _MODELS_KEPT = 3
-"""Models that are kept: large ones take hundreds of megabytes."""
+"""Number of cached models: large ones take hundreds of megabytes."""
 _OF_DATA = ("devices", "dim", "samples", "seed", "split", "experiments", "data", "example_clip")
-"""Settings that decide the model."""
+"""Settings that determine the model."""
 
 
 @lru_cache(maxsize=_MODELS_KEPT)
 def _model(of_data: tuple[Any, ...]) -> Model:
-    """The model of these settings of the data."""
+    """The model for these values of ``_OF_DATA``."""
     given = {
         name: value for name, value in zip(_OF_DATA, of_data, strict=True) if value is not None
     }
@@ -38,86 +39,44 @@ def _model(of_data: tuple[Any, ...]) -> Model:
 
 
 def of_data(settings: Settings) -> tuple[Any, ...]:
-    """What decides the data of settings: where it is equal, they have the same model.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """The settings that determine the data; where they are equal, settings share a model."""
     return tuple(getattr(settings, name) for name in _OF_DATA)
 
 
 @lru_cache(maxsize=_MODELS_KEPT)
 def problem_of(settings: Settings) -> Problem:
-    """Model, uplink and limits of settings.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """Model, uplink and limits of settings."""
     return assemble(settings, _model(of_data(settings)))
 
 
 @lru_cache(maxsize=_KEPT)
 def quick_plan(settings: Settings) -> Plan:
-    """The plan without prediction and findings: what is decided is decided, within milliseconds.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """The plan without prediction and findings, within milliseconds."""
     return problem_of(settings).plan(forecast=False)
 
 
 @lru_cache(maxsize=_KEPT)
 def whole_plan(settings: Settings) -> Plan:
-    """The plan with prediction and findings.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """The plan with prediction and findings."""
     return problem_of(settings).plan()
 
 
 @lru_cache(maxsize=_KEPT)
 def document(settings: Settings) -> dict[str, Any]:
-    """What ``flmc plan --json`` prints for these settings.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """The output of ``flmc plan --json`` for these settings."""
     return whole_plan(settings).to_document()
 
 
 @lru_cache(maxsize=_KEPT)
 def spending(settings: Settings) -> tuple[SpentAfter, ...]:
-    """Epsilon over the rounds of the run; empty where it is unknown.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """Epsilon over the rounds of the run; empty if it is unknown."""
     plan = quick_plan(settings)
     return tuple(privacy_over_rounds(plan, rounds_to_show(plan.num_rounds)))
 
 
 @lru_cache(maxsize=_KEPT)
 def predicted_law(settings: Settings) -> Gaussian | None:
-    """Law that the chain is predicted to sample; None where nothing is predicted.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """Law that the chain is predicted to sample; None if nothing is predicted."""
     plan, model = whole_plan(settings), problem_of(settings).model
     if plan.prediction is None or not isinstance(model, LinearGaussian):
         return None
@@ -126,17 +85,11 @@ def predicted_law(settings: Settings) -> Gaussian | None:
 
 @lru_cache(maxsize=_KEPT)
 def round_losses(settings: Settings) -> dict[str, RoundLossLaw]:
-    """Laws of the privacy loss of a round, of the scheme of the settings and of the other one with
-    the same effective step, by scheme; those that are unknown are left out.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    """
+    """Laws of the privacy loss of a round by scheme: of the settings' scheme, and of the other
+    one at the same effective step; unknown ones are left out."""
     plan = quick_plan(settings)
-    found = {plan.uplink.scheme: loss_of_round(plan)}
+    laws = {plan.uplink.scheme: loss_of_round(plan)}
     other = plan_other_scheme(settings, plan, problem_of(settings).model)
     if other is not None:
-        found[other.uplink.scheme] = loss_of_round(other)
-    return {name: law for name, law in found.items() if law is not None}
+        laws[other.uplink.scheme] = loss_of_round(other)
+    return {name: law for name, law in laws.items() if law is not None}

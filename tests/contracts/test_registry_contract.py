@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import flmc
 from contracts.registered import build, model
 from flmc.base.errors import InvalidSetting
 from flmc.cli import main
-from flmc.settings.registered import FADINGS, LINKS, MODELS, PAPERS, REGISTRIES, SCHEDULERS, SPLITS
+from flmc.settings.registered import FADINGS, LINKS, MODELS, PAPERS, REGISTRIES, SCHEDULERS
 from flmc.settings.registry import Entry, Registry
 from flmc.settings.schema import Settings
 
@@ -74,9 +76,8 @@ def test_defaults_of_the_registry_are_those_of_the_classes() -> None:
                 assert build(entry) == entry.maker(), entry.name
 
 
-@pytest.mark.parametrize("split", SPLITS.names)
-def test_splits_deal_every_example_once(split: str) -> None:
-    sizes = SPLITS[split].maker(103, 10)
+def test_synthetic_examples_are_dealt_once() -> None:
+    sizes = flmc.data.split_evenly(103, 10)
     assert len(sizes) == 10
     assert sum(sizes) == 103
     assert min(sizes) >= 0
@@ -95,11 +96,20 @@ def test_models_keep_the_contract(name: str) -> None:
     np.testing.assert_allclose(part, gradient[1:], rtol=1e-12, atol=1e-12 * scale)
 
 
-def test_schedulers_and_splits_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schedulers_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--devices", "6", "--dim", "2", "--samples", "90", "--rounds", "30", "--burn-in", "10"]
     assert main(["run", *small, "--scheduling", "random:2", "--chains", "2"]) == 0
     assert "2 of 6" in " ".join(capsys.readouterr().out.split())
     assert main(["plan", *small, "--scheduling", "random:9"]) == 2
     assert "must not exceed the devices, 6; got 9" in capsys.readouterr().err
-    assert main(["plan", *small, "--split", "odd"]) == 2
-    assert "split must be one of even, got 'odd'" in capsys.readouterr().err
+
+
+def test_a_withdrawn_setting_is_refused_with_what_to_write(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["plan", "--split", "even"]) == 2
+    assert "--split was withdrawn: synthetic examples are dealt evenly" in capsys.readouterr().err
+    file = tmp_path / "old.toml"
+    file.write_text('split = "even"\n')
+    assert main(["plan", "--config", str(file)]) == 2
+    assert "'split' was withdrawn: synthetic examples" in capsys.readouterr().err

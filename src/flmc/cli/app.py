@@ -18,7 +18,7 @@ import typer
 from flmc.base.errors import FlmcError
 from flmc.base.start_up import collecting_later
 from flmc.base.version import VERSION
-from flmc.cli.output import fail, with_option_names
+from flmc.cli.output import fail, with_option_names, with_replacement
 
 # The base of typer's own errors. typer exports it from 0.28 on. Before that it is the base of
 # UsageError, the base of BadParameter: click's ClickException, or from 0.26 on typer's copy of it.
@@ -158,7 +158,7 @@ def _run(words: list[str]) -> int:
         if "Usage:" in message:  # called without a command
             sys.stdout.write(message + "\n")
             return 2
-        return fail(message, 2)
+        return fail(with_replacement(message), 2)
     except (typer.Abort, KeyboardInterrupt):
         return fail("interrupted", 1)
     return 0

@@ -12,7 +12,7 @@ import typer
 from flmc.base.tables import Listing, Row
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
-from flmc.settings.schema import Settings
+from flmc.settings.schema import WITHDRAWN, Settings
 
 if TYPE_CHECKING:
     from flmc.planning.privacy_cost import Cost
@@ -62,6 +62,15 @@ def with_option_names(message: str) -> str:
         A message with names of Python's parameters.
     """
     return re.sub(r"(?<!')\bnum_(rounds|burn_in|devices|samples|experiments)\b", r"\1", message)
+
+
+def with_replacement(message: str) -> str:
+    """The message about an unknown option, with what to write instead of a withdrawn one."""
+    unknown = re.search(r"No such option: --([a-z-]+)", message)
+    if unknown is not None and unknown[1].replace("-", "_") in WITHDRAWN:
+        instead = WITHDRAWN[unknown[1].replace("-", "_")]
+        return f"the option --{unknown[1]} was withdrawn: {instead}"
+    return message
 
 
 def model_check(model: Model, plan: Plan) -> list[Listing]:

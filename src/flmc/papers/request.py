@@ -68,7 +68,7 @@ def read_own_curve(
         If the file sets what comes from the study, or cannot be read.
     """
     file = read_file(path)
-    for each in (*_FROM_THE_STUDY, "split", *((own_axis,) if own_axis else ())):
+    for each in (*_FROM_THE_STUDY, *((own_axis,) if own_axis else ())):
         if each in file:
             raise InvalidSetting(
                 f"{each} of the curve {name!r} comes from the study; leave it out of {str(path)!r}"

@@ -227,7 +227,6 @@ _OF_THE_RUN = {
     "devices",
     "dim",
     "samples",
-    "split",
     "experiments",
     "data",
     "chains",

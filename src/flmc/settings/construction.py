@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flmc.base.errors import InvalidSetting
+from flmc.data.dealing import split_evenly
 from flmc.data.federated import FederatedData
 from flmc.data.linear_data import LinearData
 from flmc.data.reading import read
@@ -21,7 +22,7 @@ from flmc.data.synthetic import DrawnExamples, draw_linear, draw_linear_statisti
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.wide_linear import WIDE, WideLinear
-from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS, SPLITS
+from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS
 from flmc.settings.registry import CURRENT_DIRECTORY, Registry
 from flmc.settings.schema import Settings
 from flmc.uplink.example_clipping import typical_shrink
@@ -119,12 +120,12 @@ def make_model(settings: Settings) -> Model:
     if settings.model != "linear":
         refuse(
             settings,
-            ("devices", "dim", "samples", "experiments", "data", "split"),
+            ("devices", "dim", "samples", "experiments", "data"),
             "come from the model that was given",
         )
         model: Model = MODELS.build(settings.model)
         return model
-    sizes = SPLITS[settings.split].maker(settings.samples, settings.devices)
+    sizes = split_evenly(settings.samples, settings.devices)
     if settings.example_clip is not None or settings.example_norm is not None:
         if settings.data != "examples":
             name = "example_clip" if settings.example_norm is None else "example_norm"
@@ -171,7 +172,7 @@ def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData
         num_samples=settings.samples,
         dim=settings.dim,
         num_devices=settings.devices,
-        device_sizes=SPLITS[settings.split].maker(settings.samples, settings.devices),
+        device_sizes=split_evenly(settings.samples, settings.devices),
     )
 
 
@@ -185,7 +186,7 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
     source
         The file, a pattern of files, or a set of scikit-learn's.
     """
-    refuse(settings, ("dim", "samples", "experiments", "data", "split"), "come from data_file")
+    refuse(settings, ("dim", "samples", "experiments", "data"), "come from data_file")
     if settings.deal is None:
         refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
     if settings.model not in MODELS.names:

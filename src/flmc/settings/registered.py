@@ -5,7 +5,6 @@ documentation and contract tests follow."""
 
 from __future__ import annotations
 
-from flmc.data.dealing import split_evenly
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.settings.registry import Entry, Parameter, Registry
@@ -214,9 +213,6 @@ MODELS.add(
     )
 )
 
-SPLITS = Registry("split", None)
-SPLITS.add(Entry("even", split_evenly, "as many examples for each device, to within one"))
-
 ENGINES = Registry("engine", None)
 ENGINES.add(
     Entry("auto", "flmc.sampling.engines:choose_engine", "the fastest that can run the plan")
@@ -263,7 +259,6 @@ REGISTRIES = {
     "fadings": FADINGS,
     "schedulers": SCHEDULERS,
     "models": MODELS,
-    "splits": SPLITS,
     "engines": ENGINES,
     "papers": PAPERS,
 }

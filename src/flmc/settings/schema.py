@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from flmc.base import checks
 from flmc.base.errors import InvalidSetting
-from flmc.settings.registered import ENGINES, FADINGS, LINKS, MODELS, SCHEDULERS, SCHEMES, SPLITS
+from flmc.settings.registered import ENGINES, FADINGS, LINKS, MODELS, SCHEDULERS, SCHEMES
 from flmc.settings.registry import Registry
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -25,7 +25,6 @@ Count = Annotated[int, Field(ge=1)]
 
 Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
 EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
-SplitName = Annotated[str, SPLITS, AfterValidator(SPLITS.check_name)]
 
 
 def _defaults(registry: Registry) -> str:
@@ -133,7 +132,6 @@ class Settings(BaseModel):
         None, description="smallest curvature, from public knowledge"
     )
     model: str = Field("linear", description=f"what is sampled: {MODELS.described}")
-    split: SplitName = Field("even", description="how synthetic examples are dealt to devices")
     data_file: str | None = Field(
         None,
         description=(
@@ -240,14 +238,17 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
         raise InvalidSetting(_one_line(error)) from None
 
 
-def unknown_setting(name: str) -> str:
-    """A message for a name that is no setting, with the names that are most like it, or all.
+WITHDRAWN: Mapping[str, str] = {
+    "split": "synthetic examples are dealt evenly: leave it out; deal is for those of data_file",
+}
+"""Settings of earlier versions, each with what to write instead."""
 
-    Parameters
-    ----------
-    name
-        What was written.
-    """
+
+def unknown_setting(name: str) -> str:
+    """A message for a name that is no setting, with what to write instead, the names that are most
+    like it, or all."""
+    if name.replace("-", "_") in WITHDRAWN:
+        return f"the setting {name!r} was withdrawn: {WITHDRAWN[name.replace('-', '_')]}"
     near = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, n=3)
     known = (
         f"is it {' or '.join(near)}?" if near else f"known are {', '.join(Settings.model_fields)}"

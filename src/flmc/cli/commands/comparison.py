@@ -24,7 +24,6 @@ _OF_THE_PROBLEM = (
     "target",
     "device_column",
     "deal",
-    "split",
     "standardise",
     "devices",
     "dim",

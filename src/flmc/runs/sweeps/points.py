@@ -35,7 +35,6 @@ _DATA = (
     "devices",
     "dim",
     "samples",
-    "split",
     "experiments",
     "data",
     "example_clip",

@@ -25,7 +25,7 @@ _KEPT = 128
 """Size of each cache; none of the cached values holds a model."""
 _MODELS_KEPT = 3
 """Number of cached models: large ones take hundreds of megabytes."""
-_OF_DATA = ("devices", "dim", "samples", "seed", "split", "experiments", "data", "example_clip")
+_OF_DATA = ("devices", "dim", "samples", "seed", "experiments", "data", "example_clip")
 """Settings that determine the model."""
 
 

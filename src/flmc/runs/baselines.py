@@ -1,4 +1,4 @@
-r"""What each baseline is: a plan of its own, made from the plan that it is compared with.
+r"""Baselines: other methods, each a plan made from the plan that it is compared with.
 
 Steps follow three rules, which look at no data that is held out:
 
@@ -91,13 +91,7 @@ def analog_descent(plan: Plan, model: Model) -> Plan:
     """Plan of FedSGD: clipped gradients over the plan's channel as an analog uplink.
 
     The gain is the largest that the plan's power limit and privacy budget allow; there is no
-    Langevin limit, because descent wants no noise.
-
-    Parameters
-    ----------
-    plan, model
-        What it is compared with.
-    """
+    Langevin limit, because descent needs no noise."""
     _check_channel(plan)
     limits = replace(plan.limits, langevin="off", allocation="static")
     return _descent(plan, model, Analog(**_radio(plan.uplink)), limits)
@@ -106,13 +100,7 @@ def analog_descent(plan: Plan, model: Model) -> Plan:
 def majority_vote(plan: Plan, model: Model) -> Plan:
     """Plan of the majority vote: signs of gradients as bits over the plan's channel.
 
-    Gain and budget are as for :func:`analog_descent`.
-
-    Parameters
-    ----------
-    plan, model
-        What it is compared with.
-    """
+    Gain and budget are as for :func:`analog_descent`."""
     _check_channel(plan)
     limits = replace(plan.limits, langevin="off", allocation="static")
     uplink = Digital(**_radio(plan.uplink), link=Sign())
@@ -128,23 +116,12 @@ def private_descent(plan: Plan, model: Model) -> Plan:
     The noise is added once to the sum, as a channel or secure aggregation with shares of the noise
     would do it, so that it protects against the same server. It is an analog uplink without fading
     and power limit whose gain is what the accountant allows: the noise in the sum has the standard
-    deviation 1/gain.
-
-    Parameters
-    ----------
-    plan, model
-        What it is compared with.
-
-    Raises
-    ------
-    InvalidSetting
-        If the plan has no finite epsilon to be calibrated to.
-    """
+    deviation 1/gain. A plan without a finite epsilon of the run is refused."""
     cost = plan.run_cost
     if cost is None or not 0.0 < cost.epsilon < math.inf:
-        found = "none" if cost is None else f"{cost.epsilon:g}"
+        stated = "none" if cost is None else f"{cost.epsilon:g}"
         raise InvalidSetting(
-            f"DP-FedSGD needs a plan with a finite positive epsilon of the run, got {found}"
+            f"DP-FedSGD needs a plan with a finite positive epsilon of the run, got {stated}"
         )
     limits = Limits(
         epsilon=cost.epsilon,
@@ -165,13 +142,7 @@ def private_descent(plan: Plan, model: Model) -> Plan:
 
 
 def noiseless_sampler(plan: Plan, model: Model) -> Plan:
-    r"""Plan of Langevin sampling with exact gradients and the noise :math:`\sqrt{2\eta}`.
-
-    Parameters
-    ----------
-    plan, model
-        What it is compared with.
-    """
+    r"""Plan of Langevin sampling with exact gradients and the noise :math:`\sqrt{2\eta}`."""
     asked = make_plan(model, Ideal(), **_rounds(plan), forecast=False)
     faster = plan.effective_step_size
     if faster is None or faster <= asked.step_size:
@@ -186,26 +157,15 @@ def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
 
 
 def distance(model: Model) -> float:
-    """Root mean square distance of the optimum from zero, if it is a draw from the prior.
-
-    Parameters
-    ----------
-    model
-        The model, for its prior.
-    """
+    """Root mean square distance of the optimum from zero, if it is a draw from the prior."""
     square = np.square(model.prior.sd) + np.square(model.prior.mean)
     return float(np.sqrt(np.broadcast_to(square, (model.dim,)).sum()))
 
 
 def estimate_variance(plan: Plan) -> float:
     r"""Variance of an entry of the server's estimate in a kept round,
-    :math:`\overline{(K/K_a)^2 N_0/A^2}`, over the squared share of a gradient that is left of it.
-
-    Parameters
-    ----------
-    plan
-        Of an uplink without random bits.
-    """
+    :math:`\overline{(K/K_a)^2 N_0/A^2}`, over the squared slope, the factor by which the estimate
+    scales a gradient; for uplinks whose symbols are not random."""
     temperature, slope = plan.temperature, plan.slope
     if temperature is None or slope is None:
         raise InvalidSetting("the variance of an estimate needs an uplink with a slope")
@@ -222,8 +182,9 @@ def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
         raise InvalidSetting("a step of descent needs the smoothness of the model, got none")
     noise = math.sqrt(plan.num_rounds * model.dim * estimate_variance(made))
     effective = min(max(steps), distance(model) / noise)
-    # What the estimate scales a gradient by is made up for, as in the sampler. The step comes from
-    # the model's curvature and the plan's step, which may depend on data.
+    # Dividing by the slope undoes the factor by which the estimate scales a gradient, as in the
+    # sampler. The step follows from the model's curvature and the plan's step, which may depend on
+    # data.
     return replace(
         made,
         step_size=effective / (made.slope or 1.0),

@@ -1,4 +1,4 @@
-"""Run a plan, or go on with a recorded run."""
+"""Execution of a plan, and continuation of a recorded run."""
 
 from __future__ import annotations
 
@@ -164,8 +164,7 @@ def resume(
 
 
 def _check(plan: Plan, model: Model, **counts: int | None) -> None:
-    """Refuse what is not a plan or a model, counts below 1, and a plan that is for another
-    model."""
+    """Refuse arguments of the wrong type, counts below 1, and a plan made for another model."""
     for name, value, kind in (("plan", plan, Plan), ("model", model, Model)):
         if not isinstance(value, kind):
             raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""One run as a value: all that decides its result, and how it is carried out."""
+"""One run as a value: everything that decides its result, and its execution."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ from flmc.uplink.schemes import Digital
 
 
 def _blas_threads(one: bool) -> AbstractContextManager[None]:
-    """One thread of linear algebra for the package's own models; one of the user's may have large
-    matrices, and its threads are left to it."""
+    """A context with one BLAS thread, for the package's own models, whose matrices are small; a
+    user's model may have large ones, and keeps its threads."""
     return one_blas_thread() if one else nullcontext()
 
 
 def _measure_one_chain(
     moments: Moments, exact: ExactPosterior, one_thread: bool
 ) -> OneChain | None:
-    """What one chain delivers, to the same bits whenever it is asked for."""
+    """Quality of one chain, to the same bits whenever it is asked for."""
     with _blas_threads(one_thread):
         return measure_one_chain(moments, exact)
 
 
-def _kept(found: OneChain | None) -> OneChain | None:
-    """What was measured before."""
-    return found
+def _measured_before(quality: OneChain | None) -> OneChain | None:
+    """Its argument; a function of the module, because a result must be picklable."""
+    return quality
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that decides the result of a run."""
+    """Everything that decides the result of a run."""
 
     plan: Plan
     model: Model
@@ -86,8 +86,7 @@ class Job:
 
     @cached_property
     def identity(self) -> str:
-        """Digest of all that decides the result: two runs with the same identity have the same
-        result."""
+        """Digest of everything that decides the result: runs of one identity have equal results."""
         parts: list[Any] = [
             VERSION,
             self.plan.digest,
@@ -104,8 +103,9 @@ class Job:
         return digest.hexdigest()
 
     def _fingerprint(self) -> Iterator[Array]:
-        """What the data and a user's own link do at some places, because neither can be hashed
-        itself."""
+        """Gradients, starts and bit probabilities at fixed places, which stand for the data, the
+        prior and a user's own link: these cannot be hashed themselves."""
+        # Eight data sets and two places are enough to notice other data, and take no time.
         model, uplink = self.model, self.plan.uplink
         rows = slice(0, min(model.num_experiments, 8))
         at = np.random.default_rng(0).standard_normal((rows.stop, 2, model.dim))
@@ -134,22 +134,23 @@ class Job:
 
     @cached_property
     def _exact(self) -> ExactPosterior:
-        """The exact posterior, which draws are compared with."""
+        """The exact posterior, with which draws are compared."""
         assert self.model.posterior is not None
         return ExactPosterior(self.model.posterior)
 
     def _one_chain(self, chains: Chains) -> Callable[[], OneChain | None]:
-        """What computes what one chain of a finished run delivers; None without a known posterior.
+        """A function that gives the quality of one chain of a finished run; it gives None without a
+        known posterior.
 
-        It is computed when it is asked for, unless sums of single chains would have to be kept for
-        it beside those of the batches."""
+        It computes when it is called, unless the result keeps the sums of batches of chains only:
+        then the sums of single chains exist here for the last time."""
         if self.model.posterior is None or not chains.moments.has_covariance:
-            return partial(_kept, None)
+            return partial(_measured_before, None)
         one_thread = isinstance(self.model, LinearGaussian)
         measure_it = partial(_measure_one_chain, chains.moments, self._exact, one_thread)
         if chains.moments.in_batches() is chains.moments:
             return measure_it
-        return partial(_kept, measure_it())
+        return partial(_measured_before, measure_it())
 
     def run(
         self,
@@ -158,13 +159,13 @@ class Job:
         resources: Resources,
         watch: Watch | None = None,
     ) -> Result:
-        """Run what is left of the plan, and return the result, which is recorded if there is a
-        recorder; a watcher is told where the run stands."""
+        """Run the remaining rounds of the plan, and return the result; a recorder writes the
+        record, and ``watch`` gets snapshots."""
         with _blas_threads(isinstance(self.model, LinearGaussian)):
             return self._run(recorder, stop, resources, watch)
 
     def _observer(self, recorder: Recorder | None, watch: Watch | None) -> RoundObserver | None:
-        """Who is told of every stretch of rounds; None: nobody."""
+        """The observer of every stretch of rounds; None: there is none."""
         if watch is None:
             return recorder
         return SnapshotObserver(watch, self.plan.num_rounds, self.metrics, recorder)
@@ -176,7 +177,7 @@ class Job:
         resources: Resources,
         watch: Watch | None,
     ) -> Result:
-        """The run itself."""
+        """The run itself, on as many BLAS threads as the caller set."""
         began = time.process_time()
         activity = self._activity()
         checked = self._check_model()
@@ -219,15 +220,9 @@ class Job:
     def result_of(
         self, chains: Chains, active: Array, seconds: float, checked: tuple[Finding, ...] = ()
     ) -> Result:
-        """The result of chains that have run all rounds.
-
-        Parameters
-        ----------
-        chains, active
-            Where they stand, and devices that transmitted in every round, (experiment or 1, round).
-        seconds, checked
-            CPU seconds that the rounds took, and what a pilot found of the model.
-        """
+        """The result of chains that have run all rounds. ``active``: numbers of transmitting
+        devices, (experiment or 1, round); ``seconds``: CPU time; ``checked``: findings of the
+        pilot."""
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
         return Result(
@@ -250,13 +245,13 @@ class Job:
         )
 
     def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
-        """Draws as the model knows them, where the sampler has coordinates of its own."""
+        """Draws in the model's own coordinates, where the sampler has others."""
         coordinates = self.model.coordinates
         return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
     def _activity(self) -> Activity:
-        """Who transmits how often. A policy that lets a device transmit more often than it declared
-        is refused: the plan's privacy was computed from what it declared."""
+        """Devices that transmit in every round. A policy that lets a device transmit more often
+        than its ``most_rounds`` is refused: the plan's privacy was computed from that number."""
         activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
         declared = self.plan.scheduler.most_rounds(self.plan.num_rounds, self.plan.num_devices)
         if activity.most_rounds > declared:
@@ -268,7 +263,7 @@ class Job:
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:
-        """What a short pilot finds of a model whose posterior is not known."""
+        """Findings of a short pilot on a model whose posterior is not known."""
         if self.model.posterior is not None:
             return ()
         try:
@@ -278,8 +273,8 @@ class Job:
             return (Finding("model-not-checked", "warning", text),)
 
     def _examine(self, chains: Chains) -> Evidence | None:
-        """Stein's evidence from the kept draws, or from where the chains stand; None if the
-        posterior is known."""
+        """Stein's evidence from the kept draws, or else from the last positions of the chains; None
+        if the posterior is known."""
         if self.model.posterior is not None:
             return None
         if chains.draws is not None:
@@ -287,10 +282,10 @@ class Job:
         return examine(self.model, self.engine.theta(chains, self.model)[0][:, None])
 
     def _predict(self, chains: Chains) -> Array | None:
-        """What the model predicts at some kept draws of the first data set, (chain, draw,
-        prediction); None where it predicts nothing, or no draws were kept."""
+        """Predictions of the model at some kept draws of the first data set, (chain, draw,
+        prediction); None for a model without predictions, or without kept draws."""
         if chains.draws is None:
             return None
         theta = thinned(chains.draws)
-        found = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
-        return None if found is None else found.reshape(*theta.shape[:2], -1)
+        predicted = self.model.predict(theta.reshape(1, -1, self.plan.dim), slice(0, 1))
+        return None if predicted is None else predicted.reshape(*theta.shape[:2], -1)

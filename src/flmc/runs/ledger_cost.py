@@ -1,4 +1,4 @@
-"""What a ledger says was spent: epsilon against round, for the device that spent most."""
+"""Privacy cost of a ledger: epsilon against round, for the device that spent most."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _POINTS = 12
 
 @dataclass(frozen=True)
 class SpentCurve:
-    """What a run has spent: epsilon against round, for the device that spent most."""
+    """Epsilon that a run has spent against rounds, for the device that spent most."""
 
     points: list[tuple[int, float]]
     """Rounds, and the epsilon that was spent up to each."""
@@ -97,7 +97,7 @@ class SpentCurve:
             f" {least} to {largest}"
         )
         budget = "" if self.budget is None else f"; the run's budget is {self.budget:g}"
-        notes = [Row("", devices + budget), Row("", self._whose())]
+        notes = [Row("", devices + budget), Row("", self._covered_chains())]
         if self.data_dependent is not None:
             notes.append(data_dependence_row(self.data_dependent))
         if self.unfinished is not None:
@@ -108,8 +108,8 @@ class SpentCurve:
             notes.append(Row("", text, severity="warning"))
         return Grid(("round", "epsilon"), rows, head, tuple(notes))
 
-    def _whose(self) -> str:
-        """Whether the ledger is of one chain, in words."""
+    def _covered_chains(self) -> str:
+        """A sentence that says which of the run's chains the stated epsilon covers."""
         if self.num_chains == 1:
             return "it is the ledger of one chain, the only one of the run"
         text = (
@@ -164,19 +164,8 @@ def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
 def spent_under(
     record: Record, uplink: Uplink, limits: Limits, *, at: int | None = None
 ) -> SpentCurve:
-    """What a recorded run has spent over an uplink, where its plan is not at hand.
-
-    Parameters
-    ----------
-    record
-        What :func:`flmc.load` opened.
-    uplink
-        The uplink that the run used: what its transmissions reveal.
-    limits
-        Neighbouring relation, delta of the run, and its budget, if it has one.
-    at
-        Round up to which spending counts; None: all that the ledger has.
-    """
+    """Epsilon that a recorded run has spent over an uplink, up to and including round ``at``; for
+    records whose plan cannot be made again."""
     check_ledger(record)
     rounds = len(record.ledger)
     if not rounds:
@@ -201,18 +190,7 @@ def spent_under(
 
 
 def check_ledger(record: Record) -> None:
-    """Refuse a ledger that tells of less than was spent.
-
-    Parameters
-    ----------
-    record
-        What :func:`flmc.load` opened.
-
-    Raises
-    ------
-    RunFailed
-        If the ledger is damaged, or ends before a run that is finished.
-    """
+    """Refuse a ledger that is damaged, or lists fewer rounds than the run has finished."""
     rounds = len(record.ledger)
     if record.ledger_damaged:
         raise RunFailed(
@@ -237,26 +215,9 @@ def spent_curve(
     last_only: bool = False,
     num_chains: int = 1,
 ) -> SpentCurve:
-    """The curve of what was spent, at up to 12 rounds, for the device that spent most in all, from
-    the entries of a ledger, at the caps of the gain that they state.
-
-    Parameters
-    ----------
-    entries
-        Lines of JSON, one for each round.
-    uplink
-        What transmissions reveal.
-    limits
-        Neighbouring relation, delta of the run, and its budget. Whatever its criterion, epsilon is
-        `tight`: an upper bound.
-    num_devices, dim
-        Devices, and entries of theta.
-    last_only
-        Whether the curve has its last point only.
-    num_chains
-        Chains of the run, for what all of them would have spent together.
-
-    """
+    """Epsilon at up to 12 rounds, or the last only, for the device that spent most in all, from
+    entries of a ledger (lines of JSON). Whatever the criterion of the limits, it is `tight`, an
+    upper bound at the gains that the entries state."""
     rounds = [json.loads(entry) for entry in entries]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
     gains = np.empty((len(rounds), dim))
@@ -267,7 +228,9 @@ def spent_curve(
     budget = limits.epsilon if limits.scope == "run" and limits.privacy != "off" else None
 
     def cost(talks: npt.NDArray[np.bool_], chains: int = 1) -> float:
-        if uplink.noise_is_exact:  # made for the sampler by definition: it is no privacy mechanism
+        """Epsilon of a device that transmitted in the rounds of a mask, (round)."""
+        # The noise of an ideal uplink is made by the server itself: it hides nothing.
+        if uplink.noise_is_exact:
             return math.inf
         if not talks.any():
             return 0.0

@@ -1,5 +1,4 @@
-"""Writes the record of a run while it goes: the ledger before the rounds, checkpoints after
-them."""
+"""The recorder of a run: it writes the ledger before the rounds, and checkpoints after them."""
 
 from __future__ import annotations
 
@@ -35,7 +34,8 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @contextmanager
 def _writing(directory: Path) -> Iterator[None]:
-    """While this lasts, a failure of the disk becomes an error whose message says what is left."""
+    """Turn an ``OSError`` inside the context into ``RunFailed``, whose message says how to go
+    on."""
     try:
         yield
     except OSError as error:
@@ -47,18 +47,17 @@ def _writing(directory: Path) -> Iterator[None]:
 
 @dataclass
 class Recorder:
-    """Writes the record of a run while it goes: the ledger before the rounds, checkpoints after
-    them.
+    """Writes the record of a run: the ledger before the rounds, checkpoints after them.
 
-    The order makes the ledger an upper bound of what was spent: a round may be in it and not have
+    This order makes the ledger an upper bound of what was spent: a round may be in it and not have
     happened, never the other way round."""
 
     directory: Path
     """The directory of the record, whose lock is held."""
     ledger: Ledger
-    """What the run is to write into its ledger."""
+    """Entries for the ledger of the run."""
     metrics: Callable[[Chains], dict[str, Any] | None]
-    """Gives the metrics of the rounds so far, for ``progress.json``."""
+    """Computes the metrics of the rounds so far, for ``progress.json``."""
     identity: str
     """Digest of all that decides the result: plan, data, seed, chains, engine."""
     every_rounds: int | None = None
@@ -74,36 +73,13 @@ class Recorder:
         self.ledger.check(self._log)
 
     def begins(self, until: int) -> None:
-        """Record rounds up to ``until`` as spent, before they are run.
-
-        Parameters
-        ----------
-        until
-            The last round that is going to be run, counted from 1.
-
-        Raises
-        ------
-        RunFailed
-            If the ledger cannot be written.
-        """
+        """Record the rounds up to number ``until``, from 1, as spent; called before they are
+        run."""
         with _writing(self.directory):
             self.ledger.spend(self._log, until)
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Save where the chains stand, if a checkpoint is due or the run stops.
-
-        Parameters
-        ----------
-        chains
-            Where the chains stand.
-        now
-            Whether to save them even if no checkpoint is due.
-
-        Raises
-        ------
-        RunFailed
-            If the checkpoint cannot be written; what was saved before is whole.
-        """
+        """Write a checkpoint of the chains if one is due, or if the run stops ``now``."""
         if self.every_rounds is None:
             due = time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
         else:
@@ -149,19 +125,8 @@ class Recorder:
         self._saved_round, self._saved_at = chains.round, time.monotonic()
 
     def restore(self, chains: Chains) -> None:
-        """Put chains that are at their start where the last whole checkpoint was, in place.
-
-        Parameters
-        ----------
-        chains
-            Chains before round 1. Without a whole checkpoint they stay there: to run all rounds
-            again gives the same result.
-
-        Raises
-        ------
-        InvalidSetting
-            If a checkpoint belongs to another run.
-        """
+        """Set chains before round 1, in place, to the last undamaged checkpoint; without one they
+        stay, and running all rounds again gives the same result."""
         for name in ("checkpoint.npz", "previous.npz"):
             path = self.directory / name
             if not path.exists():
@@ -192,7 +157,7 @@ class Recorder:
         if chains.draws is not None:
             num_kept = chains.draws_until(done)
             pairs.append((self._read_draws(num_kept, chains.draws), chains.draws[:, :, :num_kept]))
-        # Nothing can fail from here on: the chains are where they were, or where they are to be.
+        # Nothing below can fail, so the chains are restored completely or not at all.
         for new, old in pairs:
             old[...] = new
         chains.round = done
@@ -202,8 +167,8 @@ class Recorder:
         )
 
     def _read_draws(self, num_kept: int, like: Array) -> Array:
-        """The first ``num_kept`` draws from their parts, which may overlap after an
-        interruption."""
+        """The first ``num_kept`` draws, (experiment, chain, draw, dim), from the files of their
+        parts, which may overlap after an interruption."""
         draws = np.empty((*like.shape[:2], num_kept, like.shape[3]))
         # In order of their beginnings; a part is used as far as it reaches beyond those before.
         done = 0
@@ -226,20 +191,8 @@ class Recorder:
         return draws
 
     def finish(self, document: Mapping[str, Any], arrays: Arrays) -> None:
-        """Write the result, and remove the checkpoints, which are not needed any more.
-
-        Parameters
-        ----------
-        document
-            For ``result.json``.
-        arrays
-            For ``draws.npz``.
-
-        Raises
-        ------
-        RunFailed
-            If the disk refuses, or somebody else has changed the ledger while the run went on.
-        """
+        """Write the result and remove the checkpoints; refused if another process changed the
+        ledger."""
         with _writing(self.directory):
             # Two writers would have made a ledger that nobody can trust.
             if not self._log.is_ours:
@@ -250,17 +203,7 @@ class Recorder:
 
 
 def finish_record(directory: Path, document: Mapping[str, Any], arrays: Arrays) -> None:
-    """Write the result of a run into its record, and remove what was needed to go on.
-
-    Parameters
-    ----------
-    directory
-        The directory of the record, whose lock is held.
-    document
-        For ``result.json``.
-    arrays
-        For ``draws.npz``.
-    """
+    """Write ``result.json`` and ``draws.npz`` of a finished run, and remove its checkpoints."""
     # ``result.json`` is the sign that a run is finished, so it comes after all that belongs
     # to the result, and before anything that is needed to go on is removed.
     draws = directory / "draws.npz"

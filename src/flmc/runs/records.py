@@ -48,14 +48,8 @@ _READ = (1, 2, 3)
 
 
 def check_new(directory: Path) -> None:
-    """Refuse a directory that holds more than what is left of a record that never began.
-
-    Parameters
-    ----------
-    directory
-        Where a record is to be made; it need not exist. The refusal of one that is not empty says
-        how to go on with an unfinished run in it.
-    """
+    """Refuse a directory for a new record unless it is missing, empty, or holds only the lock and
+    temporary file of a record that was never begun."""
     if directory.exists() and (
         not directory.is_dir()
         or any(not p.name.startswith((".lock", ".run.json.")) for p in directory.iterdir())
@@ -69,14 +63,7 @@ def check_new(directory: Path) -> None:
 
 
 def how_to_resume(directory: Path) -> str:
-    """What to write to go on with a run: on the command line if the run was made there, else in
-    Python.
-
-    Parameters
-    ----------
-    directory
-        The directory of the record.
-    """
+    """The command that resumes a run, or the Python call if the run was started in Python."""
     if read_json(directory / "run.json").get("settings") is None:
         return f"flmc.resume({str(directory)!r}, plan, model)"
     return f"flmc resume {shlex.quote(str(directory))}"
@@ -84,15 +71,7 @@ def how_to_resume(directory: Path) -> str:
 
 @contextmanager
 def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
-    """Make a new record with its ``run.json``, and hold its lock while it is in use.
-
-    Parameters
-    ----------
-    directory
-        A directory that does not exist, or is empty; any other is refused.
-    description
-        What was asked; version numbers are added to it.
-    """
+    """Make a new record with its ``run.json``, and hold its lock until the context ends."""
     check_new(directory)
     with ExitStack() as held:
         try:
@@ -107,20 +86,14 @@ def create(directory: Path, description: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _head() -> dict[str, Any]:
-    """Version of the record and of what makes it."""
+    """Versions of the record format, of flmc, NumPy and Python, for ``run.json``."""
     versions = {"flmc": VERSION, "numpy": np.__version__, "python": platform.python_version()}
     return {"schema_version": SCHEMA_VERSION, "versions": versions}
 
 
 @contextmanager
 def reopen(directory: Path) -> Iterator[dict[str, Any]]:
-    """The ``run.json`` of a record that is to go on; its lock is held while it is in use.
-
-    Parameters
-    ----------
-    directory
-        The directory of an unfinished run on which no other process works; any other is refused.
-    """
+    """The ``run.json`` of an unfinished run, whose lock is held until the context ends."""
     document = describe(directory)
     with ExitStack() as held:
         try:
@@ -137,16 +110,8 @@ def reopen(directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def clean_up(directory: Path, *, finished: bool = True) -> None:
-    """Remove files that nobody needs any more.
-
-    Parameters
-    ----------
-    directory
-        The directory of a record.
-    finished
-        Whether to remove checkpoints and parts of draws too, which were needed to go on after an
-        interruption; else only temporary files of a process that was killed.
-    """
+    """Remove the temporary files of killed processes and, if the run is ``finished``, checkpoints
+    and parts of draws."""
     names = ["run.json", "result.json", "progress.json", "draws.npz", "checkpoint.npz"]
     names += ["draws-*.npz", "ledger.txt.cut"]
     leftover = [path for name in names for path in directory.glob(f".{name}.*")]
@@ -162,26 +127,13 @@ def clean_up(directory: Path, *, finished: bool = True) -> None:
 
 
 def is_finished(directory: Path) -> bool:
-    """Whether the result of a run is there, which is written last.
-
-    Parameters
-    ----------
-    directory
-        The directory of a record.
-    """
+    """Whether a record has ``result.json``, which a run writes last."""
     return (directory / "result.json").exists()
 
 
 def describe(directory: Path) -> dict[str, Any]:
-    """What was asked of a run, from its ``run.json``; for a record of version 1 only its
-    ``schema_version``.
-
-    Parameters
-    ----------
-    directory
-        The directory of a record. If there is none, or one of a version that this flmc does not
-        read, it is refused with :class:`~flmc.base.errors.InvalidSetting`.
-    """
+    """The ``run.json`` of a record: what was asked of the run. For a record of version 1 it has
+    ``schema_version`` only; other versions than those of ``_READ`` are refused."""
     if not directory.is_dir():
         raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
     if not any(os.path.lexists(directory / name) for name in ("run.json", "result.json")):
@@ -199,7 +151,7 @@ def describe(directory: Path) -> dict[str, Any]:
 
 
 def _version_of(path: Path) -> Any:
-    """Version that a record states, before anything else of it is trusted."""
+    """``schema_version`` of a record, read before its digest is checked."""
     try:
         document = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -208,23 +160,13 @@ def _version_of(path: Path) -> Any:
 
 
 def parts_of_draws(directory: Path) -> list[tuple[int, int]]:
-    """First number, and last number plus one, of every part of the draws in a directory, in no
-    order.
-
-    Parameters
-    ----------
-    directory
-        The directory of a record.
-    """
-    found = []
+    """Ranges ``(first, last + 1)`` of draws, one for each file ``draws-A-B.npz``, in no order."""
+    ranges = []
     for path in directory.glob("draws-*-*.npz"):
         match = re.fullmatch(r"draws-(\d+)-(\d+)\.npz", path.name)
         if match:
-            found.append((int(match[1]), int(match[2])))
-    return found
-
-
-# A recorded run as it is found on disk, opened to be read.
+            ranges.append((int(match[1]), int(match[2])))
+    return ranges
 
 
 @dataclass(frozen=True)
@@ -234,7 +176,7 @@ class Record:
     directory: Path
     """Where the record is."""
     schema_version: int
-    """Version of the record, 1 or 2."""
+    """Version of the record, 1 to 3."""
     asked: dict[str, Any] = field(repr=False)
     """What was asked, from ``run.json``; empty for version 1."""
     result: dict[str, Any] | None = field(repr=False)
@@ -242,10 +184,10 @@ class Record:
     ledger: list[str] = field(repr=False)
     """Entries of the ledger, a line of JSON for each round that counts as spent."""
     ledger_damaged: bool = False
-    """Whether the ledger has entries that cannot be read, behind the last one that can."""
+    """Whether unreadable entries follow the last readable one of the ledger."""
     round: int = 0
-    """Rounds that are done and saved, which the ledger must tell of; of a finished run all, or 0 if
-    its record is of version 1."""
+    """Rounds that are done and saved, so that the ledger must list them; all rounds of a finished
+    run, 0 for a record of version 1."""
     files: dict[str, str] = field(default_factory=dict, repr=False)
     """Digests of the files of a finished run, by name."""
 

@@ -1,4 +1,7 @@
-"""A finished run: draws, moments, metrics, what they cost, and what speaks against them."""
+"""The result of a run: draws, moments, metrics, privacy, and findings against them.
+
+Everything that shows a result (``print``, the command line, pages) draws the rows of
+:func:`listing`."""
 
 from __future__ import annotations
 
@@ -29,20 +32,10 @@ from flmc.runs.ledger import Ledger
 from flmc.runs.recorder import Recorder
 from flmc.sampling.moments import Moments
 
-# A result in rows: metrics with their standard errors beside what is expected, what one chain
-# delivers and what its epsilon covers, agreement of the chains, warnings.
-#
-# Everything that shows a result (``print``, the command line, pages) draws these rows.
-
 
 def listing(result: Result) -> Listing:
-    """All rows of a result, under a title.
-
-    Parameters
-    ----------
-    result
-        A finished run.
-    """
+    """All rows of a result: metrics with standard errors beside their expectations, quality and
+    privacy of one chain, agreement of the chains, warnings."""
     title = (
         f"{result.plan.uplink.scheme} uplink, {len(result.mean)} data set(s), {result.num_chains}"
         " chain(s) each"
@@ -75,7 +68,7 @@ def _rows_without_posterior(result: Result) -> list[Row]:
 
 
 def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
-    """The metrics, each beside what is expected of it."""
+    """The metrics, each beside its expected value."""
     ratio, shift, source = _expected(result, metrics)
     directions = (
         f"{metrics.variance_ratio_smallest.mean:.4g} to {metrics.variance_ratio_largest.mean:.4g}"
@@ -100,13 +93,7 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
 
 
 def one_chain_rows(one: OneChain) -> list[Row]:
-    """What a single chain delivers, beside the law that all chains together estimate.
-
-    Parameters
-    ----------
-    one
-        Numbers of single chains, with their spread over chains.
-    """
+    """Rows for the quality of a single chain, beside the metrics of all chains together."""
     common, shared = one.common_error.mean, ""
     if not math.isnan(common):
         shared = f"; {100 * common:.2g} % is common to all chains of a data set"
@@ -120,19 +107,14 @@ def one_chain_rows(one: OneChain) -> list[Row]:
 
 
 def share_in_words(share: Spread) -> str:
-    """A share of single chains in per cent, with its spread over chains.
-
-    Parameters
-    ----------
-    share
-        Mean, standard deviation over chains, and standard error.
-    """
+    """A share of trace(Sigma), measured on single chains, in per cent with its spread over
+    chains."""
     mean, sd, se = (100 * value for value in share)
     return f"{mean:.3g}{_plus_minus(se)} % of trace(Sigma)" + _over_chains(sd, " %")
 
 
 def _in_words(value: Spread) -> str:
-    """A number of single chains with its spread over chains."""
+    """A number measured on single chains, with its spread over chains."""
     return f"{value.mean:.3g}{_plus_minus(value.se)}" + _over_chains(value.sd, "")
 
 
@@ -145,8 +127,8 @@ def _over_chains(sd: float, unit: str) -> str:
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
-    """Variance ratio and squared mean error to expect, and whether they are predicted or those of
-    exact draws."""
+    """Expected variance ratio and squared mean error, and their source: the prediction, or exact
+    draws."""
     # The mean of n independent draws is off by trace(Sigma)/n, even if the draws are exact.
     chance = metrics.posterior_trace / metrics.independent_draws
     prediction = result.plan.prediction
@@ -159,38 +141,25 @@ def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
 
 
 def notes(result: Result, metrics: Metrics) -> list[str]:
-    """What to keep in mind with the metrics of a result: far from the prediction, or too few
-    chains.
-
-    Parameters
-    ----------
-    result, metrics
-        A finished run with a known posterior, and its metrics.
-    """
-    found = []
+    """Caveats about the metrics of a result: far from the prediction, or too few chains."""
+    texts = []
     prediction = result.plan.prediction
     if prediction is not None:
         off = abs(metrics.variance_ratio.mean - _expected(result, metrics)[0])
         # Five standard errors are no chance; 10 % allows for what the prediction leaves out.
         if off > 5 * metrics.variance_ratio.se + 0.1 * prediction.variance_ratio:
-            found.append(
+            texts.append(
                 "the variance ratio is far from what was predicted: a burn-in too short, or deep"
                 " fades"
             )
-    return found + notes_on_chains(metrics)
+    return texts + notes_on_chains(metrics)
 
 
 def notes_on_chains(metrics: Metrics) -> list[str]:
-    """What metrics leave out, or count in, because a data set has too few chains.
-
-    Parameters
-    ----------
-    metrics
-        Quality of the draws.
-    """
-    found = []
+    """Caveats about metrics that need more chains of a data set than there are."""
+    texts = []
     if metrics.chains_for_wasserstein2 is not None:
-        found.append(
+        texts.append(
             "the squared W2 distance is not given: it needs 20 independent draws a data set, and"
             f" there are {metrics.independent_draws:.1f}; use {metrics.chains_for_wasserstein2}"
             " or more chains a data set"
@@ -201,11 +170,11 @@ def notes_on_chains(metrics: Metrics) -> list[str]:
             if metrics.shift_from == "data sets"
             else "a shift of the mean counts as spread, and there is no standard error"
         )
-        found.append(
+        texts.append(
             f"with one chain a data set the variance ratio is about the exact mean: {counted}; use"
             " 2 or more chains a data set to tell them apart"
         )
-    return found
+    return texts
 
 
 @dataclass(frozen=True)
@@ -232,30 +201,24 @@ class Result:
     chains: Array | None
     """Kept draws, (experiment, chain, draw, dim), if asked for."""
     evidence: Evidence | None = None
-    """What gradients at the draws tell, for a model whose posterior is not known."""
+    """Stein's evidence from gradients at the draws, for a model whose posterior is not known."""
     model_findings: tuple[Finding, ...] = ()
-    """What :func:`flmc.check_model` found before the run, for a model whose posterior is not
+    """Findings of :func:`flmc.check_model` before the run, for a model whose posterior is not
     known."""
     predictions: Array | None = None
-    """What the model predicts at some draws of the first data set, (chain, draw, prediction); None
-    where it predicts nothing or no draws were kept."""
+    """Predictions of the model at some draws of the first data set, (chain, draw, prediction); None
+    for a model without predictions, or where no draws were kept."""
     blocking: str = ""
-    """How the engine put chains together, by what costs least; empty where nothing was chosen."""
+    """How the engine grouped the chains for speed, in words; empty where it had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
-    """What computes :attr:`one_chain`."""
+    """Computes :attr:`one_chain`."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
     @property
     def draws(self) -> Array:
-        """Kept draws with axes (experiment or chain, draw, dim): data sets and their chains in one
-        axis.
-
-        Raises
-        ------
-        InvalidSetting
-            If the run kept no draws.
-        """
+        """Kept draws, (experiment * chain, draw, dim): data sets and their chains share the first
+        axis. An ``InvalidSetting`` if none were kept."""
         if self.chains is None:
             raise InvalidSetting("this run kept no draws: run it with keep_draws=True")
         return self.chains.reshape(-1, *self.chains.shape[2:])
@@ -353,12 +316,12 @@ class Result:
     def arrays(self) -> dict[str, Array]:
         """What a record keeps in ``draws.npz``: mean, covariance (or variance, where entries are
         many) and, if they were kept, draws, by name."""
-        found = {"mean": self.mean}
+        arrays = {"mean": self.mean}
         if self.moments.has_covariance:
-            found["covariance"] = self.covariance
+            arrays["covariance"] = self.covariance
         else:
-            found["variance"] = self.variance
-        return found if self.chains is None else {**found, "draws": self.chains}
+            arrays["variance"] = self.variance
+        return arrays if self.chains is None else {**arrays, "draws": self.chains}
 
     def to_document(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON; what is not a number is null."""
@@ -397,13 +360,13 @@ class Result:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """What the run's epsilon covers, one chain, and what all chains would cost if they were
-        given out; None where the privacy is unknown."""
+        """Coverage of the run's epsilon: it is of one chain, and releasing all chains would cost
+        more; None where the privacy is unknown."""
         return coverage_of(self.plan, self.num_chains)
 
     @cached_property
     def one_chain(self) -> OneChain | None:
-        """What one chain delivers by itself; None for a model whose posterior is not known."""
+        """Quality of one chain by itself; None for a model whose posterior is not known."""
         return self.measure_one_chain()
 
     @cached_property
@@ -417,32 +380,27 @@ class Result:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What is to be known of the result: what the plan knew, what the check of the model found,
-        whether chains agree, Stein's evidence, gradients that were not finite."""
-        mixing, found = self.diagnostics, [*self.plan.findings, *self.model_findings]
+        """Findings of the plan, of the check of the model, of the agreement of the chains, of
+        Stein's evidence, and of gradients that were not finite."""
+        mixing, findings = self.diagnostics, [*self.plan.findings, *self.model_findings]
         if mixing is not None:
-            found += mixing.findings(known_posterior=self.metrics is not None)
-        found += [] if self.evidence is None else self.evidence.findings(mixing)
+            findings += mixing.findings(known_posterior=self.metrics is not None)
+        findings += [] if self.evidence is None else self.evidence.findings(mixing)
         if self.num_undefined:
             text = f"{self.num_undefined} gradient entries were not finite; NaN counts as 0"
             numbers = {"num_undefined": float(self.num_undefined)}
-            found.append(Finding("not-finite", "warning", text, numbers=numbers))
-        return tuple(found)
+            findings.append(Finding("not-finite", "warning", text, numbers=numbers))
+        return tuple(findings)
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the draws, a sentence each: the findings without notes."""
+        """Objections to the draws, a sentence each: the findings without notes."""
         return [each.message for each in self.findings if each.severity != "note"]
 
 
 def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
-    """Metrics by name, each with mean and standard error, for JSON; what is not a number is null.
-
-    Parameters
-    ----------
-    metrics
-        Quality of the draws; None gives None.
-    """
+    """Metrics by name, each with mean and standard error, for JSON; what is not a number is
+    null."""
     if metrics is None:
         return None
     return {
@@ -457,18 +415,7 @@ def metrics_document(metrics: Metrics | None) -> dict[str, Any] | None:
 def describe(
     plan: Plan, seed: int, num_chains: int, engine: str, keep_draws: bool, thin: int = 1
 ) -> dict[str, Any]:
-    """What a record says of a run before it begins.
-
-    Parameters
-    ----------
-    plan, seed, num_chains, engine, keep_draws, thin
-        What was asked, with the engine's name.
-
-    Returns
-    -------
-    dict
-        Plain values, with the plan and its digest.
-    """
+    """The part of ``run.json`` that describes a run: plan, its digest, seed, chains, engine."""
     return {
         "plan": plan.to_document(with_run=False),
         "plan_digest": plan.digest,

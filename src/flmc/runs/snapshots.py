@@ -1,4 +1,4 @@
-"""Watching a run while it goes: where it stands after every stretch of rounds."""
+"""Snapshots of a run under way, for a function of the user's own after every stretch of rounds."""
 
 from __future__ import annotations
 
@@ -13,43 +13,26 @@ from flmc.sampling.simulation import RoundObserver
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a run stands.
-
-    Attributes
-    ----------
-    round, num_rounds
-        Rounds that are done, and rounds of the plan.
-    draws
-        Draws of the first data set so far, (chain, draw, dim), in the sampler's coordinates; None
-        where none are kept. They are the run's own memory: copy what is to be used later.
-    metrics
-        Metrics of the rounds that were kept so far; None without a known posterior or a kept round.
-    """
+    """State of a run after a stretch of rounds."""
 
     round: int
+    """Finished rounds."""
     num_rounds: int
+    """Rounds of the plan."""
     draws: Array | None
+    """Draws of the first data set so far, (chain, draw, dim), in the sampler's coordinates; None
+    where none are kept. This is the run's own memory: copy what is to be used later."""
     metrics: Metrics | None
+    """Metrics of the rounds kept so far; None without a known posterior or a kept round."""
 
 
 Watch = Callable[[Snapshot], None]
-"""Called after every stretch of rounds."""
+"""A function of the user's own, called after every stretch of rounds."""
 
 
 class SnapshotObserver:
-    """An observer of rounds that tells a watcher, beside the one that records.
-
-    Parameters
-    ----------
-    watch
-        Told where the run stands.
-    num_rounds
-        Rounds of the plan.
-    metrics
-        Metrics of the rounds that were kept so far.
-    recorder
-        Told everything first; None: nobody records.
-    """
+    """An observer of rounds that hands snapshots to ``watch``, after the ``recorder``, if there is
+    one, has saved what it needs."""
 
     def __init__(
         self,
@@ -62,26 +45,12 @@ class SnapshotObserver:
         self._metrics, self._recorder = metrics, recorder
 
     def begins(self, until: int) -> None:
-        """Called before rounds are run.
-
-        Parameters
-        ----------
-        until
-            The last round of the stretch, counted from 1.
-        """
+        """Called before the rounds up to number ``until``, from 1, are run."""
         if self._recorder is not None:
             self._recorder.begins(until)
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Called after the rounds of a stretch.
-
-        Parameters
-        ----------
-        chains
-            Where the chains stand.
-        now
-            Whether the run stops here.
-        """
+        """Called after a stretch of rounds; ``now``: the run stops here."""
         if self._recorder is not None:
             self._recorder.ended(chains, now=now)
         draws = chains.draws
@@ -90,12 +59,6 @@ class SnapshotObserver:
         self._watch(Snapshot(chains.round, self._num_rounds, draws, self._metrics(chains)))
 
     def restore(self, chains: Chains) -> None:
-        """Put chains that were just started where they were saved.
-
-        Parameters
-        ----------
-        chains
-            Chains before round 1.
-        """
+        """Set chains before round 1 to their last checkpoint, if the run is recorded."""
         if self._recorder is not None:
             self._recorder.restore(chains)

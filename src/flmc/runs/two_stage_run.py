@@ -1,4 +1,4 @@
-"""Run a plan of two stages: the pilot, the coordinates that follow from its draws, and the run."""
+"""Execution of a two-stage plan: the pilot, coordinates from its draws, and the main run."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from flmc.runs.results import Result
 from flmc.sampling.simulation import never
 
 _CURVES = 1.5
-"""Factor by which curvature may differ from that of a normal posterior, over its width."""
-_ROOM = 2.0
-"""Factor of the variance of local gradients that the clip leaves room for, because devices are not
-alike: with 1 the means of the example with eight hospitals are off by 0.12 standard deviations,
-with 2 by 0.04."""
+"""Factor by which the curvature may differ from that of a normal posterior, within its width."""
+_CLIP_MARGIN = 2.0
+"""Factor of the variance of local gradients that the clip leaves unclipped, because devices differ:
+with 1 the means of the example with eight hospitals are off by 0.12 standard deviations, with 2 by
+0.04."""
 _LEAST_DRAWS = 2.0
-"""Effective draws for each entry that a pilot must be worth: its least variance is then too small
-by a factor of 12 at most."""
+"""Effective draws of a pilot for each entry of theta, at least: the smallest eigenvalue of its
+covariance is then too small by a factor of (1 - sqrt(1/2))^-2 = 12 at most."""
 
 
 class PilotFindings(NamedTuple):
-    """What the second stage takes of the pilot's draws, and of nothing else.
+    """Everything that the second stage takes from the pilot: it is computed from its draws alone.
 
     Attributes
     ----------
@@ -59,43 +59,32 @@ class PilotFindings(NamedTuple):
 
 @dataclass(frozen=True)
 class TwoStageResult:
-    """Both stages of a finished run.
-
-    Attributes
-    ----------
-    plan
-        What was planned before the first round.
-    pilot, main
-        Results of the first stage, one chain, and of the second.
-    found
-        What the second stage took of the first.
-    """
+    """Both stages of a finished run."""
 
     plan: TwoStagePlan
+    """The plan of both stages, made before the first round."""
     pilot: Result
+    """Result of the first stage, one chain."""
     main: Result
-    found: PilotFindings
+    """Result of the second stage."""
+    pilot_findings: PilotFindings
+    """Coordinates and curvature that the second stage took from the pilot's draws."""
 
     @property
     def cost(self) -> Cost | None:
-        """Privacy of the pilot and of one chain of the second stage together, as it was planned;
-        None where it is unknown."""
+        """Privacy of the pilot and one chain of the second stage together, as planned; None where
+        it is unknown."""
         return self.plan.cost
 
     def listing(self) -> Listing:
-        """The second stage in rows, with what both stages cost."""
-        rows = [
-            Row(
-                "pilot",
-                f"{self.pilot.plan.num_rounds} rounds, worth {self.found.effective_draws:.0f}"
-                " independent draws",
-            )
-        ]
+        """The second stage in rows, with the privacy of both stages."""
+        rounds, worth = self.pilot.plan.num_rounds, self.pilot_findings.effective_draws
+        rows = [Row("pilot", f"{rounds} rounds, worth {worth:.0f} independent draws")]
         if self.cost is not None:
             text = f"epsilon {format_up(self.cost.epsilon)} at delta {self.cost.delta:g}, of one"
             rows.append(Row("privacy of both", f"{text} chain and the pilot together"))
         shown = self.main.listing()
-        # Its own cost leaves out the pilot, and so does the warning that says so.
+        # The cost of the second stage alone leaves out the pilot: it must not be shown.
         left = [
             row for row in shown.rows if row.label != "privacy" and "two stages" not in row.value
         ]
@@ -163,9 +152,11 @@ def run_two_stages(
         out=None if place is None else place / "pilot",
         stop=stop,
     )
-    found = read_pilot(pilot)
-    white = in_coordinates(model, found.coordinates, found.smoothness, found.convexity, public=True)
-    second = plan.main(white, found.smoothness, found.convexity)
+    findings = read_pilot(pilot)
+    smoothness, convexity = findings.smoothness, findings.convexity
+    # Public, because the pilot's draws are released: its privacy is paid for by the plan.
+    white = in_coordinates(model, findings.coordinates, smoothness, convexity, public=True)
+    second = plan.main(white, smoothness, convexity)
     main = run(
         second,
         white,
@@ -178,26 +169,17 @@ def run_two_stages(
         out=None if place is None else place / "main",
         stop=stop,
     )
-    return TwoStageResult(plan, pilot, main, found)
+    return TwoStageResult(plan, pilot, main, findings)
 
 
 def read_pilot(pilot: Result) -> PilotFindings:
-    r"""Coordinates and curvature from the draws of a pilot.
+    r"""Coordinates and curvature from the draws of a pilot run of one data set; too few effective
+    draws are refused.
 
     Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
     :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
     eigenvalues of :math:`\Sigma^{-1}S`. For n independent draws in m dimensions these lie between
     :math:`T(1 - \sqrt{m/n})^2` and :math:`T(1 + \sqrt{m/n})^2` (Marchenko and Pastur).
-
-    Parameters
-    ----------
-    pilot
-        A finished run of one data set that kept its draws.
-
-    Raises
-    ------
-    RunFailed
-        If the draws are worth too few independent ones.
     """
     draws = pilot.draws
     worth = effective_draws(draws)
@@ -212,30 +194,25 @@ def read_pilot(pilot: Result) -> PilotFindings:
     heat = pilot.plan.temperature or 1.0
     smoothness = _CURVES * max(1.0, heat) * (1.0 + off) ** 2
     convexity = min(1.0, heat) * (1.0 - off) ** 2 / _CURVES
-    # By what is typical, not by the bound: a clip that is too wide makes bits tell little.
-    factor = _fitting(pilot.plan, _ROOM * max(1.0, heat))
+    # The typical curvature, not its bound, scales the coordinates to the clip: with a clip that is
+    # too wide the bits carry little information.
+    factor = _stretch_to_clip(pilot.plan, _CLIP_MARGIN * max(1.0, heat))
     coordinates = Coordinates.of_draws(draws).stretched(factor)
     return PilotFindings(coordinates, smoothness * factor**2, convexity * factor**2, worth)
 
 
 def effective_draws(draws: Array) -> float:
-    """Independent draws that those of some chains are worth: the harmonic mean over entries.
-
-    Errors of a covariance add up over entries, each with one over its effective draws.
-
-    Parameters
-    ----------
-    draws
-        (chain, draw, dim).
-    """
+    """Effective number of draws, (chain, draw, dim): the harmonic mean over entries, because the
+    errors of a covariance add up over entries, each with one over its effective draws."""
     if draws.shape[1] < FEWEST_DRAWS:
         return 0.0
     each = effective_size_of_mean(np.moveaxis(draws, 2, 0))
     return float(1.0 / np.mean(1.0 / each))
 
 
-def _fitting(plan: Plan, smoothness: float) -> float:
-    """Factor of coordinates with which gradients of this smoothness fit the uplink's clip."""
+def _stretch_to_clip(plan: Plan, smoothness: float) -> float:
+    """Factor of the coordinates at which gradients of a posterior with this smoothness just fit the
+    uplink's clip; 1 where nothing is clipped."""
     uplink = plan.uplink
     if not math.isfinite(uplink.clip):
         return 1.0

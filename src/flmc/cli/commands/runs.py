@@ -156,7 +156,7 @@ def _two_stage_document(result: TwoStageResult) -> dict[str, Any]:
         "schema_version": ANSWER_VERSION,
         "pilot": result.pilot.to_document(),
         "main": result.main.to_document(),
-        "effective_draws_of_pilot": result.found.effective_draws,
+        "effective_draws_of_pilot": result.pilot_findings.effective_draws,
         **cost_fields(result.cost),
     }
 

@@ -1,3 +1,3 @@
 """Files of records and sweeps: regular files only, whole or not at all, with digests and locks.
 
-What is in them is not known here."""
+These modules do not know what the files contain."""

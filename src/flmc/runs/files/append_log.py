@@ -12,18 +12,17 @@ from flmc.runs.files.regular_files import open_regular, read_regular
 
 
 class Log:
-    """A file that grows by whole entries: one line each, its length and checksum before it.
+    """A text file that grows by whole entries, one line ``LENGTH CHECKSUM TEXT`` each.
 
-    The line is ``LENGTH CHECKSUM TEXT``, so that the file can be read without this package. A tail
-    that is not whole was being written when the process or the machine stopped: it is cut off when
-    the log is opened to be written. A reader (:meth:`read`) changes nothing."""
+    An incomplete last line is what a crash left behind: opening the log for writing cuts it off.
+    :meth:`read` changes nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries, whole = read_entries(path)
         self.num_cut = (path.stat().st_size if path.exists() else 0) - whole
-        """Bytes that were not whole entries and were cut off. They are kept in a file with the
-        ending ``.cut``, in case they are damage and not an entry that was being written."""
+        """Bytes cut off behind the last whole entry. A copy stays in a file with the ending
+        ``.cut``, in case they are damage rather than an entry that a crash interrupted."""
         self._checksum = zlib.crc32(read_regular(path)[:whole]) if whole else 0
         if self.num_cut:
             with open_regular(path, os.O_RDWR, "r+b") as stream:
@@ -36,31 +35,17 @@ class Log:
 
     @staticmethod
     def read(path: Path) -> tuple[list[str], bool]:
-        """The whole entries of a log that somebody else may be writing, and whether it is damaged.
-
-        Parameters
-        ----------
-        path
-            The file; one that does not exist has no entries.
-
-        Returns
-        -------
-        tuple of list of str and bool
-            The entries; and whether more follows them than the one entry that may just be being
-            written: a line end that belongs to no whole entry.
-        """
+        """Whole entries of a log that another process may be writing, and whether it is damaged; a
+        log that does not exist has none."""
+        # One incomplete line at the end may be an entry in the making. A line end behind the last
+        # whole entry cannot: that is damage.
         entries, whole = read_entries(path)
         rest = read_regular(path)[whole:] if path.exists() else b""
         return entries, b"\n" in rest
 
     def append(self, texts: Sequence[str]) -> None:
-        """Add entries, and return when they are on the disk; if that fails, the file is as before.
-
-        Parameters
-        ----------
-        texts
-            One entry each, without line ends.
-        """
+        """Add entries (without line ends), and return when they are on the disk; after an error the
+        file is as before."""
         before = self.path.stat().st_size if self.path.exists() else 0
         lines = b"".join(framed(text) for text in texts)
         try:
@@ -77,39 +62,28 @@ class Log:
         except OSError:
             if self.path.exists() and self.path.stat().st_size > before:
                 with open_regular(self.path, os.O_WRONLY, "r+b") as stream:
-                    stream.truncate(before)  # what was written when the stream was closed
+                    stream.truncate(before)  # closing the stream may have flushed more
             raise
         self.entries += texts
         self._checksum = zlib.crc32(lines, self._checksum)
 
     @property
     def is_ours(self) -> bool:
-        """Whether the file still is what was read and appended by this object."""
+        """Whether the file holds exactly what this object read and appended: nobody else wrote."""
         return not self.entries or (
             self.path.exists() and zlib.crc32(read_regular(self.path)) == self._checksum
         )
 
 
 def framed(text: str) -> bytes:
-    """An entry as a line: length, checksum, text.
-
-    Parameters
-    ----------
-    text
-        The entry, without line ends.
-    """
+    """An entry (without line ends) as a line: length in bytes, CRC-32 in hexadecimal, text."""
     body = text.encode()
     return b"%d %08x %s\n" % (len(body), zlib.crc32(body), body)
 
 
 def read_entries(path: Path) -> tuple[list[str], int]:
-    """Whole entries from the beginning of a log, and the bytes they take.
-
-    Parameters
-    ----------
-    path
-        The file; one that does not exist has no entries.
-    """
+    """Whole entries from the beginning of a log, and the bytes they take; none if there is no
+    file."""
     if not path.exists():
         return [], 0
     data = read_regular(path)

@@ -29,19 +29,9 @@ DIGEST = "sha256"
 def write_atomically(
     path: Path, write: Callable[[IO[bytes]], Any], *, mode: int | None = None
 ) -> None:
-    """Write a file so that a reader, or a machine that restarts, finds the old file or the new one,
-    never a part.
-
-    Parameters
-    ----------
-    path
-        The file; its directory must exist.
-    write
-        Called with a binary stream; writes the contents. If it fails, the old file is left as it
-        was, and the temporary one is removed.
-    mode
-        Permissions of the file, 0o600 for a secret; None: those of any new file.
-    """
+    """Replace a file by what ``write`` puts into a binary stream: readers, and a machine that
+    restarts, find the old file or the new one, never a part. ``mode``: its permissions, 0o600 for a
+    secret; None: those of any new file."""
     # In the same directory, because a rename is atomic only within one file system.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -66,14 +56,7 @@ os.umask(_UMASK)
 
 
 def sync_directory(directory: Path) -> None:
-    """Return when the directory itself is on the disk: until then, a rename in it can still be
-    lost.
-
-    Parameters
-    ----------
-    directory
-        The directory.
-    """
+    """Flush a directory to the disk: until then a power failure can undo a rename in it."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -82,18 +65,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_new_text(path: Path, text: str) -> None:
-    """Write a text file that does not exist yet, whole or not at all.
-
-    Parameters
-    ----------
-    path, text
-        The file, and its contents.
-
-    Raises
-    ------
-    InvalidSetting
-        If the file exists, or cannot be written.
-    """
+    """Write a text file, whole or not at all; one that exists is refused."""
     if path.exists():
         raise InvalidSetting(f"{str(path)!r} exists: name a new file")
     try:
@@ -103,32 +75,15 @@ def write_new_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a document as readable JSON text with its digest, atomically.
-
-    Parameters
-    ----------
-    path
-        The file.
-    document
-        Plain values; NaN and infinity are refused with ``ValueError``, because JSON has none. The
-        key ``sha256`` is added: the digest of the others, as canonical JSON (sorted keys, no
-        spaces).
-    """
+    """Write a document as readable JSON, atomically, with the key ``sha256``: the digest of the
+    other keys as canonical JSON. NaN and infinity are a ``ValueError``, because JSON has none."""
     signed = {**document, DIGEST: _digest_of(document)}
     text = json.dumps(signed, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda stream: stream.write(text.encode()))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays as npz, atomically; the same arrays make the same bytes.
-
-    Parameters
-    ----------
-    path
-        The file.
-    arrays
-        Arrays by name, of a type that needs no pickling.
-    """
+    """Write arrays as npz, atomically; the same arrays make the same bytes."""
 
     # A plain ZipInfo has a fixed date, where np.savez would write the time of day. Members carry
     # checksums, by which a damaged file is noticed when it is read.
@@ -140,35 +95,22 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
                     np.lib.format.write_array_header_1_0(
                         member, np.lib.format.header_data_from_array_1_0(whole)
                     )
-                    member.write(
-                        whole.reshape(-1).view(np.uint8).data
-                    )  # as it lies in memory, not as a copy
+                    # The bytes as they lie in memory: draws may be too large for a copy.
+                    member.write(whole.reshape(-1).view(np.uint8).data)
 
     write_atomically(path, write)
 
 
 def _digest_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of a document as canonical JSON."""
-    # As it will be read back: keys are texts then, and sequences lists.
+    """SHA-256 of a document as canonical JSON: sorted keys, no spaces."""
+    # json.dumps turns keys into texts and tuples into lists, as they will be read back.
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
-    """The object in a JSON file, without its digest, which is checked.
-
-    Parameters
-    ----------
-    path
-        The file.
-    signed
-        Whether it must have a digest; files of earlier versions have none.
-
-    Raises
-    ------
-    RunFailed
-        If the file cannot be read, holds no object, or was changed since it was written.
-    """
+    """The object in a JSON file, without its digest, which is checked; ``signed``: one without a
+    digest is refused (files of early versions have none)."""
     try:
         document = json.loads(read_regular(path).decode())
     except (OSError, ValueError, RecursionError) as error:
@@ -186,35 +128,19 @@ def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an npz file, by name; a damaged one is a :class:`~flmc.base.errors.RunFailed`.
-
-    Parameters
-    ----------
-    path
-        The file.
-    """
+    """All arrays of an npz file, by name; a damaged file raises ``RunFailed``."""
     try:
         with (
             open_regular(path, os.O_RDONLY) as stream,
             np.load(stream, allow_pickle=False) as file,
         ):
             return {name: file[name] for name in file.files}
-    except (
-        Exception
-    ) as error:  # a damaged file fails in many ways: as a zip, as an array, as a header
+    except Exception as error:  # a damaged file fails in many ways: as a zip, array or header
         raise RunFailed(f"{str(path)!r} cannot be read: {error}") from error
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, atomically.
-
-    Parameters
-    ----------
-    path
-        The file.
-    rows
-        At least one row; all have the keys of the first, which become the header.
-    """
+    """Write rows as CSV, atomically; the keys of the first row are the header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -230,17 +156,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 @contextmanager
 def shared(directory: Path, *leftovers: str) -> Iterator[None]:
-    """Say that this process, beside others perhaps, writes into a directory; temporary files that
-    killed processes left are removed if there is no other.
-
-    Parameters
-    ----------
-    directory
-        The directory; its lock is the file ``.lock``.
-    *leftovers
-        Patterns of temporary files, relative to the directory.
-    """
+    """Hold a shared lock on a directory that several processes may write into; the first of them
+    removes the temporary files (patterns ``leftovers``) of killed processes."""
     with open_regular(directory / ".lock", os.O_RDWR | os.O_CREAT, "r+b") as stream:
+        # Whoever gets the exclusive lock is alone, so that every temporary file is a leftover.
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -254,14 +173,8 @@ def shared(directory: Path, *leftovers: str) -> Iterator[None]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory; a second process that asks for it is refused with
-    :class:`~flmc.base.errors.InvalidSetting`.
-
-    Parameters
-    ----------
-    directory
-        The directory; its lock is the file ``.lock``, which holds the number of the process.
-    """
+    """Hold the exclusive lock of a directory, its file ``.lock``; a second process is refused with
+    ``InvalidSetting``."""
     path = directory / ".lock"
     with open_regular(path, os.O_RDWR | os.O_CREAT, "r+b") as stream:
         try:

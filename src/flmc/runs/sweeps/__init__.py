@@ -1,1 +1,1 @@
-"""Sweeps: a grid of settings, its points, where they run, and the table that they make."""
+"""Sweeps: the grid of settings, its points, the workers that run them, and the resulting table."""

@@ -1,4 +1,4 @@
-"""The grid of a sweep: which settings vary, and over which values."""
+"""The grid of a sweep: the settings that vary, and their values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_POINTS = 1_000_000
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """The grid of a sweep: what all points share, and what varies."""
+    """The grid of a sweep: shared settings, and those that vary."""
 
     base: dict[str, Any]
     """Settings that all points share, by name."""
@@ -41,22 +41,9 @@ class SweepGrid:
 
 
 def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepGrid:
-    """The grid of a sweep, from a document with a table ``[sweep]``.
-
-    Parameters
-    ----------
-    document
-        Settings as in any TOML file, and a table ``[sweep]`` of those that vary: each a list, or a
-        range ``{start, stop, count, spacing = "linear" | "log"}``.
-    options
-        Settings from the command line; they beat the document, and may not name what varies.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is no table ``[sweep]``, or a setting in it is unknown, given twice, or without
-        effect.
-    """
+    """The grid of a sweep, from settings with a table ``[sweep]``: each varying setting a list, or
+    a range ``{start, stop, count, spacing = "linear" | "log"}``. ``options`` of the command line
+    beat the document, and may not name what varies."""
     base = dict(document)
     varying = base.pop("sweep", None)
     _refuse_idle({*base, *options, *(varying if isinstance(varying, Mapping) else ())})
@@ -75,8 +62,7 @@ def read_grid(document: Mapping[str, Any], options: Mapping[str, Any]) -> SweepG
 
 
 def _refuse_idle(names: set[str]) -> None:
-    """Refuse settings that change nothing in a sweep: they would only make the same points
-    twice."""
+    """Refuse settings without effect in a sweep: varying them would compute equal points twice."""
     for name in ("threads", "checkpoint_rounds"):
         if name in names:
             raise InvalidSetting(

@@ -1,8 +1,8 @@
-"""A sweep: plan and run every point of a grid of settings, and keep what is finished.
+"""The run of a grid: every point is planned and run, and finished points are kept on disk.
 
-A point's result is a file named by the digest of what decides it, so that a second start computes
-only the points that are missing, and points that are the same are computed once. A point that fails
-is a row with its error, and the others go on."""
+A point's row is a file named by the digest of its settings, so that equal points are computed once
+and a second start computes only the missing ones. A point that fails becomes a row with its error,
+and the others go on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flmc.runs.sweeps.table import Sweep, write_rows
 from flmc.runs.sweeps.workers import Work
 
 _GRID = "sweep.json"
-"""File that names the grid which the table was made from."""
+"""File with the grid of the table beside it."""
 
 
 def run_grid(
@@ -34,28 +34,11 @@ def run_grid(
     *,
     plan_only: bool = False,
 ) -> Sweep:
-    """Compute the rows of all points of a grid, as far as they are not there yet.
+    """Compute the missing rows of a grid by ``work``, and return all of them.
 
-    Parameters
-    ----------
-    grid
-        The points.
-    out
-        Directory of the sweep: points are kept in ``points``, and in the end all rows and the grid
-        are written to ``table.csv``, ``table.parquet`` (with pyarrow) and ``sweep.json``. None:
-        nothing is written.
-    work
-        What computes points somewhere.
-    progress
-        Called with the finished fraction now and then.
-    plan_only
-        Whether ``work`` plans only.
-
-    Raises
-    ------
-    RunFailed
-        If the disk refuses.
-    """
+    Points are kept in ``out/points``; in the end the rows and the grid are written to
+    ``table.csv``, ``table.parquet`` (with pyarrow) and ``sweep.json``. Without ``out`` nothing is
+    written. ``plan_only`` says whether ``work`` plans only."""
     points = grid.points
     keys = [key_of(point, plan_only=plan_only) for point in points]
     try:
@@ -64,7 +47,7 @@ def run_grid(
             done = {key: store.read(key) for key in dict.fromkeys(keys)}
             missing = {k: p for k, p in zip(keys, points, strict=True) if done[k] is None}
             order = list(missing)
-            if plan_only:  # points with the same data one after the other: these are drawn once
+            if plan_only:  # points with equal data side by side: a worker keeps its last model
                 order.sort(key=lambda key: data_key(missing[key]))
             tasks = [(key, given_in(missing[key])) for key in order]
             for count, (key, row) in enumerate(work(tasks)):
@@ -72,10 +55,10 @@ def run_grid(
                 done[key] = row
                 if progress is not None:
                     progress((count + 1) / len(tasks))
-        found = [done[key] or {"error": "the point was lost"} for key in keys]
+        of_points = [done[key] or {"error": "the point was lost"} for key in keys]
         rows = [
             {**{name: getattr(point, name) for name in grid.axes}, **row}
-            for point, row in zip(points, found, strict=True)
+            for point, row in zip(points, of_points, strict=True)
         ]
         if out is not None:
             write_rows(out, rows)
@@ -88,17 +71,11 @@ def run_grid(
 
 
 def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
-    """Whether a directory holds the table of another grid.
-
-    Parameters
-    ----------
-    grid, out, plan_only
-        The same as for :func:`run_grid`.
-    """
+    """Whether a directory of a sweep holds the table of another grid, or a damaged one."""
     try:
         if not (out / _GRID).exists():
             return False
-        # A file of an earlier version has no version, and was not of plans only.
+        # Early files have neither key; they were never of plans only.
         there = {"schema_version": ANSWER_VERSION, "plan_only": False, **read_json(out / _GRID)}
         return bool(there != json.loads(json.dumps(_document(grid, plan_only))))
     except RunFailed:
@@ -116,13 +93,7 @@ def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
 
 
 class _Store:
-    """Finished points in the files of a directory, or nowhere.
-
-    Parameters
-    ----------
-    directory
-        Where the files are; None: nothing is kept.
-    """
+    """Finished points as files of a directory; without a directory (None) nothing is kept."""
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory
@@ -133,7 +104,7 @@ class _Store:
             check_regular(directory)
 
     def in_use(self) -> AbstractContextManager[None]:
-        """While this lasts, nobody else takes our temporary files for those of a killed sweep."""
+        """A shared lock, so that no other sweep removes our temporary files as leftovers."""
         if self.directory is None:
             return nullcontext()
         names = (f"{self.directory.name}/.*.json.*", ".table.*", f".{_GRID}.*")
@@ -158,7 +129,7 @@ class _Store:
         return row if row.get("error") is None else None
 
     def write(self, key: str, row: dict[str, Any]) -> None:
-        """Keep the row of a point."""
+        """Write the row of a point to its file."""
         if self.directory is not None:
             document = {"schema_version": ANSWER_VERSION, **row}
             write_json(self.directory / f"{key}.json", document)

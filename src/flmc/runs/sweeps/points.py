@@ -1,7 +1,11 @@
-"""One point of a sweep: what decides its row, and the row itself, planned and run, or planned only.
+"""The points of a sweep: the digest that tells two points apart, and the row of one point.
 
-A point is a set of settings. It runs on one thread and depends on its settings alone, so its
-numbers are the same to the bit wherever it runs."""
+A point is a set of settings. It runs on one thread and depends on its settings alone, so that its
+numbers are the same to the bit on every worker.
+
+Points are compared by what their settings make, not by how they are written: a default written out
+is the default, ``sigmoid`` with slope 0.05 is ``sigmoid:0.05``, and the SNR of an ideal uplink has
+no effect."""
 
 from __future__ import annotations
 
@@ -23,13 +27,6 @@ from flmc.settings.assembly import assemble, make_limits, planner_arguments
 from flmc.settings.construction import make_model, make_uplink, named_code
 from flmc.settings.schema import Settings, merge
 
-# What decides the row of a point: points that agree in it are computed once.
-#
-# Settings are compared by what is made of them, not by how they are written: a default that was
-# written out is the default, ``sigmoid`` with slope 0.05 is ``sigmoid:0.05``, and the SNR of an
-# ideal uplink has no effect.
-
-
 _DATA = (
     "model",
     "devices",
@@ -43,20 +40,13 @@ _DATA = (
 )
 """Settings that decide the model."""
 _IDLE = ("threads", "checkpoint_rounds", "chains")
-"""Settings that change nothing in a sweep, and the one that counts as what it amounts to."""
+"""Settings left out of the digest: two without effect, and ``chains``, which enters as the number
+of chains that it results in."""
 
 
 def key_of(settings: Settings, *, plan_only: bool = False) -> str:
-    """Digest of all that decides the row of a point, with the version of flmc: the name of the
-    point's file.
-
-    Parameters
-    ----------
-    settings
-        The point.
-    plan_only
-        Whether the point is planned only; its row has another key than that of a run.
-    """
+    """Digest of everything that decides the row of a point and of the version of flmc, 24
+    hexadecimal digits; it names the point's file."""
     decides = {"flmc": VERSION, "plan_only": plan_only, **_deciding(settings)}
     if plan_only:  # nothing is simulated
         decides = {name: part for name, part in decides.items() if name not in ("chains", "engine")}
@@ -65,35 +55,23 @@ def key_of(settings: Settings, *, plan_only: bool = False) -> str:
 
 
 def data_key(settings: Settings) -> str:
-    """What decides the model of a point, as text: equal texts, equal models.
-
-    Parameters
-    ----------
-    settings
-        The point.
-    """
+    """The settings that decide the model of a point, as text: equal texts mean equal models."""
     return json.dumps([getattr(settings, name) for name in _DATA])
 
 
 def given_in(settings: Settings) -> dict[str, Any]:
-    """Settings that are not at their defaults, as plain values; :func:`flmc.settings.schema.merge`
-    gives the point back.
-
-    Parameters
-    ----------
-    settings
-        The point.
-    """
+    """Settings that differ from their defaults, as plain values, from which
+    :func:`flmc.settings.schema.merge` makes the point again."""
     return settings.model_dump(mode="json", exclude_defaults=True)
 
 
 def _deciding(settings: Settings) -> dict[str, Any]:
-    """All that decides the row of a point, in plain values."""
+    """Everything that decides the row of a point, in plain values."""
     given = given_in(settings)
     common = {"chains": settings.num_chains, "engine": settings.engine}
     written = {"settings": {name: v for name, v in given.items() if name not in _IDLE}, **common}
-    # What a user's own object does is not in its attributes alone, and its import is left to the
-    # worker: such points are compared as they are written.
+    # The behaviour of a user's own object is not in its attributes alone, and only the worker
+    # imports it: such points are compared as they are written.
     if settings.model != "linear" or named_code(given):
         return written
     try:
@@ -111,33 +89,21 @@ def _deciding(settings: Settings) -> dict[str, Any]:
 
 
 def run_point(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one point, planned and run on one thread: plain values without times; the column
-    ``error`` says what went wrong, or is None.
-
-    Parameters
-    ----------
-    given
-        Settings of the point that are not at their defaults.
-    """
+    """The row of one point, planned and run on one thread, from its settings that differ from the
+    defaults: plain values without times; ``error`` is None or the message of a failure."""
     return _row_of(given, _run_columns)
 
 
 def plan_point(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one point that is planned only: the plan's columns of :func:`run_point`. The
-    privacy of the whole run is left out where the budget is not for it.
-
-    Parameters
-    ----------
-    given
-        Settings of the point that are not at their defaults.
-    """
+    """The row of one point that is planned only: the plan's columns of :func:`run_point`, without
+    the privacy of the run where the budget is for a round, because computing it takes longest."""
     return _row_of(given, _plan_only_columns)
 
 
 def _row_of(
     given: Mapping[str, Any], columns: Callable[[Settings], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The columns of a point and no error, or its error alone."""
+    """The columns of a point with ``error`` None, or its ``error`` alone."""
     try:
         return {**columns(merge({}, given)), "error": None}
     except FlmcError as error:
@@ -158,20 +124,24 @@ def _run_columns(settings: Settings) -> dict[str, Any]:
         engine=settings.engine,
         threads=1,
     )
-    return {**_planned(plan, with_run=True), **_measured(result), **_said(plan)}
+    return {
+        **_plan_columns(plan, with_run=True),
+        **_measured_columns(result),
+        **_finding_columns(plan),
+    }
 
 
 def _plan_only_columns(settings: Settings) -> dict[str, Any]:
     plan = assemble(settings, _shared_model(settings)).plan()
-    return {**_planned(plan, with_run=settings.scope == "run"), **_said(plan)}
+    return {**_plan_columns(plan, with_run=settings.scope == "run"), **_finding_columns(plan)}
 
 
 _latest: dict[str, Model] = {}
-"""The model that was built last, by what decides it."""
+"""The model that this process built last, by its :func:`data_key`; one, because data are large."""
 
 
 def _shared_model(settings: Settings) -> Model:
-    """The model of a point: the one before, if its data are the same."""
+    """The model of a point: the last one again if its data are the same."""
     if settings.model != "linear":  # a user's own model may not be the same when made again
         return make_model(settings)
     key = data_key(settings)
@@ -182,8 +152,8 @@ def _shared_model(settings: Settings) -> Model:
     return _latest[key]
 
 
-def _planned(plan: Plan, *, with_run: bool) -> dict[str, Any]:
-    """Columns of the plan: what it decides, what it costs, and what it predicts."""
+def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
+    """Columns of the plan: its decisions, privacy and prediction."""
     once, run_ = _stated(plan.round_cost), _stated(plan.run_cost if with_run else None)
     row = {
         "gain_used": plan.typical_gain,
@@ -218,8 +188,8 @@ def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
     return (None, None) if cost is None else (to_document(cost.epsilon), cost.delta)
 
 
-def _said(plan: Plan) -> dict[str, Any]:
-    """Columns of what speaks against the plan, and its digest."""
+def _finding_columns(plan: Plan) -> dict[str, Any]:
+    """Columns of the plan's findings and warnings, and its digest."""
     worst = gravest(plan.findings)
     return {
         "plan_digest": plan.digest,
@@ -229,8 +199,8 @@ def _said(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _measured(result: Result) -> dict[str, Any]:
-    """Columns of what was measured, with what it is to be compared with."""
+def _measured_columns(result: Result) -> dict[str, Any]:
+    """Columns of the measurements, with the values to compare them with."""
     document = result.to_document()
     row: dict[str, Any] = {
         "clipped_fraction": result.clipped_fraction,

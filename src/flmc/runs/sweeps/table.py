@@ -1,4 +1,4 @@
-"""The table of a sweep, as people see it and as files, and ``flmc.sweep``, which makes one."""
+"""The table of a sweep, on the screen and as files, and ``flmc.sweep``, which makes one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MOST_ROWS = 40
 
 
 def _cell(name: str, value: object) -> str:
-    """The text of a value; an epsilon, which is an upper bound, is rounded up."""
+    """The text of a value; an epsilon is rounded up, so that it stays an upper bound."""
     if isinstance(value, float):
         return format_up(value) if name.startswith("epsilon_") else f"{value:.5g}"
     return "-" if value is None else str(value)
@@ -80,7 +80,7 @@ class Sweep:
         return str(self.table())
 
     def table(self) -> Grid:
-        """A table of the main columns, a row for each point, and what is to be known of them."""
+        """A table of the main columns, a row for each of the first 40 points, with notes below."""
         names = [*self.axes, *(_SHOWN_OF_PLANS if self.plan_only else _SHOWN)]
         # A distance that is given nowhere keeps its column: its dashes go with the note below.
         known = {name for row in self.rows for name, value in row.items() if value is not None}
@@ -90,10 +90,10 @@ class Sweep:
         cells = tuple(
             tuple(_cell(name, row.get(name)) for name in header) for row in self.rows[:_MOST_ROWS]
         )
-        return Grid(tuple(header), cells, notes=tuple(self._remarks()))
+        return Grid(tuple(header), cells, notes=tuple(self._notes()))
 
-    def _remarks(self) -> Iterator[Row]:
-        """What stands below the table."""
+    def _notes(self) -> Iterator[Row]:
+        """Notes below the table: equal points, chains, warnings and failures."""
         count = len(self.rows)
         if count > _MOST_ROWS:
             yield Row("", f"... and {count - _MOST_ROWS} more")
@@ -269,7 +269,7 @@ def sweep(
 
 
 def _axes(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """What varies, with tuples, ranges and arrays as the lists that a file would have."""
+    """The varying settings with tuples, ranges and arrays turned into lists, as a file has them."""
     if not isinstance(vary, Mapping):
         raise InvalidSetting(
             f"vary must be a dict of lists or ranges by setting, got {type(vary).__name__}"

@@ -19,19 +19,12 @@ _log = logging.getLogger(__name__)
 
 Task = tuple[str, dict[str, Any]]
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
-"""What runs tasks somewhere and yields their keys and rows as they finish."""
+"""A function that computes tasks, and yields their keys and rows as they finish."""
 
 
 def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
-    """What computes tasks in some processes of this machine.
-
-    Parameters
-    ----------
-    workers
-        Processes, by joblib; one is this process.
-    plan_only
-        Whether to plan only.
-    """
+    """A function that computes tasks in processes of this machine, by joblib; 1: in this
+    process."""
     task_done = partial(_do, plan_only=plan_only)
 
     def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -42,16 +35,18 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
         yield from _in_processes(workers, task_done, tasks)
 
     if workers > 1:
-        _joblib()  # a message now, before anything is computed
+        _joblib()  # if it is missing, say so before anything is computed
     return work
 
 
 def _in_processes(
     workers: int, do: Callable[[Task], tuple[str, dict[str, Any]]], tasks: Sequence[Task]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Keys and rows of tasks as processes finish them. If one of these dies, by the kernel's hand
-    perhaps because memory is short, all that was under way is done again; a task whose process dies
-    when it is alone is a row with its error."""
+    """Keys and rows of tasks as processes finish them. After the death of a process, all unfinished
+    tasks run again; a task whose process dies although it runs alone becomes a row with an
+    error."""
+    # The kernel kills a process where memory is short, and joblib cannot tell which task it had. So
+    # all that is left runs together twice, and then one by one, which finds the culprit.
     left = dict(tasks)
     for together in (True, True, False):
         for part in [list(left.items())] if together else [[task] for task in left.items()]:
@@ -77,13 +72,13 @@ _DIED = "the worker process died, also when the point ran alone: is memory short
 
 
 def _pool(workers: int) -> Any:
-    """Processes that give back rows as they finish."""
+    """A joblib pool of processes that yields rows as they finish."""
     # Two tasks at least, or joblib would run a single one in this process.
     return _joblib().Parallel(n_jobs=max(2, workers), return_as="generator_unordered")
 
 
 def _joblib() -> Any:
-    """The module joblib."""
+    """The module joblib, or an error that names the missing extra."""
     try:
         import joblib
     except ImportError as error:
@@ -101,32 +96,33 @@ def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
 
 
 _PATIENCE = 15.0
-"""Seconds without a worker of the cluster after which it is said."""
+"""Seconds without a worker of the cluster until a warning is logged."""
 
 
 @contextmanager
-def _watching(client: Any, address: str) -> Iterator[None]:
-    """While this lasts, it is said when the cluster has no workers for a while, and when it has
-    some again."""
+def _warning_without_workers(client: Any, address: str) -> Iterator[None]:
+    """Log a warning while the cluster has no workers for a while, and another when it has some
+    again: without them a sweep would wait in silence."""
     over = threading.Event()
 
     def watch() -> None:
-        since = said = None
+        since = None
+        warned = False
         while not over.wait(1.0):
             try:
                 workers = len(client.scheduler_info()["workers"])
-            except Exception:  # the scheduler is gone: whoever waits for rows is told
+            except Exception:  # the scheduler is gone, and as_completed reports that
                 continue
             now = time.monotonic()
             if workers:
                 since = None
-                if said:
+                if warned:
                     _log.warning("the Dask cluster at %s has workers again", address)
-                    said = None
+                    warned = False
             elif since is None:
                 since = now
-            elif not said and now - since >= _PATIENCE:
-                said = now
+            elif not warned and now - since >= _PATIENCE:
+                warned = True
                 _log.warning("the Dask cluster at %s has no workers: waiting for some", address)
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -140,8 +136,8 @@ def _watching(client: Any, address: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """While this lasts, Dask writes no tracebacks of its own into the log: what matters is said
-    here."""
+    """Silence the loggers of Dask inside the context: their tracebacks repeat what our own errors
+    and warnings say."""
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
     before = {name: logging.getLogger(name).level for name in names}
     for name in names:
@@ -155,17 +151,8 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def on_dask(address: str, workers: int, *, plan_only: bool = False) -> Iterator[Work]:
-    """What computes tasks on a Dask cluster; a task whose worker dies runs elsewhere.
-
-    Parameters
-    ----------
-    address
-        Where its scheduler is, or `local` for processes of this machine.
-    workers
-        Number of these processes.
-    plan_only
-        Whether to plan only.
-    """
+    """A function that computes tasks on the Dask cluster at an address, or on ``workers`` processes
+    of this machine (`local`); a task whose worker dies runs elsewhere."""
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError as error:
@@ -203,7 +190,7 @@ def on_dask(address: str, workers: int, *, plan_only: bool = False) -> Iterator[
                     yield futures[future], {"error": f"the worker failed: {future.exception()}"}
 
         try:
-            with _watching(client, address):
+            with _warning_without_workers(client, address):
                 yield work
         finally:
             if cluster is not None:

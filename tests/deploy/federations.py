@@ -30,7 +30,7 @@ from flmc.planning.plans import Plan
 from flmc.privacy.safe_noise.entropy import Entropy
 from flmc.uplink.uplink import Uplink
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Answer, Theta
+from flmc.wire.messages import Announcement, DeviceAnswer, Theta
 from flmc.wire.topics import PLAN, ROUND, THETA, Topic
 from flmc.wire.transport import Message, matches
 
@@ -184,11 +184,11 @@ class Kit:
         """The same as a message."""
         return self.message(ROUND, self.announcement(round_number, **changed).to_bytes())
 
-    def opened(self, outgoing: Outgoing) -> Answer:
+    def opened(self, outgoing: Outgoing) -> DeviceAnswer:
         """The answer in a sealed message."""
         plan = self.federation.plan
         data = Opener(KEYS[0]).open(outgoing.message.payload)
-        return Answer.from_bytes(data, plan.dim, plan.uplink.symbol_format)
+        return DeviceAnswer.from_bytes(data, plan.dim, plan.uplink.symbol_format)
 
 
 class Network:

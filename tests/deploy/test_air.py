@@ -25,7 +25,7 @@ from flmc.deploy.role import Outgoing
 from flmc.deploy.sealing import Seal, new_keys
 from flmc.sampling.roles import Transmission, air_on_grid
 from flmc.uplink.symbol_format import BITS
-from flmc.wire.messages import Announcement, Answer, Received
+from flmc.wire.messages import Announcement, DeviceAnswer, Received
 from flmc.wire.presence import Presence
 from flmc.wire.transport import Message
 
@@ -38,10 +38,10 @@ def kit(tmp_path: Path) -> Kit:
     return Kit(tmp_path)
 
 
-def answer(kit: Kit, device: int, number: int = 1, **changed: Any) -> Answer:
+def answer(kit: Kit, device: int, number: int = 1, **changed: Any) -> DeviceAnswer:
     """A device's answer to a round whose theta is 0."""
     gain = float(kit.federation.plan.gain[0, 0])
-    usual = Answer(
+    usual = DeviceAnswer(
         number,
         device,
         NAMES[device],
@@ -53,7 +53,7 @@ def answer(kit: Kit, device: int, number: int = 1, **changed: Any) -> Answer:
     return replace(usual, **changed)
 
 
-def sealed(kit: Kit, made: Answer, who: str | None = None, key: bytes = KEYS[1]) -> Message:
+def sealed(kit: Kit, made: DeviceAnswer, who: str | None = None, key: bytes = KEYS[1]) -> Message:
     """The same as a message on a device's topic."""
     data = made.to_bytes(kit.federation.plan.uplink.symbol_format)
     return kit.message("uplink", Seal(key).close(data), who or f"device-{made.device}")

@@ -27,7 +27,7 @@ from flmc.runs.files.append_log import read_entries
 from flmc.sampling.roles import server
 from flmc.uplink.symbol_format import BITS
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Answer, Received
+from flmc.wire.messages import DeviceAnswer, Received
 from flmc.wire.topics import AIR, SERVER, device_name
 from support import full
 
@@ -138,7 +138,7 @@ def test_no_round_was_answered_with_two_different_bit_vectors(survived: Survived
             assert number > last, "rounds strictly increase"
             last = number
             opened = opener.open(base64.b64decode(entry["sealed"]))
-            answer = Answer.from_bytes(opened, DIM, BITS)
+            answer = DeviceAnswer.from_bytes(opened, DIM, BITS)
             assert (answer.round, answer.device) == (number, device)
             assert bits.setdefault(number, answer.symbols.tobytes()) == answer.symbols.tobytes()
 

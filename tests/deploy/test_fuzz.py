@@ -24,7 +24,7 @@ from flmc.deploy.server.server_role import ServerRole
 from flmc.uplink.symbol_format import BITS
 from flmc.wire.drops import REASONS
 from flmc.wire.encoding import Malformed
-from flmc.wire.messages import Announcement, Answer, Received, Theta
+from flmc.wire.messages import Announcement, DeviceAnswer, Received, Theta
 from flmc.wire.presence import Presence
 from flmc.wire.transport import Message
 from support import many_repetitions, repeated
@@ -164,14 +164,16 @@ def air_target(folder: Path) -> Target:
     air = kit.air()
     air.connected(0.0)
 
-    def made(device: int, number: int, at: Kit = kit) -> Answer:
+    def made(device: int, number: int, at: Kit = kit) -> DeviceAnswer:
         known = air.journal._journals.get(device)
         name = bytes([device]) * 8 if known is None else known.name
         epoch = 5 if known is None else min(known.epoch + 1, 2**32 - 1)
         binding = at.federation.binding(number, np.zeros(DIM))
-        return Answer(number, device, name, epoch, binding, np.ones(DIM), np.array([0.05 / 0.04]))
+        return DeviceAnswer(
+            number, device, name, epoch, binding, np.ones(DIM), np.array([0.05 / 0.04])
+        )
 
-    def sealed(answer: Answer, who: int | None = None) -> Message:
+    def sealed(answer: DeviceAnswer, who: int | None = None) -> Message:
         data = Seal(KEYS[1]).close(answer.to_bytes(BITS))
         return kit.message("uplink", data, f"device-{answer.device if who is None else who}")
 

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from flmc.uplink.symbol_format import BITS, VALUES, SymbolFormat
 from flmc.wire.encoding import Malformed, Reader, Writer, read_object
-from flmc.wire.messages import Announcement, Answer, Received, Theta, in_short, largest_answer
+from flmc.wire.messages import Announcement, DeviceAnswer, Received, Theta, in_short, largest_answer
 from flmc.wire.presence import STATES, Presence
 from flmc.wire.status import PHASES, AirStatus, Status
 from support import full
@@ -62,7 +62,7 @@ def messages(draw: st.DrawFn) -> tuple[Any, bytes, Callable[[bytes], Any]]:
     if kind in FORMATS:
         symbols = FORMATS[kind]
         single = st.floats(width=32, allow_nan=False, allow_infinity=False)
-        answer = Answer(
+        answer = DeviceAnswer(
             number,
             draw(ROUNDS),
             draw(st.binary(min_size=8, max_size=8)),
@@ -78,7 +78,7 @@ def messages(draw: st.DrawFn) -> tuple[Any, bytes, Callable[[bytes], Any]]:
         )
         data = answer.to_bytes(symbols)
         assert len(data) <= largest_answer(dim)
-        return answer, data, lambda data: Answer.from_bytes(data, dim, symbols)
+        return answer, data, lambda data: DeviceAnswer.from_bytes(data, dim, symbols)
     active = array(draw, (devices,), bool, st.booleans())
     steps = array(draw, (dim,), np.int64, st.integers(-(2**63), 2**63 - 1))
     values = array(draw, (dim,), np.float64, FINITE)
@@ -175,9 +175,9 @@ def test_gains_must_be_positive_numbers(bad: float) -> None:
     with pytest.raises(Malformed, match="positive"):
         Received.from_bytes(Received(1, bytes(32), active, wrong, steps=steps).to_bytes(), 2, 3)
     if bad != 0.0:  # an amplitude of 0 is silence
-        answer = Answer(1, 0, bytes(8), 1, bytes(32), np.ones(3), wrong)
+        answer = DeviceAnswer(1, 0, bytes(8), 1, bytes(32), np.ones(3), wrong)
         with pytest.raises(Malformed, match="amplitude"):
-            Answer.from_bytes(answer.to_bytes(BITS), 3, BITS)
+            DeviceAnswer.from_bytes(answer.to_bytes(BITS), 3, BITS)
 
 
 def test_values_must_be_numbers_and_symbols_of_the_plans_scheme() -> None:
@@ -188,21 +188,21 @@ def test_values_must_be_numbers_and_symbols_of_the_plans_scheme() -> None:
             Received.from_bytes(
                 Received(1, bytes(32), active, np.ones(1), values=values).to_bytes(), 2, 2
             )
-        answer = Answer(1, 0, bytes(8), 1, bytes(32), values, np.ones(1))
+        answer = DeviceAnswer(1, 0, bytes(8), 1, bytes(32), values, np.ones(1))
         with pytest.raises(Malformed, match="number"):
-            Answer.from_bytes(answer.to_bytes(VALUES), 2, VALUES)
-    bits = Answer(1, 0, bytes(8), 1, bytes(32), np.ones(2), np.ones(1)).to_bytes(BITS)
+            DeviceAnswer.from_bytes(answer.to_bytes(VALUES), 2, VALUES)
+    bits = DeviceAnswer(1, 0, bytes(8), 1, bytes(32), np.ones(2), np.ones(1)).to_bytes(BITS)
     with pytest.raises(Malformed, match="scheme"):
-        Answer.from_bytes(bits, 2, VALUES)
+        DeviceAnswer.from_bytes(bits, 2, VALUES)
     # Two bits hold four numbers, of which three levels use three.
     levels = SymbolFormat((-1.0, 0.0, 1.0))
     payload = bytearray(
-        Answer(1, 0, bytes(8), 1, bytes(32), np.ones(1), np.ones(1)).to_bytes(levels)
+        DeviceAnswer(1, 0, bytes(8), 1, bytes(32), np.ones(1), np.ones(1)).to_bytes(levels)
     )
     assert payload[-1] == 2
     payload[-1] = 3
     with pytest.raises(Malformed, match="one of 3, got 3"):
-        Answer.from_bytes(bytes(payload), 1, levels)
+        DeviceAnswer.from_bytes(bytes(payload), 1, levels)
     # A received signal has a unit that is known.
     payload = bytearray(Received(1, bytes(32), active, np.ones(1), values=np.ones(2)).to_bytes())
     payload[8 + 32] = 2
@@ -228,9 +228,9 @@ def test_a_header_that_claims_much_allocates_little() -> None:
                 lambda data: Theta.from_bytes(data, 10**9),
                 lambda data: Announcement.from_bytes(data, 10**9, 10**9),
                 lambda data: Received.from_bytes(data, 10**9, 10**9),
-                lambda data: Answer.from_bytes(data, 10**9, BITS),
-                lambda data: Answer.from_bytes(data, 10**9, VALUES),
-                lambda data: Answer.from_bytes(data, 10**9, FORMATS["levels"]),
+                lambda data: DeviceAnswer.from_bytes(data, 10**9, BITS),
+                lambda data: DeviceAnswer.from_bytes(data, 10**9, VALUES),
+                lambda data: DeviceAnswer.from_bytes(data, 10**9, FORMATS["levels"]),
             ):
                 with pytest.raises(Malformed):
                     read(payload)

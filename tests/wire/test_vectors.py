@@ -36,7 +36,7 @@ import flmc
 from flmc.deploy.sealing import OVERHEAD, NotSealed, Opener, Seal
 from flmc.uplink.symbol_format import BITS, VALUES
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Answer, Received, Theta, largest_answer
+from flmc.wire.messages import Announcement, DeviceAnswer, Received, Theta, largest_answer
 from flmc.wire.presence import Presence
 from flmc.wire.status import Status
 
@@ -85,8 +85,8 @@ def the_messages(federation: Federation) -> dict[str, tuple[Any, bytes]]:
         fading=np.array([[0.04], [0.05], [0.0625]]),
         journal=AIR_JOURNAL,
     )
-    bits = Answer(ROUND, 2, JOURNAL, 259, binding, np.array(SYMBOLS), np.array([4.0]))
-    values = Answer(ROUND, 2, JOURNAL, 259, binding, np.array(GRADIENTS), np.array([4.0]))
+    bits = DeviceAnswer(ROUND, 2, JOURNAL, 259, binding, np.array(SYMBOLS), np.array([4.0]))
+    values = DeviceAnswer(ROUND, 2, JOURNAL, 259, binding, np.array(GRADIENTS), np.array([4.0]))
     active, steps = np.array([True, False, True]), np.arange(-5, 5) * 100_000
     heard = Received(ROUND, binding, active, np.array([0.25]), steps=steps)
     measured = Received(ROUND, binding, active, np.array([0.25]), values=np.array(THETA))
@@ -212,8 +212,8 @@ def test_payloads_are_written_and_read_as_stated(
     readers: dict[str, Callable[[], Any]] = {
         "theta": lambda: Theta.from_bytes(payload, DIM),
         "announcement": lambda: Announcement.from_bytes(payload, DEVICES, DIM),
-        "answer_bits": lambda: Answer.from_bytes(payload, DIM, BITS),
-        "answer_values": lambda: Answer.from_bytes(payload, DIM, VALUES),
+        "answer_bits": lambda: DeviceAnswer.from_bytes(payload, DIM, BITS),
+        "answer_values": lambda: DeviceAnswer.from_bytes(payload, DIM, VALUES),
         "received_steps": lambda: Received.from_bytes(payload, DEVICES, DIM),
         "received_values": lambda: Received.from_bytes(payload, DEVICES, DIM),
     }

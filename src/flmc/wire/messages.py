@@ -20,10 +20,14 @@ DIGEST_BYTES = 32
 """Bytes of a SHA-256."""
 JOURNAL_BYTES = 8
 """Bytes of a journal's name, which is drawn at random when the journal is made."""
-_THETA, _ANNOUNCEMENT, _RECEIVED = 1, 2, 4
+_THETA, _ANNOUNCEMENT, _ANSWER, _RECEIVED = 1, 2, 3, 4
+"""Kinds of payloads, in their headers."""
 _STEPS, _REAL = 0, 1
 """Unit of a received signal: steps of the noise grid (64-bit integers), or values in double
 precision."""
+_CODES = {"bits": 0, "values": 1, "levels": 2}
+"""Code of the symbol format in an answer: packed bits, values in single precision, or packed
+numbers of levels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +123,62 @@ class Announcement:
 
 
 @dataclass(frozen=True, eq=False)
+class DeviceAnswer:
+    """Symbols that a device transmits in a round; the payload travels sealed to the air.
+
+    Attributes
+    ----------
+    round, device
+        Number of the round, from 1, and of the device, from 0.
+    journal
+        Name of the device's journal, eight bytes drawn when it was made.
+    epoch
+        Number of the journal's entries, this answer included.
+    binding
+        Digest of the federation, round and theta that it answers.
+    symbols
+        Bits in {-1, +1}, levels of the scheme, or clipped gradients, (dim).
+    amplitude
+        Transmit amplitude, (1 or dim).
+    """
+
+    round: int
+    device: int
+    journal: bytes
+    epoch: int
+    binding: bytes
+    symbols: Array
+    amplitude: Array
+
+    def to_bytes(self, symbols: SymbolFormat) -> bytes:
+        """The payload before sealing, with symbols in the format of the plan's uplink."""
+        writer = Writer(_ANSWER, self.round).count(self.device).raw(self.journal).count(self.epoch)
+        writer.raw(self.binding).raw(bytes([_CODES[symbols.kind]]))
+        writer.count(len(self.symbols)).count(len(self.amplitude))
+        writer.numbers(self.amplitude, "<f8")
+        if symbols.levels is not None:
+            return writer.bits(_spread(symbols.places(self.symbols), symbols.width)).to_bytes()
+        return writer.numbers(self.symbols, "<f4").to_bytes()
+
+    @classmethod
+    def from_bytes(cls, payload: bytes, dim: int, symbols: SymbolFormat) -> DeviceAnswer:
+        """The answer in an opened payload, with symbols in the format of the plan's uplink;
+        values and amplitudes must be finite, amplitudes not negative."""
+        reader = Reader(payload, _ANSWER)
+        device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
+        epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
+        if reader.raw(1)[0] != _CODES[symbols.kind]:
+            raise Malformed("symbols of another scheme than the plan's")
+        reader.count(dim, dim)
+        amplitude = reader.numbers(one_or(reader, dim), "<f8")
+        if not (np.isfinite(amplitude) & (amplitude >= 0)).all():
+            raise Malformed("an amplitude must be a number from 0")
+        sent = _symbols(reader, dim, symbols)
+        reader.end()
+        return cls(reader.round, device, journal, epoch, binding, sent, amplitude)
+
+
+@dataclass(frozen=True, eq=False)
 class Received:
     """Signal that the air received in a round, and the devices in it.
 
@@ -174,9 +234,31 @@ class Received:
         return cls(reader.round, binding, active, gain, values=signal)
 
 
-def in_short(values: Array) -> Array:
-    """Numbers (..., dim), shortened to (..., 1) if all entries of the last axis are equal."""
-    return values[..., :1] if (values == values[..., :1]).all() else values
+def _symbols(reader: Reader, dim: int, symbols: SymbolFormat) -> Array:
+    """The symbols of an answer, (dim); levels beyond the last and values that are not finite
+    are refused."""
+    if symbols.levels is None:
+        values = reader.numbers(dim, "<f4").astype(np.float64)
+        if not np.isfinite(values).all():
+            raise Malformed("a value must be a number")
+        return values
+    bits = reader.bits(dim * symbols.width).reshape(dim, symbols.width)
+    places = (bits << np.arange(symbols.width)).sum(axis=1)
+    if (places >= len(symbols.levels)).any():
+        raise Malformed(f"a level must be one of {len(symbols.levels)}, got {places.max()}")
+    return symbols.at(places)
+
+
+def _spread(places: IntArray, width: int) -> IntArray:
+    """Bits of whole numbers, ``width`` for each, the lowest first."""
+    return np.asarray((places[:, None] >> np.arange(width)) & 1).ravel()
+
+
+def largest_answer(dim: int) -> int:
+    """Size of the largest answer before sealing, in bytes."""
+    # Header, device, journal, epoch, binding, format, two counts; then a double and a single an
+    # entry, the widest amplitudes and symbols.
+    return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim
 
 
 def one_or(reader: Reader, dim: int) -> int:
@@ -194,88 +276,6 @@ def _positive(values: Array, what: str) -> Array:
     return values
 
 
-_ANSWER = 3
-_CODES = {"bits": 0, "values": 1, "levels": 2}
-"""Code of the symbol format in an answer: packed bits, numbers of single precision, or packed
-numbers of levels."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What a device transmits in a round; it travels sealed to the air.
-
-    Attributes
-    ----------
-    round, device
-        Number of the round, from 1, and of the device, from 0.
-    journal
-        Name of the device's journal, eight bytes that were drawn when it was made.
-    epoch
-        Entries of the journal, this one included.
-    binding
-        Digest of federation, round and theta that this is the answer to.
-    symbols
-        Bits in {-1, +1}, levels of the scheme, or clipped gradients, (dim).
-    amplitude
-        Transmit amplitude, (1 or dim).
-    """
-
-    round: int
-    device: int
-    journal: bytes
-    epoch: int
-    binding: bytes
-    symbols: Array
-    amplitude: Array
-
-    def to_bytes(self, symbols: SymbolFormat) -> bytes:
-        """The payload before it is sealed, with symbols in the format of the plan's uplink."""
-        writer = Writer(_ANSWER, self.round).count(self.device).raw(self.journal).count(self.epoch)
-        writer.raw(self.binding).raw(bytes([_CODES[symbols.kind]]))
-        writer.count(len(self.symbols)).count(len(self.amplitude))
-        writer.numbers(self.amplitude, "<f8")
-        if symbols.levels is not None:
-            return writer.bits(_spread(symbols.places(self.symbols), symbols.width)).to_bytes()
-        return writer.numbers(self.symbols, "<f4").to_bytes()
-
-    @classmethod
-    def from_bytes(cls, payload: bytes, dim: int, symbols: SymbolFormat) -> Answer:
-        """What a payload says, with symbols in the format of the plan's uplink. Values and
-        amplitudes are numbers, amplitudes not negative."""
-        reader = Reader(payload, _ANSWER)
-        device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
-        epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
-        if reader.raw(1)[0] != _CODES[symbols.kind]:
-            raise Malformed("symbols of another scheme than the plan's")
-        reader.count(dim, dim)
-        amplitude = reader.numbers(one_or(reader, dim), "<f8")
-        if not (np.isfinite(amplitude) & (amplitude >= 0)).all():
-            raise Malformed("an amplitude must be a number from 0")
-        sent = _symbols(reader, dim, symbols)
-        reader.end()
-        return cls(reader.round, device, journal, epoch, binding, sent, amplitude)
-
-
-def _symbols(reader: Reader, dim: int, symbols: SymbolFormat) -> Array:
-    """The symbols of an answer, (dim); levels beyond the last, and values that are no numbers, are
-    refused."""
-    if symbols.levels is None:
-        values = reader.numbers(dim, "<f4").astype(np.float64)
-        if not np.isfinite(values).all():
-            raise Malformed("a value must be a number")
-        return values
-    bits = reader.bits(dim * symbols.width).reshape(dim, symbols.width)
-    places = (bits << np.arange(symbols.width)).sum(axis=1)
-    if (places >= len(symbols.levels)).any():
-        raise Malformed(f"a level must be one of {len(symbols.levels)}, got {places.max()}")
-    return symbols.at(places)
-
-
-def _spread(places: IntArray, width: int) -> IntArray:
-    """Bits of whole numbers, ``width`` for each, the lowest first: one bit is itself."""
-    return np.asarray((places[:, None] >> np.arange(width)) & 1).ravel()
-
-
-def largest_answer(dim: int) -> int:
-    """Bytes of the largest answer before it is sealed."""
-    return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim
+def in_short(values: Array) -> Array:
+    """Numbers (..., dim), shortened to (..., 1) if all entries of the last axis are equal."""
+    return values[..., :1] if (values == values[..., :1]).all() else values

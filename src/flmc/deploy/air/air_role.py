@@ -26,7 +26,7 @@ from flmc.sampling.roles import Transmission
 from flmc.sampling.schedule import Schedule, draw_schedule
 from flmc.wire import topics
 from flmc.wire.federation import Federation
-from flmc.wire.messages import Announcement, Answer, Received, Theta, in_short, largest_answer
+from flmc.wire.messages import Announcement, DeviceAnswer, Received, Theta, in_short, largest_answer
 from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic, device_number
 
@@ -280,7 +280,7 @@ class AirRole(Role):
         return outgoing
 
 
-def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> Answer:
+def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceAnswer:
     """The answer in a sealed payload from the topic of ``who``, an identity that the broker
     vouches for; raises ``Dropped`` or ``Malformed`` for anything else."""
     number = device_number(who)
@@ -292,13 +292,13 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> Answer:
         opened = opener.open(payload)
     except NotSealed as error:
         raise Dropped("not-sealed") from error
-    answer = Answer.from_bytes(opened, plan.dim, plan.uplink.symbol_format)
+    answer = DeviceAnswer.from_bytes(opened, plan.dim, plan.uplink.symbol_format)
     if answer.device != number:
         raise Dropped("wrong-identity")
     return answer
 
 
-def check_loudness(answer: Answer, on_air: RoundOnAir) -> None:
+def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
     """Refuse an answer that would arrive louder than announced: the announced gain is the
     accounted one."""
     with np.errstate(over="ignore"):  # infinite is over the cap

@@ -22,7 +22,7 @@ from flmc.privacy.safe_noise.entropy import Entropy, SystemEntropy, draw_uniform
 from flmc.sampling.roles import Transmission, device
 from flmc.uplink.power import power_scale
 from flmc.wire.federation import Federation, OtherVersion, stated_digest
-from flmc.wire.messages import Announcement, Answer, Theta, in_short
+from flmc.wire.messages import Announcement, DeviceAnswer, Theta, in_short
 from flmc.wire.presence import Presence
 from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
 from flmc.wire.transport import Message
@@ -263,7 +263,7 @@ class DeviceRole(Role):
         assert self._gradient is not None
         gradient, loudest = self._gradient(theta.theta), self.rules.largest_amplitude
         sent = transmit(gradient, federation, asked, self.rules.device, self._entropy, loudest)
-        answer = Answer(
+        answer = DeviceAnswer(
             theta.round,
             self.rules.device,
             self.journal.name,

@@ -1,9 +1,12 @@
-"""Privacy is asked of the uplink and answered by the event. What is unknown is refused only where a
-privacy statement is asked for."""
+"""Privacy is asked of the uplink and answered by the event, whose delta is never below the truth by
+quadrature, for everything registered. What is unknown is refused only where a privacy statement is
+asked for."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,10 +14,12 @@ import numpy as np
 import pytest
 
 import flmc
-from contracts.registered import model, schemes
+from contracts.privacy_truth import understated
+from contracts.registered import links, model, schemes
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
-from flmc.privacy.event import CRITERIA, Event
+from flmc.privacy.bit_pairs import MovedBit
+from flmc.privacy.event import Event
 from flmc.uplink.symbol_format import SymbolFormat
 
 
@@ -60,22 +65,132 @@ class Ternary(flmc.Uplink):
         return np.abs(mean) - mean**2
 
 
-@pytest.mark.parametrize("name", schemes())
-def test_every_scheme_states_its_event_or_says_why_not(name: str) -> None:
-    uplink = schemes()[name]
+def with_every_link() -> dict[str, flmc.Uplink]:
+    """Every scheme; one that has a link, with every link."""
+    found: dict[str, flmc.Uplink] = {}
+    for name, uplink in schemes().items():
+        if any(field.name == "link" for field in dataclasses.fields(uplink)):
+            for link_name, link in links().items():
+                found[f"{name} {link_name}"] = flmc.replace(uplink, link=link)
+        else:
+            found[name] = uplink
+    return found
+
+
+@pytest.mark.parametrize("name", with_every_link())
+def test_no_delta_is_below_the_truth(name: str) -> None:
+    """The oracle knows the symbols alone. A scheme without privacy says so, and refuses."""
+    uplink = with_every_link()[name]
     if uplink.noise_is_exact:
-        with pytest.raises(UnknownPrivacy, match="hides nothing"):
-            uplink.privacy_event([(0.1, 5)])
+        for neighbouring in ("device", "example"):
+            with pytest.raises(UnknownPrivacy, match="hides nothing"):
+                uplink.privacy_event([(0.1, 5)], neighbouring)
+        return
+    assert not list(understated(uplink))
+
+
+Sent = Iterable[tuple[float, int]]
+
+
+class Softer(flmc.Digital):
+    """States the event of gains that are 0.1 % smaller."""
+
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+        softer = [(0.999 * gain, count) for gain, count in transmissions]
+        return super().privacy_event(softer, neighbouring)
+
+
+class OneSided(flmc.Analog):
+    """Forgets that a value moves by twice the bound."""
+
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+        halved = [(gain / 2, count) for gain, count in transmissions]
+        return super().privacy_event(halved, neighbouring)
+
+
+class FewerEntries(flmc.Analog):
+    """Counts one entry of a run too few."""
+
+    def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+        fewer = [(gain, max(1, count - 1)) for gain, count in transmissions]
+        return super().privacy_event(fewer, neighbouring)
+
+
+@dataclasses.dataclass(frozen=True)
+class Blunt(flmc.Sigmoid):
+    """States that a move changes its bits by 0.1 % less than it does."""
+
+    def moved(self, x: Array, shift: float) -> MovedBit:
+        low, gap, miss, slope = super().moved(x, shift)
+        return MovedBit(low, 0.999 * gap, miss + 0.001 * gap, slope)
+
+
+class Levels(flmc.Analog):
+    """A scheme of four levels, which states the event of values that are rounded by nobody."""
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        assert uniform is not None
+        step = 2 * self.clip / 3
+        place = (self.clipped(gradient) + self.clip) / step
+        return np.minimum(np.floor(place + uniform), 3.0) * step - self.clip
+
+    def transmits_like(self, kind: type[flmc.Uplink]) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [
+        (Softer, "device"),
+        (OneSided, "example"),
+        (FewerEntries, "3 x 4 entries"),
+        (lambda: flmc.Digital(link=Blunt()), "example"),
+        (Levels, "example"),
+    ],
+    ids=["softer", "one-sided", "fewer entries", "blunt link", "levels"],
+)
+def test_a_wrong_statement_is_caught(wrong: Callable[[], flmc.Uplink], where: str) -> None:
+    assert any(where in words for words in understated(wrong()))
+
+
+@pytest.mark.parametrize(("share", "caught"), [(1 - 3e-6, True), (1 - 3e-7, False)])
+def test_a_delta_is_caught_from_a_millionth_on(share: float, caught: bool) -> None:
+    """The bar is where it is said to be: neither finer than the oracle nor coarser."""
+
+    class Rounded(flmc.Analog):
+        def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
+            event = super().privacy_event(transmissions, neighbouring)
+            exact = event.delta_within_loss
+
+            def less(epsilon: float, criterion: str, num_devices: int | None) -> float:
+                return share * exact(epsilon, criterion, num_devices)
+
+            object.__setattr__(event, "delta_within_loss", less)
+            return event
+
+    assert any(understated(Rounded())) is caught
+
+
+@pytest.mark.parametrize("name", with_every_link())
+def test_every_scheme_answers_its_criteria_and_refuses_the_others(name: str) -> None:
+    """`tail` and `paper` are asked of events that have them."""
+    uplink = with_every_link()[name]
+    if uplink.noise_is_exact:
         return
     event = uplink.privacy_event([(0.1, 5)])
     assert isinstance(event, Event)
-    for criterion in CRITERIA:
+    assert "tight" in event.criteria
+    for criterion in event.criteria:
         epsilon = event.epsilon(0.01, criterion, 20)
         assert 0 < epsilon < math.inf
         assert event.delta(epsilon * (1 + 1e-6), criterion, 20) <= 0.01 * (1 + 1e-6)
         gain = uplink.privacy_event([(1.0, 5)]).allowed_gain(1.0, 0.01, criterion, 20)
         spent = uplink.privacy_event([(gain, 5)]).delta(1.0, criterion, 20)
         assert spent <= 0.01 * (1 + 1e-9)
+    one = flmc.replace(uplink, example_clip=1.0).privacy_event([(0.1, 5)], "example")
+    for criterion in {"tail", "paper"} - set(one.criteria):
+        with pytest.raises(InvalidSetting, match="needs privacy 'tight'"):
+            one.delta(1.0, criterion, 20)
 
 
 @pytest.mark.parametrize(

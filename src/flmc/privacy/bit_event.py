@@ -24,7 +24,7 @@ from flmc.privacy.composed_loss import (
     delta_of_loud_bits,
     limited_without_noise,
 )
-from flmc.privacy.event import Event
+from flmc.privacy.event import CRITERIA, Event
 from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, mu_of
 
@@ -105,6 +105,12 @@ class BitEvent(Event):
             for gain, count in self.transmissions
             if count and gain > 0
         ]
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """Every criterion for a symmetric pair, else ``tight``: neighbours may mix the two orders
+        over entries."""
+        return CRITERIA if self.symmetric else ("tight",)
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
         """Refuse ``tail`` and ``paper`` for links that are not symmetric, and ``paper`` for one

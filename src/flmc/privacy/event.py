@@ -37,12 +37,6 @@ def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
     )
 
 
-def refuse_tails(what: str, criterion: str, why: str) -> None:
-    """Refuse every criterion but ``tight``, with words for the message."""
-    if criterion != "tight":
-        raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")
-
-
 CRITERIA = ("tight", "tail", "paper")
 """Names of the privacy criteria that are known."""
 _SMALLEST_TAIL = 1e-13
@@ -92,11 +86,25 @@ class Event(ABC):
         It is exact for a Gaussian mechanism; else it only gives the size of a search's first step.
         """
 
-    @abstractmethod
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """Criteria that are proven for this event: ``tight``, unless a subclass knows more."""
+        return ("tight",)
+
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
         """Refuse a criterion that is not proven for this event, with the reason.
 
         ``num_devices`` is the number of devices in all, which only ``paper`` needs."""
+        if criterion not in self.criteria:
+            raise InvalidSetting(
+                f"{self.tight_only[0]} needs privacy 'tight', got {criterion!r}:"
+                f" {self.tight_only[1]}"
+            )
+
+    @property
+    def tight_only(self) -> tuple[str, str]:
+        """Words of the message that refuses ``tail`` and ``paper``: what is refused, and why."""
+        return f"a {type(self).__name__}", "nothing else is proven for it"
 
     @abstractmethod
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:

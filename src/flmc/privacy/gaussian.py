@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flmc.base.special import log_ndtr, ndtr
-from flmc.privacy.event import Event
+from flmc.privacy.event import CRITERIA, Event
 from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, mu_of
 
@@ -163,14 +163,10 @@ class GaussianEvent(Event):
         and rounds."""
         return mu_of(self.sensitivity, self.noise_power, self.transmissions)
 
-    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Accept every criterion; ``paper`` is the same as ``tail`` for this event.
-
-        Parameters
-        ----------
-        criterion, num_devices
-            Not used.
-        """
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """Every criterion; ``paper`` is the same as ``tail`` for this event."""
+        return CRITERIA
 
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Delta of an epsilon, in closed form.

@@ -17,7 +17,7 @@ from flmc.privacy import gaussian
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.bit_pairs import MovableLink, PairHull, hull_of_moves
 from flmc.privacy.composed_loss import composed_delta, composed_epsilon, delta_of_loud_bits
-from flmc.privacy.event import Event, refuse_tails
+from flmc.privacy.event import Event
 from flmc.privacy.gaussian_rate import GaussianRate
 from flmc.privacy.root_finding import largest_gain
 from flmc.privacy.transmissions import Transmissions, mu_of
@@ -65,15 +65,10 @@ class ShiftedBitEvent(Event):
         moved = float(np.max(self.hull.gap))
         return mu_of(2.0 * moved, self.noise_power, self.transmissions)
 
-    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Refuse every criterion but ``tight``, which alone is proven.
-
-        Parameters
-        ----------
-        criterion, num_devices
-            One of ``CRITERIA``; the number of devices is not used.
-        """
-        refuse_tails("neighbouring 'example'", criterion, "the worst case is not one pair")
+    @property
+    def tight_only(self) -> tuple[str, str]:
+        """Words of the message that refuses ``tail`` and ``paper``."""
+        return "neighbouring 'example'", "the worst case is not one pair"
 
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of delta, from the composed loss of all entries.
@@ -236,15 +231,10 @@ class SharedShiftEvent(Event):
         """Distance of the means, for the size of a search's first step."""
         return min(*(mu for mu, _ in self._ways), self.by_entry.mu)
 
-    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Refuse every criterion but ``tight``, which alone is proven.
-
-        Parameters
-        ----------
-        criterion, num_devices
-            One of ``CRITERIA``; the number of devices is not used.
-        """
-        refuse_tails("example_norm", criterion, "the worst case is not one pair")
+    @property
+    def tight_only(self) -> tuple[str, str]:
+        """Words of the message that refuses ``tail`` and ``paper``."""
+        return "example_norm", "the worst case is not one pair"
 
     def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of delta: the smaller one of both bounds.

@@ -72,6 +72,11 @@ class UncertainGainEvent(Event):
         """That of the loud event."""
         return self.loud.mu
 
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """Criteria that are proven for the certain event."""
+        return self.certain.criteria
+
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
         """Refuse what is not proven for the certain event."""
         self.certain.check_criterion(criterion, num_devices)

@@ -66,14 +66,19 @@ class Ternary(flmc.Uplink):
 
 
 def with_every_link() -> dict[str, flmc.Uplink]:
-    """Every scheme; one that has a link, with every link."""
+    """Every scheme; one that has a link, with every link, and with a gentler one of its family."""
     found: dict[str, flmc.Uplink] = {}
     for name, uplink in schemes().items():
-        if any(field.name == "link" for field in dataclasses.fields(uplink)):
-            for link_name, link in links().items():
-                found[f"{name} {link_name}"] = flmc.replace(uplink, link=link)
-        else:
+        if uplink.link is None:
             found[name] = uplink
+            continue
+        for link_name, each in links().items():
+            link = each.bound_to(uplink.clip)
+            found[f"{name} {link_name}"] = flmc.replace(uplink, link=link)
+            slope = None if link.jumps else 0.3 * link.slope(uplink.clip)
+            gentler = slope and link.with_slope(slope, uplink.clip)
+            if gentler:
+                found[f"{name} gentle {link_name}"] = flmc.replace(uplink, link=gentler)
     return found
 
 
@@ -127,6 +132,8 @@ class Blunt(flmc.Sigmoid):
 
 class Levels(flmc.Analog):
     """A scheme of four levels, which states the event of values that are rounded by nobody."""
+
+    randomised: ClassVar[bool] = True
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
         assert uniform is not None

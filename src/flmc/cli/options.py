@@ -1,4 +1,4 @@
-"""Every setting as an option of a command, made from the one schema."""
+"""Options of commands, made from the one schema of settings."""
 
 from __future__ import annotations
 
@@ -14,25 +14,12 @@ from flmc.settings.schema import Settings, choices_of, merge, read_file
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for every setting, with its description and default from the
-    schema.
+    """The command with ``--config`` and one option for every setting, for typer.
 
-    Values arrive as text: the schema parses and checks them, whether they come from options or from
-    a file.
-
-    Parameters
-    ----------
-    command
-        A function with a parameter ``settings`` (or ``grid``, for a sweep) and options of its own.
-        Its docstring is the command's help.
-
-    Returns
-    -------
-    callable
-        A function for typer with ``--config`` and all options; it calls the command with the
-        checked settings (or grid) in place of them.
+    ``command`` has a parameter ``settings`` (or ``grid``, for a sweep), which receives the checked
+    settings, and options of its own; its docstring is the command's help.
     """
-
+    # All options arrive as text: the schema parses and checks them like the values of a file.
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command, eval_str=True).parameters.values()
     own = [p.replace(kind=keyword) for p in parameters if p.name not in ("settings", "grid")]
@@ -48,7 +35,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
         document = {} if config is None else read_file(config)
         if sweeps:
-            from flmc.runs.sweeps.grid import read_grid  # which no other command needs
+            from flmc.runs.sweeps.grid import read_grid  # no other command needs it
 
             command(grid=read_grid(document, options), **values)
         else:
@@ -63,7 +50,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(name: str) -> inspect.Parameter:
-    """A setting as a parameter of a command, with the text of its option."""
+    """The parameter of a command that typer makes the option of a setting from."""
     field = Settings.model_fields[name]
     shown = "" if field.default is None else f" [default: {field.default}]"
     choices = choices_of(name)
@@ -81,13 +68,7 @@ def _from_text(name: str, text: str) -> Any:
 
 
 def refuse_beside_pilot(**given: object) -> None:
-    """Refuse options of a command that make no sense with two stages.
-
-    Parameters
-    ----------
-    **given
-        Options by name; those that are set are refused.
-    """
+    """Refuse the options that are set, by name: they are for one stage, and a pilot makes two."""
     named = [name for name, value in given.items() if value]
     if named:
         raise InvalidSetting(

@@ -1,4 +1,5 @@
-"""How commands answer: a JSON object on standard output, or a line on standard error."""
+"""Output that commands share: JSON on standard output, one line of error on standard error, notes
+about data and model."""
 
 from __future__ import annotations
 
@@ -26,26 +27,12 @@ Json = Annotated[
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print one JSON object on one line of standard output.
-
-    Parameters
-    ----------
-    document
-        Plain values; NaN and infinity are refused, because JSON has none.
-    """
+    """Print one JSON object on a line of standard output; NaN and infinity raise ``ValueError``."""
     sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
 
 
 def fail(message: str, code: int) -> int:
-    """Print on one line of standard error what is wrong, and return the exit code.
-
-    Parameters
-    ----------
-    message
-        What is wrong; line ends become spaces.
-    code
-        The exit code.
-    """
+    """Print the message as one line on standard error, and return the exit code."""
     # A word of the command line need not be text at all.
     text = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
     sys.stderr.write(f"flmc: {text}\n")
@@ -53,14 +40,8 @@ def fail(message: str, code: int) -> int:
 
 
 def with_option_names(message: str) -> str:
-    """A message with the names of settings as the command line has them: ``num_rounds`` becomes
-    ``rounds``.
-
-    Parameters
-    ----------
-    message
-        A message with names of Python's parameters.
-    """
+    """The message with Python's names of settings replaced by those of options: ``num_rounds``
+    becomes ``rounds``."""
     return re.sub(r"(?<!')\bnum_(rounds|burn_in|devices|samples|experiments)\b", r"\1", message)
 
 
@@ -74,13 +55,7 @@ def with_replacement(message: str) -> str:
 
 
 def model_check(model: Model, plan: Plan) -> list[Listing]:
-    """What a pilot found of a model of the user's own; nothing where the posterior is known.
-
-    Parameters
-    ----------
-    model, plan
-        What is going to be run.
-    """
+    """Findings of a short pilot with a model of the user's own; empty for a known posterior."""
     if model.posterior is not None:
         return []
     from flmc.evaluation.model_check import check_model  # a plan of a known posterior needs none
@@ -90,14 +65,8 @@ def model_check(model: Model, plan: Plan) -> list[Listing]:
     return [Listing("check of the model by a short pilot", rows or nothing)]
 
 
-def said_of(settings: Settings) -> list[str]:
-    """What the plan itself cannot say: that its data were drawn, and how many there are.
-
-    Parameters
-    ----------
-    settings
-        What the model was made from.
-    """
+def data_note(settings: Settings) -> list[str]:
+    """A line that says that the data are synthetic, and how many; empty for other data."""
     if settings.model != "linear":
         return []
     return [
@@ -107,7 +76,7 @@ def said_of(settings: Settings) -> list[str]:
 
 
 def cost_fields(cost: Cost | None) -> dict[str, float | None]:
-    """Epsilon and delta of both stages; null where unknown."""
+    """Epsilon and delta of two stages together, for JSON; None where the cost is unknown."""
     if cost is None:
         return {"epsilon": None, "delta": None}
     return {"epsilon": cost.epsilon, "delta": cost.delta}

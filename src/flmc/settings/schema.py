@@ -20,27 +20,21 @@ from flmc.settings.registry import Registry
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability = Annotated[float, AfterValidator(lambda value: checks.between("it", value, 0.0, 1.0))]
-Count = Annotated[int, Field(ge=1)]
+PositiveCount = Annotated[int, Field(ge=1)]
 
-
+# The registry in the annotation tells `choices_of`, and with it help and messages, the names.
 Scheme = Annotated[str, SCHEMES, AfterValidator(SCHEMES.check_name)]
 EngineName = Annotated[str, ENGINES, AfterValidator(ENGINES.check_name)]
 
 
 def _defaults(registry: Registry) -> str:
-    """Defaults of the first parameter of every entry that has one, in words."""
+    """Default of the first parameter of every entry with parameters, in words."""
     with_parameter = [entry for entry in registry if entry.parameters]
     return ", ".join(f"{entry.parameters[0].default:g} ({entry.name})" for entry in with_parameter)
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """The words that a setting may be, for help; empty where it is not one of a few words.
-
-    Parameters
-    ----------
-    name
-        Name of a setting.
-    """
+    """Words that a setting may be, for help; empty for settings that are no choice of words."""
     field = Settings.model_fields[name]
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)
@@ -49,7 +43,7 @@ def choices_of(name: str) -> tuple[str, ...]:
 
 
 class Settings(BaseModel):
-    """Everything that a plan or a run can be told, with the paper's experiment as defaults."""
+    """All settings of a plan and a run; the defaults are the paper's experiment."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -110,10 +104,10 @@ class Settings(BaseModel):
     csi_error: Annotated[float, Field(ge=0, le=0.9)] = Field(
         0.0, description="error of the channel estimates that devices invert, from 0 to 0.9"
     )
-    devices: Count = Field(20, description="number of devices")
-    dim: Count = Field(5, description="number of entries")
-    samples: Count = Field(1200, description="number of examples in all")
-    rounds: Count = Field(300, description="number of rounds")
+    devices: PositiveCount = Field(20, description="number of devices")
+    dim: PositiveCount = Field(5, description="number of entries")
+    samples: PositiveCount = Field(1200, description="number of examples in all")
+    rounds: PositiveCount = Field(300, description="number of rounds")
     burn_in: Annotated[int, Field(ge=0)] | Literal["auto"] = Field(
         200, description="rounds that are not kept; auto: as many as the sampler needs"
     )
@@ -160,26 +154,30 @@ class Settings(BaseModel):
             " those of a pilot's draws, within one budget"
         ),
     )
-    pilot_rounds: Count | None = Field(
+    pilot_rounds: PositiveCount | None = Field(
         None, description="rounds of the pilot, among all; default: a third"
     )
     choose: str | None = Field(
         None,
         description="what is chosen by rule and explained: some of clip,link,slope,rounds",
     )
-    thin: Count = Field(1, description="kept rounds for each draw of a record")
-    experiments: Count = Field(1, description="number of data sets")
-    chains: Count | None = Field(None, description="per data set; default 200 in all, at least 1")
+    thin: PositiveCount = Field(1, description="kept rounds for each draw of a record")
+    experiments: PositiveCount = Field(1, description="number of data sets")
+    chains: PositiveCount | None = Field(
+        None, description="per data set; default 200 in all, at least 1"
+    )
     seed: int = Field(0, ge=0, description="of all randomness")
     data: Literal["examples", "sufficient"] = Field(
         "examples",
         description="synthetic data drawn as examples, or straight as sufficient statistics",
     )
     engine: EngineName = Field("auto", description="what simulates")
-    checkpoint_rounds: Count | None = Field(
+    checkpoint_rounds: PositiveCount | None = Field(
         None, description="with --out: rounds between checkpoints; default: what takes 5 seconds"
     )
-    threads: Count | None = Field(None, description="of the numba engine; default: all processors")
+    threads: PositiveCount | None = Field(
+        None, description="of the numba engine; default: all processors"
+    )
 
     @property
     def num_chains(self) -> int:
@@ -188,18 +186,7 @@ class Settings(BaseModel):
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, not yet checked.
-
-    Parameters
-    ----------
-    path
-        The file.
-
-    Raises
-    ------
-    InvalidSetting
-        If the file cannot be read, or is not valid TOML.
-    """
+    """The settings in a TOML file, not yet checked."""
     try:
         with path.open("rb") as stream:
             return tomllib.load(stream)
@@ -216,19 +203,10 @@ def read_file(path: Path) -> dict[str, Any]:
 def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
     """Checked settings: an option beats the file, the file beats the default.
 
-    Parameters
-    ----------
-    file
-        Settings from a file, by name.
-    options
-        Settings from the command line, by name; text is read as the type of the setting.
-
-    Raises
-    ------
-    InvalidSetting
-        If a name is unknown or a value out of bounds; the message gives the bound and the value.
+    Text is read as the type of its setting. An unknown name or a value out of bounds raises
+    :class:`~flmc.errors.InvalidSetting`, whose message gives the bound and the value.
     """
-    # Python counts True as 1, so the schema would take it for a number.
+    # Python counts True as 1, so pydantic would take it for a number.
     for name, value in file.items():
         if isinstance(value, bool):
             raise InvalidSetting(f"{name} must be a number or a word, got {value}")
@@ -301,13 +279,6 @@ def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
 
 def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
     """Text of a TOML file with these settings, which :func:`flmc.settings.schema.read_file` reads.
-
-    Parameters
-    ----------
-    settings
-        Numbers, words and lists of numbers, by name.
-    comments
-        A line above a setting, by its name.
 
     Examples
     --------

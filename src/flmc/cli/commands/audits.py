@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from flmc.evaluation.audit.scene import Scene
 
 _TRIALS, _DEPLOYED_TRIALS = 200_000, 5_000
-"""Trials in each world where nothing is said: of the simulated uplink, and of real roles, of which
-a round takes about a millisecond."""
+"""Default trials in each world: of the simulated uplink, and of real roles, of which a round takes
+about a millisecond."""
 _DEPLOYED_AT_ONCE = 500
-"""Trials of real roles after which progress is told."""
+"""Trials of real roles between two reports of progress."""
 
 
 @with_settings
@@ -74,11 +74,11 @@ def audit_command(
 
         usual = _DEPLOYED_TRIALS
         how = {"transmit": DeployedUplink(plan).transmit, "at_once": _DEPLOYED_AT_ONCE}
-    found: list[Audit] = []
+    audits: list[Audit] = []
     for rounds in dict.fromkeys((1, audit_rounds)):
         scene = Scene.of_plan(plan, rounds, settings.seed)
         with show_progress(f"attacking {rounds} round{'s' * (rounds > 1)}") as progress:
-            found.append(
+            audits.append(
                 audit(
                     scene,
                     settings.delta,
@@ -86,11 +86,11 @@ def audit_command(
                     settings.seed,
                     **how,
                     progress=progress,
-                    tell=None if json_ else _tell(scene),
+                    tell=None if json_ else _resolution_printer(scene),
                 )
             )
         if not json_:
-            typer.echo(str(found[-1]))
+            typer.echo(str(audits[-1]))
     single = None
     if one_run:
         scene = Scene.of_plan(plan, audit_rounds, settings.seed)
@@ -101,19 +101,19 @@ def audit_command(
         print_json(
             {
                 "schema_version": ANSWER_VERSION,
-                "audits": [each.to_document() for each in found],
+                "audits": [each.to_document() for each in audits],
                 "deployed": deployed,
                 "one_run": None if single is None else single.to_document(),
                 "gain": to_document(plan.gain.max()),
             }
         )
-    for each in (*found, single):
+    for each in (*audits, single):
         if each is not None and each.complaint:
             raise RunFailed(each.complaint)
 
 
-def _tell(scene: Scene) -> Callable[[Resolution], None]:
-    """What prints the resolution of an audit before it starts."""
+def _resolution_printer(scene: Scene) -> Callable[[Resolution], None]:
+    """A function that prints the resolution of an audit before it starts."""
     rounds = f"{scene.num_rounds} round{'s' * (scene.num_rounds > 1)}"
 
     def show(resolution: Resolution) -> None:

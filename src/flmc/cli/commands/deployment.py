@@ -103,20 +103,20 @@ def demo_command(
         def tell(status: Status) -> None:
             progress(status.round / status.num_rounds)
 
-        found = demonstrate(federation, plan, problem.model, tell)
+        outcome = demonstrate(federation, plan, problem.model, tell)
     if json_:
-        print_json(found.result.to_document())
+        print_json(outcome.result.to_document())
         return
-    status = found.status
+    status = outcome.status
     pace = ""
     if status is not None and status.round_seconds is not None:
         each = 1000 * status.round_seconds
         pace = f"; {each:.0f} ms a round, of which {slot_ms} ms are the devices' answer slot"
     safety = "TLS and access rights" if broker == "mosquitto" else "no TLS and no access rights"
-    said = [f"federation: {found.seconds:.1f} s with {broker} ({safety}){pace}"]
+    lines = [f"federation: {outcome.seconds:.1f} s with {broker} ({safety}){pace}"]
     kept = f"record: {federation.record}; journals and logs: {out}"
-    said.append("nothing of it was kept: --out DIR keeps it" if out is None else kept)
-    show(found.result.listing(), *said)
+    lines.append("nothing of it was kept: --out DIR keeps it" if out is None else kept)
+    show(outcome.result.listing(), *lines)
 
 
 deploy_app = typer.Typer(
@@ -130,8 +130,8 @@ deploy_app = typer.Typer(
 
 deploy_app.command("demo")(demo_command)
 
-# Defaults are those of flmc.deploy.setup, which is imported only where it is used, because it needs
-# an extra; a test holds the two together.
+# Defaults repeat those of flmc.deploy.setup, which needs an extra and is therefore imported only
+# where it is used; a test compares the two.
 _Directory = Annotated[Path, typer.Argument(metavar="DIR", help="directory of the federation")]
 _Identity = Annotated[
     str,
@@ -175,7 +175,7 @@ def init_command(
     a folder with start script and systemd unit for every role."""
     from flmc.deploy.setup import directory as setup
 
-    _tell(
+    _report(
         setup.init(
             directory,
             devices,
@@ -203,7 +203,7 @@ def renew_command(
     stays valid until it expires or is revoked."""
     from flmc.deploy.setup import directory as setup
 
-    _tell(setup.renew(directory, identity, days=days, readmit=readmit), json_)
+    _report(setup.renew(directory, identity, days=days, readmit=readmit), json_)
 
 
 @deploy_app.command("revoke")
@@ -219,7 +219,7 @@ def revoke_command(
     """Shut ID out: revoke its certificates, and take its rights at the broker."""
     from flmc.deploy.setup import directory as setup
 
-    _tell(setup.revoke(directory, identity, superseded=superseded), json_)
+    _report(setup.revoke(directory, identity, superseded=superseded), json_)
 
 
 @deploy_app.command("ledger")
@@ -271,8 +271,8 @@ def cost_command(
 _DONE = {"init": "wrote", "renew": "renewed", "revoke": "revoked"}
 
 
-def _tell(done: SetupOutcome, json_: bool) -> None:
-    """Print what was done, and what the operator must do now."""
+def _report(done: SetupOutcome, json_: bool) -> None:
+    """Print the changes in a federation's directory, and the steps left to the operator."""
     if json_:
         print_json(done.to_document())
         return

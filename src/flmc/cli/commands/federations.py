@@ -95,7 +95,7 @@ def device_command(
         journal=journal,
         epsilon=epsilon,
     )
-    if not given.data.is_file():  # it is told before a run is waited for
+    if not given.data.is_file():  # better now than after waiting for a run
         raise InvalidSetting(f"there is no file {str(given.data)!r} with the device's data")
     name = given.run or asyncio.run(find_run(device_name(given.rules.device), given.broker))
     role = make_device(given, name)
@@ -171,7 +171,7 @@ def serve_command(
 
 
 def _set_up_logs(form: str) -> None:
-    """Log as asked for, on standard error."""
+    """Log on standard error, in this format."""
     from flmc.deploy.logs import setup_logs
 
     setup_logs(form=form)
@@ -188,29 +188,12 @@ def _run(role: Role, transport: Any, metrics_port: int | None) -> None:
 
 _REFRESH = 0.5
 """Seconds between two pictures of a live view."""
-
-
 _LISTING = 16
-"""Lines of a run beside those of its devices: its rows, and what frames the grid."""
+"""Lines of a run beside those of its devices: its rows, and the frame of the grid."""
 
 
 def transport_to(broker: str, tls: Path | None) -> Mqtt:
-    """What connects to a broker.
-
-    Parameters
-    ----------
-    broker
-        Its address.
-    tls
-        Directory with ca.pem, cert.pem and key.pem; None: without certificates.
-
-    Raises
-    ------
-    InvalidSetting
-        If address or certificates cannot be used.
-    MissingExtra
-        If the extra ``mqtt`` is not installed.
-    """
+    """Transport to the broker at this address; ``tls`` is a directory with certificates."""
     if importlib.util.find_spec("aiomqtt") is None:
         raise MissingExtra("a broker needs the extra mqtt: pip install 'flmc[mqtt]'")
     files = None
@@ -259,17 +242,11 @@ def status_command(
         return
     from flmc.views.terminal import show
 
-    show(*things_of(observed))
+    show(*tables_of(observed))
 
 
 def to_document(observed: Observed, broker: str) -> dict[str, Any]:
-    """What is known of all runs in plain values, for JSON.
-
-    Parameters
-    ----------
-    observed, broker
-        What was heard, and where.
-    """
+    """State of all observed runs in plain values, for JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "broker": broker,
@@ -278,26 +255,19 @@ def to_document(observed: Observed, broker: str) -> dict[str, Any]:
     }
 
 
-def things_of(observed: Observed, most: int | None = None) -> list[Listing | Grid]:
-    """What is known of all runs, as rows and grids: how each stands, then who is there.
-
-    Parameters
-    ----------
-    observed
-        What was heard.
-    most
-        Rows of a grid that are shown; None: all.
-    """
-    things: list[Listing | Grid] = []
+def tables_of(observed: Observed, most: int | None = None) -> list[Listing | Grid]:
+    """State and roles of all observed runs, a listing and a grid each; a grid has at most ``most``
+    rows."""
+    tables: list[Listing | Grid] = []
     for name, run in sorted(observed.runs.items()):
         if run.status is None:
             unknown = Row("phase", "unknown: its server has not spoken", severity="warning")
-            things.append(Listing(f"run {name}", (unknown,)))
+            tables.append(Listing(f"run {name}", (unknown,)))
         else:
-            things.append(run.status.listing())
+            tables.append(run.status.listing())
         if run.presences:
-            things.append(run.grid(most))
-    return things
+            tables.append(run.grid(most))
+    return tables
 
 
 def _watch(transport: Transport, broker: str, run: str | None) -> None:
@@ -332,7 +302,7 @@ def _watch(transport: Transport, broker: str, run: str | None) -> None:
 
 
 def _picture(observed: Observed, broker: str, trouble: str | None, height: int) -> RenderableType:
-    """What a live view shows: at most as many lines as the terminal has."""
+    """One picture of a live view, with at most as many lines as the terminal has."""
     from rich.console import Group
 
     from flmc.views.terminal import render
@@ -342,4 +312,4 @@ def _picture(observed: Observed, broker: str, trouble: str | None, height: int) 
     head = f"{broker}: {state}{empty} (Ctrl-C ends)"
     # Every run has its share of the lines that its own rows and the line above leave.
     share = (height - 1) // max(1, len(observed.runs)) - _LISTING
-    return Group(*map(render, (head, *things_of(observed, max(1, share)))))
+    return Group(*map(render, (head, *tables_of(observed, max(1, share)))))

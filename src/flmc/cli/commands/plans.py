@@ -1,4 +1,4 @@
-"""`flmc plan`: what the constraints allow, what would fit, and whether requirements are met."""
+"""`flmc plan`: limits and gain of an uplink, suggestions, inverse questions, requirements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.findings import Finding
 from flmc.cli.options import refuse_beside_pilot, with_settings
-from flmc.cli.output import Json, cost_fields, fail, print_json, said_of
+from flmc.cli.output import Json, cost_fields, data_note, fail, print_json
 from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 from flmc.planning.plans import Plan
@@ -102,7 +102,7 @@ def plan_command(
         from flmc.views.terminal import show
 
         below = [] if above else [problem.what_if(planned).grid(with_run=not no_run)]
-        show(*above, planned.listing(with_run=not no_run), *below, *said_of(settings))
+        show(*above, planned.listing(with_run=not no_run), *below, *data_note(settings))
     broken = [text for each in requirements if (text := each.broken(planned)) is not None]
     for text in broken[:-1]:
         fail(text, 1)
@@ -111,15 +111,7 @@ def plan_command(
 
 
 def _plan_two_stages(problem: Problem, json_: bool) -> None:
-    """Print the plan of two stages.
-
-    Parameters
-    ----------
-    problem
-        What settings describe.
-    json_
-        Whether to print JSON.
-    """
+    """Print the plan of two stages, as JSON or in rows."""
     both = problem.two_stages()
     if json_:
         print_json(
@@ -134,7 +126,7 @@ def _plan_two_stages(problem: Problem, json_: bool) -> None:
         return
     from flmc.views.terminal import show
 
-    show(both.listing(), *said_of(problem.settings))
+    show(both.listing(), *data_note(problem.settings))
 
 
 def _write_files(
@@ -153,8 +145,8 @@ def _write_files(
 def _chosen(
     settings: Settings, suggest: bool, name: str | None, requirements: Sequence[Requirement]
 ) -> tuple[Settings, list[Any], Solution | None]:
-    """Settings to plan with, what is shown above the plan, and the answer to an inverse
-    question."""
+    """Settings to plan with, texts to show above the plan, and the answer of ``--solve`` for the
+    setting ``name``."""
     if name is not None:
         from flmc.settings.inverse import solve
         from flmc.views.progress_bars import show_progress
@@ -173,7 +165,7 @@ def _chosen(
 
 
 def _with_check(planned: Plan, model: Model) -> Plan:
-    """The plan with what a short pilot found of a model of the user's own."""
+    """The plan with findings of a short pilot, for a model of the user's own."""
     if model.posterior is not None:
         return planned
     if isinstance(model, WideLinear) and model.undrawn:
@@ -186,8 +178,8 @@ def _with_check(planned: Plan, model: Model) -> Plan:
         return replace(planned, findings=(*planned.findings, unchecked))
     from flmc.evaluation.model_check import check_model
 
-    found = check_model(model, planned)
-    if not found:
+    findings = check_model(model, planned)
+    if not findings:
         text = "check of the model by a short pilot: nothing that does not fit"
-        found = (Finding("model-checked", "note", text),)
-    return replace(planned, findings=(*planned.findings, *found))
+        findings = (Finding("model-checked", "note", text),)
+    return replace(planned, findings=(*planned.findings, *findings))

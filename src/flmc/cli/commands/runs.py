@@ -1,4 +1,4 @@
-"""`flmc run`, `flmc resume` and `flmc ledger`: simulate, go on, and what was spent."""
+"""`flmc run`, `flmc resume` and `flmc ledger`: runs, their records, and the privacy they spent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flmc.base.documents import ANSWER_VERSION
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.base.tables import Listing, Row
 from flmc.cli.options import refuse_beside_pilot, with_settings
-from flmc.cli.output import Json, cost_fields, model_check, print_json, said_of
+from flmc.cli.output import Json, cost_fields, data_note, model_check, print_json
 from flmc.cli.signals import stopping_at_signals
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
@@ -85,7 +85,7 @@ def run_command(
     # Raises now if the engine cannot run the plan, before anything is printed.
     choose_engine(settings.engine, planned, problem.model)
     if not json_:
-        show(planned.listing(), *model_check(problem.model, planned), *said_of(settings), "")
+        show(planned.listing(), *model_check(problem.model, planned), *data_note(settings), "")
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = run(
             planned,
@@ -111,23 +111,14 @@ def run_command(
 
 
 def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStageResult:
-    """Run both stages, and print what they gave and cost.
-
-    Parameters
-    ----------
-    problem
-        What settings describe.
-    out
-        Where records of both stages are kept, if they are.
-    json_
-        Whether to print JSON.
-    """
+    """Run both stages, and print their results and the cost of both together; ``out`` holds the
+    record of each."""
     from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 
     settings, both = problem.settings, problem.two_stages()
     if not json_:
-        show(both.listing(), *said_of(settings), "")
+        show(both.listing(), *data_note(settings), "")
     with show_progress("simulating") as progress, stopping_at_signals() as stop:
         result = run_two_stages(
             both,
@@ -151,7 +142,7 @@ def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStage
 
 
 def _two_stage_document(result: TwoStageResult) -> dict[str, Any]:
-    """Both results and what they cost together, ready for JSON."""
+    """Both results and their cost together, in plain values."""
     return {
         "schema_version": ANSWER_VERSION,
         "pilot": result.pilot.to_document(),
@@ -162,7 +153,7 @@ def _two_stage_document(result: TwoStageResult) -> dict[str, Any]:
 
 
 def _write_plots(result: Result, model: Model, directory: Path, json_: bool) -> None:
-    """Write figures of the draws, and say which; after the result, which no picture may cost."""
+    """Write figures of the draws, and print their names."""
     from flmc.views.plot import shown_entries, write_figures
 
     written = ", ".join(path.name for path in write_figures(result, model, directory))
@@ -244,18 +235,18 @@ def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
 def _check_trust(
     directory: Path, named: Mapping[str, str], trust_code: bool, code_from: Path | None
 ) -> None:
-    """Refuse a record that names code, unless the user trusts whoever made it."""
+    """Refuse a record that names code, unless the user trusts its author."""
     if named and not trust_code and code_from is None:
         raise InvalidSetting(
             f"the record in {str(directory)!r} names code of its own, {in_words(named)}, which"
-            " would be imported and run: add --trust-code if you trust whoever made it, or"
+            " would be imported and run: add --trust-code if you trust its author, or"
             " --code-from DIR to look for it in a directory as well"
         )
 
 
 def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Plan:
-    """The plan that a record was made with, from its own document; code that it names is imported
-    only where that is asked for."""
+    """The plan of a record, from its own document; code that it names is imported only with the
+    user's consent."""
     asked = record.asked
     settings = dict(asked.get("settings") or {})
     named = {name: text for name, text in named_code(settings).items() if name != "model"}
@@ -276,14 +267,13 @@ def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Pla
 
 
 def _problem_of(asked: Mapping[str, Any]) -> Problem:
-    """The problem that a record was made for."""
+    """Model, uplink and limits of a record's settings."""
     settings, given = _settings_of(asked)
     return assemble(settings) if given is None else assemble_for(given, settings)
 
 
 def _show_finished(directory: Path, json_: bool) -> None:
-    """Print the result of a run that was finished before, and remove what an interrupted clean-up
-    left."""
+    """Print the result of a finished run, and remove files that an interrupted clean-up left."""
     record = load(directory)
     finished = record.result or {}
     if json_:
@@ -294,7 +284,7 @@ def _show_finished(directory: Path, json_: bool) -> None:
             Row(name.replace("_", " "), "-" if value["mean"] is None else _with_error(value))
             for name, value in metrics
         )
-        # Records that are older than these have none of them.
+        # Records of earlier versions have no numbers of single chains.
         rows += tuple(
             Row(f"one chain: {name.replace('_', ' ')}", _with_error(value))
             for name, value in (finished.get("one_chain") or {}).items()

@@ -98,10 +98,9 @@ def reproduce_command(
 
 @contextmanager
 def _few_full_collections() -> Iterator[None]:
-    """While this lasts, the oldest objects are hardly ever searched for garbage.
-
-    They are those of the imported libraries, a million, and stay. Pictures make so many young
-    objects that all of these were looked at nine times in a study."""
+    """A context in which full garbage collections are rare."""
+    # The oldest objects are those of the imported libraries, a million, and they stay. Pictures
+    # make so many young objects that a study collected all of them nine times.
     youngest, middle, oldest = gc.get_threshold()
     gc.set_threshold(youngest, middle, 100 * oldest)
     try:
@@ -111,14 +110,14 @@ def _few_full_collections() -> Iterator[None]:
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """What was written as NAME=VALUE, by name; hyphens in names of settings are underscores."""
-    found: dict[str, str] = {}
+    """Texts NAME=VALUE as values by name; hyphens in names of settings become underscores."""
+    pairs: dict[str, str] = {}
     for text in texts or []:
         name, sign, value = text.partition("=")
         name = name.strip().replace("-", "_") if option == "set" else name.strip()
         if not name or not sign or not value:
             raise InvalidSetting(f"--{option} takes NAME=VALUE, got {text!r}")
-        if name in found:
+        if name in pairs:
             raise InvalidSetting(f"--{option} names {name!r} twice; give it once")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs

@@ -66,9 +66,9 @@ def studio_command(
         FEDERATIONS.offer(broker, transport_to(broker, broker_tls))
     elif broker_tls is not None:
         raise InvalidSetting("--broker-tls needs --broker, the address that it is for")
-    serve(host, port, open_browser=not no_browser, say=_say)
+    serve(host, port, open_browser=not no_browser, say=_print_address)
 
 
-def _say(address: str) -> None:
-    """Say where the studio is, and how to end it."""
+def _print_address(address: str) -> None:
+    """Print the address of the studio, and how to end it."""
     typer.echo(f"flmc studio: {address} (Ctrl-C ends it)")

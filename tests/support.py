@@ -4,12 +4,16 @@ ones of `make evidence` with ``FLMC_TEST_EVIDENCE=1``."""
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
+
+from flmc.base.arrays import Array
 
 _Found = TypeVar("_Found")
 
@@ -35,6 +39,23 @@ many_repetitions = pytest.mark.evidence
 
 full_only = pytest.mark.skipif(QUICK, reason="long even with small counts: in the full run only")
 """For tests whose cost is not their counts: compiling, many processes, whole examples."""
+
+
+def computed_once(
+    folder: pytest.TempPathFactory, name: str, make: Callable[[], dict[str, Array]]
+) -> dict[str, Array]:
+    """Arrays that take long to compute, once for all workers of a session: the first to ask makes
+    them, the others wait for its file."""
+    base = folder.getbasetemp()
+    # Workers have folders beside each other; a session without workers has one of its own.
+    place = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    path = place / f"{name}.npz"
+    with (place / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            np.savez(path, allow_pickle=False, **make())
+    with np.load(path) as arrays:
+        return dict(arrays)
 
 
 def in_own_loop(story: Coroutine[Any, Any, _Found]) -> _Found:

@@ -19,7 +19,7 @@ from flmc.evaluation.audit.bounds import lower_bound
 from flmc.evaluation.audit.scene import Scene
 from flmc.privacy import gaussian
 from flmc.sampling.roles import Transmission, air, device
-from support import full, full_only
+from support import full, full_only, many_repetitions, repeated
 
 SCENE = Scene(flmc.Digital(), 0.3, 5, 2, 1)
 
@@ -49,19 +49,21 @@ def always_the_same(
     return tuple(np.concatenate(each, axis=1) for each in zip(*parts, strict=True))  # type: ignore[return-value]
 
 
+@many_repetitions
 @pytest.mark.parametrize(
     ("broken", "rounds", "trials"),
     [(without_noise, 1, 20_000), (too_loud, 1, 400_000), (always_the_same, 4, 20_000)],
     ids=["no noise", "gain 20 % too large", "the same numbers every round"],
 )
 def test_broken_mechanisms_are_caught(broken: Any, rounds: int, trials: int) -> None:
-    """At least 95 % of 40 seeds, at delta 0.01."""
-    seeds = full(40, 4)
+    """At least 95 % of the seeds, at delta 0.01."""
+    seeds = repeated(40, 10, 4)
     scene = replace(SCENE, num_rounds=rounds)
     caught = sum(audit(scene, 0.01, trials, seed, transmit=broken).broken for seed in range(seeds))
     assert caught >= 0.95 * seeds
 
 
+@many_repetitions
 @full_only
 @pytest.mark.parametrize(
     "uplink", [flmc.Digital(), flmc.Analog(clip=1.0), flmc.Digital(link=flmc.Sign())], ids=str
@@ -69,7 +71,7 @@ def test_broken_mechanisms_are_caught(broken: Any, rounds: int, trials: int) -> 
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_the_real_mechanism_is_not_refuted(uplink: flmc.Uplink, rounds: int) -> None:
     scene = Scene(uplink, 0.3, 5, 2, rounds)
-    for seed in range(full(40, 4)):
+    for seed in range(repeated(40, 10, 4)):
         found = audit(scene, 0.01, 50_000, seed)
         assert not found.broken
         # The attack finds most of what the accountant allows, as far as 50 000 trials can tell.

@@ -28,7 +28,7 @@ from flmc.papers.wflmc.gain_allocation import (
     solve,
 )
 from flmc.papers.wflmc.study import conduct
-from support import QUICK, full, full_only
+from support import QUICK, full, full_only, many_repetitions, repeated
 
 SHARED = Path(os.environ.get("FLMC_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 """Where the published data are, if they are there; they are not ours to distribute."""
@@ -252,6 +252,7 @@ def published() -> Path:
     return path
 
 
+@many_repetitions
 @full_only
 def test_published_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every published point is within three standard deviations of the replicated experiment."""
@@ -259,7 +260,7 @@ def test_published_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("flmc.papers.wflmc.study.SNR_DB", places)
     study = conduct(
         StudyRequest(
-            tmp_path, data_file=published(), experiments=full(20, 5), engine="numba", seed=0
+            tmp_path, data_file=published(), experiments=repeated(20, 8, 5), engine="numba", seed=0
         )
     )
     compared = [point for point in study.points if not math.isnan(point.z)]

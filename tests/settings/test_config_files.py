@@ -16,7 +16,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.cli import main
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import merge, read_file
-from support import full
+from support import full, many_repetitions, repeated
 
 positive = st.floats(1e-3, 1e3)
 GOOD: dict[str, st.SearchStrategy[Any]] = {
@@ -107,7 +107,8 @@ def documents(draw: st.DrawFn) -> tuple[str, bool]:
     return "\n".join(lines) + "\n", wrong
 
 
-@settings(max_examples=full(2000, 150), suppress_health_check=list(HealthCheck))
+@many_repetitions
+@settings(max_examples=repeated(2000, 500, 150), suppress_health_check=list(HealthCheck))
 @given(documents())
 def test_config_files(tmp_path_factory: pytest.TempPathFactory, document: tuple[str, bool]) -> None:
     text, wrong = document

@@ -16,7 +16,7 @@ from flmc.base.errors import FlmcError
 from flmc.cli import main
 from flmc.runs import recorder
 from flmc.sampling.chains import Chains
-from support import QUICK, full, repeated
+from support import QUICK, full, many_repetitions, repeated
 
 KINDS = {
     "numpy-ideal": ["--engine", "numpy", "--scheme", "ideal"],
@@ -86,6 +86,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     return code, out
 
 
+@many_repetitions
 @pytest.mark.parametrize("state", ["finished"] if QUICK else ["finished", "interrupted"])
 def test_every_file_damaged(
     state: str, records: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,7 @@ import pytest
 import flmc
 from flmc.base.arrays import Array
 from flmc.models.log_density import LogDensityModel
-from support import QUICK, full, full_only
+from support import QUICK, computed_once, full, full_only
 
 jax = pytest.importorskip("jax", reason="needs the extra jax")
 numpyro = pytest.importorskip("numpyro", reason="needs NumPyro, of the group test")
@@ -64,8 +64,15 @@ def hospitals(plain: LogDensityModel) -> LogDensityModel:
 
 
 @pytest.fixture(scope="module")
-def reference(hospitals: LogDensityModel) -> tuple[Array, float]:
+def reference(
+    hospitals: LogDensityModel, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Array, float]:
     """Draws of NUTS, (chain, draw, dim), in the order of theta, and the seconds that they took."""
+    draws = computed_once(tmp_path_factory, "nuts", lambda: draw_reference(hospitals))
+    return draws["theta"], float(draws["seconds"])
+
+
+def draw_reference(hospitals: LogDensityModel) -> dict[str, Array]:
     import numpyro.distributions as law
     from numpyro.infer import MCMC, NUTS
 
@@ -90,7 +97,8 @@ def reference(hospitals: LogDensityModel) -> tuple[Array, float]:
         draws = sampler.get_samples(group_by_chain=True)
         assert not sampler.get_extra_fields()["diverging"].any()
         parts = [np.array(draws["intercept"])[..., None], np.array(draws["slope"])]
-    return np.concatenate(parts, axis=2), time.perf_counter() - began
+    seconds = np.array(time.perf_counter() - began)
+    return {"theta": np.concatenate(parts, axis=2), "seconds": seconds}
 
 
 def plan_with(model: flmc.Model, link: flmc.Link, num_rounds: int) -> flmc.Plan:

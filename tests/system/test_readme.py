@@ -98,7 +98,7 @@ def test_examples_run(script: Path, tmp_path: Path) -> None:
         few |= {
             "baselines.py": ["100", "4"],
             "digits.py": ["4"],
-            "hospitals.py": ["60000", "30000"],
+            "hospitals.py": ["60000", "40000"],
         }
     if QUICK:
         if script.name in LONG:

@@ -40,14 +40,14 @@ class Offered:
         topic = Topic.parse(message.topic)
         if topic is None or not _is_name(topic.run):
             return
-        run, said = topic.run, bool(message.payload)
+        run, here = topic.run, bool(message.payload)
         known = self._plans | self._over | self._left
         if run not in known and len(known) >= _MOST_RUNS:
             return
         if topic[1:] == (PLAN, None):
-            _put(self._plans, run, said)
+            _put(self._plans, run, here)
         elif topic[1:] == (END, None):
-            _put(self._over, run, said)
+            _put(self._over, run, here)
         elif topic[1:] == (ALIVE, SERVER):
             try:
                 _put(self._left, run, Presence.from_bytes(message.payload).state == "gone")

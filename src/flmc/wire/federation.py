@@ -145,6 +145,8 @@ class Federation:
     def least_gain(self) -> float:
         """Smallest gain at which a symbol reaches the first step of the grid; in a round with less
         nobody transmits."""
+        # The margin covers the rounding of this division: at this gain a symbol surely reaches a
+        # step.
         return self.grid.step / self.plan.uplink.peak * (1 + 1e-9)
 
     @cached_property
@@ -161,6 +163,7 @@ class Federation:
         """SHA-256 of the canonical JSON of everything that the roles must agree on."""
         agreed = {name: getattr(self, name) for name in _AGREED}
         document = {"wire": WIRE_VERSION, "run": self.run, "plan": self.plan.digest, **agreed}
+        # Canonical: sorted keys, no spaces, ASCII only; another language must get the same bytes.
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).digest()
 
@@ -238,7 +241,10 @@ def _finest_grid(plan: Plan) -> int:
     unless the weakest round needs more."""
     uplink = plan.uplink
     caps = finite_cap(uplink, plan.gain) * (uplink.peak / math.sqrt(uplink.noise_power))
+    # A noise grid ends at 2^40 steps. Bits and levels are whole multiples of a step; analog values
+    # must also survive single precision, which leaves 2^18.
     most = 40 if uplink.symbol_format.levels is not None else math.log2(_MOST_VALUE_STEPS)
+    # Caps are now in standard deviations of the noise, that is in units of 2^grid_bits steps.
     needed = _SOFTEST_BITS - math.floor(math.log2(float(caps.min())))
     fitting = math.floor(most - math.log2(float(caps.max())))
     return max(0, min(max(20, needed), fitting, MOST_BITS))

@@ -73,7 +73,7 @@ class Announcement:
     round, digest
         Number of the round, from 1, and digest of the federation.
     attempt
-        Number of earlier announcements of the round; devices then repeat their answer.
+        Number of deadlines of the round that have passed without a quorum, since the air started.
     gain
         Amplitude A at which symbols should arrive, (1 or dim).
     scheduled

@@ -154,9 +154,11 @@ class Mqtt:
                 queue_type=_BoundedQueue,
                 logger=_QUIET,
             )
-            async with _entered(client):
+            async with _connected(client):
                 if subscriptions:
-                    await _heeding(client.subscribe([(each, 1) for each in subscriptions]))
+                    await _await_cancellable(
+                        client.subscribe([(each, 1) for each in subscriptions])
+                    )
                 yield _MqttConnection(client, library.MqttError, tuple(subscriptions))
         except library.MqttError as error:
             why: str | None = None
@@ -199,6 +201,7 @@ class _BoundedQueue(asyncio.Queue[Any]):
         return super().full() or self._bytes > _MOST_WAITING_BYTES
 
     def _put(self, item: Any) -> None:
+        # asyncio.Queue calls _put and _get for every item, and asks full() before it accepts one.
         self._bytes += len(item.payload)
         super()._put(item)
 
@@ -209,7 +212,7 @@ class _BoundedQueue(asyncio.Queue[Any]):
 
 
 @asynccontextmanager
-async def _entered(client: Any) -> AsyncIterator[None]:
+async def _connected(client: Any) -> AsyncIterator[None]:
     """A client that is connected while the context lasts; a cancellation waits until connecting
     has succeeded or failed, and then disconnects."""
     # Cancelled half-way, the library would leave half a connection whose callbacks print
@@ -226,10 +229,10 @@ async def _entered(client: Any) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await _heeding(client.__aexit__(None, None, None))
+        await _await_cancellable(client.__aexit__(None, None, None))
 
 
-async def _heeding(call: Awaitable[Any]) -> None:
+async def _await_cancellable(call: Awaitable[Any]) -> None:
     """Await a call of the library, and raise the cancellation that arrived meanwhile.
 
     ``asyncio.wait_for``, which the library uses, loses in Python 3.11 a cancellation that arrives
@@ -237,6 +240,7 @@ async def _heeding(call: Awaitable[Any]) -> None:
     """
     task = asyncio.current_task()
     assert task is not None
+    # The count of requested cancellations survives where the exception itself was swallowed.
     before = task.cancelling()
     await call
     if task.cancelling() > before:

@@ -153,6 +153,8 @@ class Observed:
     def _run(self, name: str, wants_identity: str | None = None) -> ObservedRun:
         """The run of a name, created if the limits allow it and its new identity."""
         run = self.runs.get(name)
+        # Both limits are checked before anything is stored, so that a refused message leaves no
+        # trace.
         if run is None and len(self.runs) >= MOST_RUNS:
             raise Malformed("more runs than are kept")
         is_new = wants_identity is not None and (run is None or wants_identity not in run.presences)
@@ -171,6 +173,7 @@ class Observed:
             run.air = None
         else:
             run.status = None
+        # A run without any message counts no longer against the limit of runs.
         if run == ObservedRun():
             del self.runs[topic.run]
 
@@ -196,20 +199,21 @@ def _place(identity: str) -> tuple[int, int]:
     return (len(_ROLES), number) if number is not None else (_ROLES.index(identity), 0)
 
 
-def _clean_presence(said: Presence) -> Presence:
+def _clean_presence(presence: Presence) -> Presence:
     """The presence with texts that are safe to print."""
-    why, digest, version = map(_clean, (said.why, said.digest, said.version))
-    return dataclasses.replace(said, why=why, digest=digest, version=version)
+    texts = presence.why, presence.digest, presence.version
+    why, digest, version = map(_clean, texts)
+    return dataclasses.replace(presence, why=why, digest=digest, version=version)
 
 
-def _clean_status(said: Status) -> Status:
+def _clean_status(status: Status) -> Status:
     """The status with texts that are safe to print."""
     present, dropped, dropped_air = (
         {_clean(name): count for name, count in counts.items()}
-        for counts in (said.present, said.dropped, said.dropped_air)
+        for counts in (status.present, status.dropped, status.dropped_air)
     )
     return dataclasses.replace(
-        said, why=_clean(said.why), present=present, dropped=dropped, dropped_air=dropped_air
+        status, why=_clean(status.why), present=present, dropped=dropped, dropped_air=dropped_air
     )
 
 
@@ -279,6 +283,7 @@ async def observe_for(
     try:
         await asyncio.wait({listening, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
+            # It can only have ended with an error, such as Disconnected: raise it.
             listening.result()
     finally:
         for task in (listening, waiting):

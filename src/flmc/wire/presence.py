@@ -62,4 +62,5 @@ class Presence:
             raise Malformed("a presence holds texts")
         if not isinstance(wire, int):
             raise Malformed("a presence names its wire version")
+        # A stranger's texts are cut before anyone stores or prints them.
         return cls(str(state), why[:500], digest[:64], version[:40], wire)

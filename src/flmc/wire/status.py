@@ -123,8 +123,8 @@ class Status:
         ]
         if self.delta is not None:
             spent = "unbounded" if self.epsilon is None else format_up(self.epsilon)
-            said = f"{spent} at delta {self.delta:g}, up to round {self.epsilon_round}"
-            rows.append(Row("epsilon spent", said))
+            cost = f"{spent} at delta {self.delta:g}, up to round {self.epsilon_round}"
+            rows.append(Row("epsilon spent", cost))
         if self.temperature is not None:
             rows.append(Row("temperature", f"{self.temperature:.4g} in the last round"))
         if self.round_seconds is not None:
@@ -196,6 +196,7 @@ def _check_counts(counts: dict[str, Any]) -> None:
 
 def _is_count(value: object) -> bool:
     """Whether a value is a whole number from 0 that a double holds exactly."""
+    # In Python True is an int; in JSON it is not a number.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _COUNT_BOUND
 
 

@@ -196,8 +196,8 @@ class DeviceLedger:
             for row in self.rows
         )
         epsilon, delta = self.spent
-        said = f"all answered runs together: epsilon {format_up(epsilon)} at delta {delta:g}"
-        note = Row("", said if self.rows else "no run was joined yet")
+        total = f"all answered runs together: epsilon {format_up(epsilon)} at delta {delta:g}"
+        note = Row("", total if self.rows else "no run was joined yet")
         title = "what this device's data may cost, by run, counted in whole since its first answer"
         return Grid(("run", "epsilon", "delta", "rounds answered"), rows, title, (note,))
 

@@ -86,15 +86,15 @@ def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
     # With K_a of K devices active the noise in a step grows by about (K/K_a)^2, and so does the
     # variance of the draws.
     heat = float(np.mean(heats))
-    said = (
+    words = (
         f"{active.mean():.3g} devices were active in a kept round on average, {missing:.3g} fewer"
         f" than planned: the mean temperature was {heat:.4g}, and the plan's {plan.temperature:.4g}"
     )
     hot = heat > plan.temperature * (1 + _HOTTER)
     if hot:
-        said += "; draws spread wider by about as much; run it again with all devices"
+        words += "; draws spread wider by about as much; run it again with all devices"
     numbers = {"num_active": float(active.mean()), "temperature": heat}
-    return (Finding("absent-devices", "warning" if hot else "note", said, numbers=numbers),)
+    return (Finding("absent-devices", "warning" if hot else "note", words, numbers=numbers),)
 
 
 def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:

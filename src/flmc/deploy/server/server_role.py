@@ -319,8 +319,8 @@ class Spending:
 def before_round_1(federation: Federation, joined: int, refused: int) -> str:
     """Number of joined and refused devices before round 1, in words."""
     devices, quorum = federation.plan.num_devices, federation.quorum
-    said = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
-    return said + (f"; {refused} refused" if refused else "")
+    words = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
+    return words + (f"; {refused} refused" if refused else "")
 
 
 def for_answers(federation: Federation, round_number: int, seconds: float) -> str:

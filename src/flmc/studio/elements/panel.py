@@ -146,6 +146,7 @@ class _Widget:
         if self._quiet or event.value is None:
             return
         text = format_value(self._control.value_at(event.value))
+        # Setting the field triggers its own change handler, which would move the slider again.
         self._quietly(self._field.set_value, text)
         self._panel.change(self._control.name, text)
 

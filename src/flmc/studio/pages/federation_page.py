@@ -222,6 +222,7 @@ class FederationPage:
 
     def _is_new(self, what: str, value: object) -> bool:
         """Whether a value differs from the one shown last."""
+        # Redrawing an unchanged table twice a second would undo selections and scrolling.
         if what in self._shown and self._shown[what] == value:
             return False
         self._shown[what] = value

@@ -233,15 +233,15 @@ class PlanPage:
         self._asking.props("loading")
         given = changed(self.state.given)
         try:
-            found = await asyncio.to_thread(suggest_settings, read_given(given))
+            suggestion = await asyncio.to_thread(suggest_settings, read_given(given))
             words = {
                 name: format_value(value)
-                for name, value in found.settings.items()
+                for name, value in suggestion.settings.items()
                 if name in CONTROLS
             }
             self._suggested.clear()
             with self._suggested:
-                show_rows(found.listing().rows)
+                show_rows(suggestion.listing().rows)
                 ui.button("Take these", on_click=lambda: self.panel.put(words)).props("dense")
         except Exception as error:
             self._suggested.clear()

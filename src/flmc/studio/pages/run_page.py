@@ -176,6 +176,8 @@ class RunPage:
         watched = self._watched
         if watched is None or self._finished:
             return
+        # A copy: the run's thread may add a chart during the loop. Charts are new objects when
+        # they change, so identity tells whether one was drawn already.
         for name, chart in dict(watched.charts).items():
             if self._shown.get(name) is not chart:
                 self._shown[name] = chart

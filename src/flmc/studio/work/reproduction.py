@@ -62,6 +62,7 @@ class Reproduction:
         forget = at_the_end(self.stop)
         assert self._process.stderr is not None
         last = ""
+        # The last line is kept: if the command fails, it is the error message.
         async for line in self._process.stderr:
             last = line.decode(errors="replace").strip()
             progress = _FINISHED.match(last)

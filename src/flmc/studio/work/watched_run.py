@@ -55,6 +55,7 @@ class WatchedRun:
         self.error: str | None = None
         self._stop = threading.Event()
         self._forget = at_the_end(self._end)
+        # A daemon: a run that hangs must not keep the studio's process alive after its end.
         self.thread = threading.Thread(target=self._run, daemon=True, name="studio run")
         self.thread.start()
 

@@ -43,20 +43,20 @@ def until(condition: Callable[[], bool]) -> None:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str]]:
     """When each line was printed, and the line; it is printed all the same."""
     lines: list[tuple[float, str]] = []
-    say = progress_bars._say
+    say = progress_bars._print
 
     def listen(line: str) -> None:
         say(line)
         lines.append((time.monotonic(), line))
 
-    monkeypatch.setattr(progress_bars, "_say", listen)
+    monkeypatch.setattr(progress_bars, "_print", listen)
     return lines
 
 
 Said = list[tuple[float, str]]
 
 
-def test_what_a_line_says() -> None:
+def test_what_a_line_prints() -> None:
     stage = Stage("attacking 4 rounds", 100.0)
     assert stage.line(103.0) == "attacking 4 rounds: 0 %"
     stage.report(0.0, 100.0)

@@ -1,7 +1,7 @@
 """R-hat and effective sample sizes of chains, as Vehtari et al. (2021) define them.
 
-flmc computes them itself: to import a library that does takes longer than most runs. Tests compare
-them with arviz-stats."""
+flmc computes them itself, because importing a library for them takes longer than most runs; tests
+compare them with arviz-stats."""
 
 from __future__ import annotations
 
@@ -41,46 +41,30 @@ class ChainStatistics(NamedTuple):
 
 
 def chain_statistics(draws: Array) -> ChainStatistics:
-    """R-hat and effective sizes.
-
-    Parameters
-    ----------
-    draws
-        Draws of some quantities, (quantity, chain, draw), at least 4 a chain. One chain has two
-        halves, too.
-
-    Returns
-    -------
-    ChainStatistics
-        A value for every quantity.
-    """
-    found = ChainStatistics(*np.full((3, len(draws)), np.nan))
+    """R-hat and effective sizes of quantities, (quantity, chain, draw), at least 4 draws a chain; a
+    single chain is compared with itself, half by half."""
+    statistics = ChainStatistics(*np.full((3, len(draws)), np.nan))
     flat = draws.reshape(len(draws), -1)
     spread = flat.max(axis=1) - flat.min(axis=1)
     known = np.isfinite(spread) & (spread > 0)
     if not known.any():
-        return found
+        return statistics
     draws, flat = draws[known], flat[known]
     halves = _halves(draws)
     scores = _normal_scores(halves)
     middle = np.median(halves.reshape(len(halves), -1), axis=1)[:, None, None]
     folded = _normal_scores(np.abs(halves - middle))
-    found.r_hat[known] = np.fmax(_r_hat(scores), _r_hat(folded))
-    found.ess_bulk[known] = _effective_size(scores)
+    statistics.r_hat[known] = np.fmax(_r_hat(scores), _r_hat(folded))
+    statistics.ess_bulk[known] = _effective_size(scores)
     low, high = np.quantile(flat, TAILS, axis=1)[:, :, None, None]
     below = (_effective_size(_halves((draws <= edge).astype(np.float64))) for edge in (low, high))
-    found.ess_tail[known] = np.minimum(*below)
-    return found
+    statistics.ess_tail[known] = np.minimum(*below)
+    return statistics
 
 
 def effective_size_of_mean(draws: Array) -> Array:
-    """Number of independent draws whose mean would vary as little, (quantity).
-
-    Parameters
-    ----------
-    draws
-        Draws of some quantities, (quantity, chain, draw), at least 4 a chain.
-    """
+    """Number of independent draws whose mean would vary as little, (quantity), for draws (quantity,
+    chain, draw), at least 4 a chain."""
     return _effective_size(_halves(draws))
 
 
@@ -98,7 +82,7 @@ def _scores_of_ranks(count: int) -> Array:
 
 
 def _score(ranks: Array, count: int) -> Array:
-    """Normal quantiles of ranks among ``count``."""
+    """Normal quantiles of ranks among ``count``, at Blom's plotting positions."""
     return ndtri(np.asarray((ranks - 0.375) / (count + 0.25)))
 
 
@@ -109,13 +93,15 @@ def _normal_scores(draws: Array) -> Array:
     scores = np.empty_like(flat)
     np.put_along_axis(scores, order, known[None], axis=1)
     ordered = np.take_along_axis(flat, order, axis=1)
+    # Ties get the score of their mean rank. They are rare (a chain that was stuck), so only the
+    # quantities that have some pay for it; a mean rank may lie half way between two whole ones.
     for tied in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1)):
         _, place, counts = np.unique(flat[tied], return_inverse=True, return_counts=True)
         ranks = np.cumsum(counts) - (counts - 1) / 2
-        found = known[ranks.astype(int) - 1]
+        of_values = known[ranks.astype(int) - 1]
         between = ranks % 1 > 0
-        found[between] = _score(ranks[between], flat.shape[1])
-        scores[tied] = found[place.reshape(-1)]
+        of_values[between] = _score(ranks[between], flat.shape[1])
+        scores[tied] = of_values[place.reshape(-1)]
     return scores.reshape(draws.shape)
 
 
@@ -143,16 +129,18 @@ def _effective_size(chains: Array) -> Array:
     correlation[:, 0] = 1.0
     times = np.array([_autocorrelation_time(each) for each in correlation])
     count = chains.shape[1] * length
-    # Chains that alternate can be better than independent draws; how much better is not told well.
-    # What does not vary, as where no draw is beyond a quantile, has the size that it has.
+    # Antithetic chains can be worth more than independent draws, but the estimate of how much more
+    # is poor: hence the bound log10(count), as in arviz-stats. A quantity that does not vary, as
+    # where no draw is beyond a quantile, counts all its draws.
     sizes = count / np.maximum(times, 1.0 / np.log10(count))
     return np.where(total[:, 0] > 0, sizes, float(count))
 
 
 def _autocorrelation_time(correlation: Array) -> float:
-    """Sum of the autocorrelations of all lags, of either sign, as far as they are not noise."""
-    # Sums of neighbours are positive and fall for a reversible chain; beyond the first that is
-    # negative there is noise only. The even lag after that still counts, if it is positive.
+    """Sum of the autocorrelations over positive and negative lags, up to where noise begins."""
+    # For a reversible chain the sums of neighbouring lags are positive and decreasing (Geyer), so
+    # that everything beyond the first negative one is noise. The even lag after it still counts if
+    # it is positive.
     num_pairs = max(1, (len(correlation) - 1) // 2)
     pairs = correlation[: 2 * num_pairs].reshape(num_pairs, 2).sum(axis=1)
     negative = np.flatnonzero(pairs < 0)

@@ -1,9 +1,11 @@
-"""Whether the chains have met, also for a model whose posterior is not known: R-hat and effective
-sample sizes, and what they say against a run.
+"""Agreement of chains, also without a known posterior: R-hat, effective sample sizes, and findings.
 
-Chains that agree with each other have forgotten their starts. They do not show that the *noise* is
-right: with a temperature of 2 all chains agree on a posterior that is too wide.
-:mod:`flmc.evaluation.stein` tests the noise."""
+Chains that agree with each other have forgotten their starts. That does not show that the *noise*
+is right: with a temperature of 2 all chains agree on a posterior that is too wide.
+:mod:`flmc.evaluation.stein` tests the noise.
+
+A result is judged by its first data set, as Stein's evidence is, and by a bounded number of draws,
+entries and predictions, so that the judgement costs little beside the run."""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ AGREED = 1.01
 
 
 class KeepsDraws(Protocol):
-    """What has kept draws: a :class:`flmc.Result` or a :class:`flmc.Record`."""
+    """Anything with kept draws: a :class:`flmc.Result` or a :class:`flmc.Record`."""
 
     @property
     def kept_draws(self) -> Array | None:
@@ -103,28 +105,12 @@ def diagnose(done: KeepsDraws) -> Diagnostics:
 
 
 def diagnose_draws(chains: Array) -> Diagnostics:
-    """R-hat and effective sample sizes of draws.
-
-    Parameters
-    ----------
-    chains
-        Draws (experiment, chain, draw, entry), at least 4 of every chain.
-
-    Returns
-    -------
-    Diagnostics
-        A value for every data set and entry.
-    """
+    """R-hat and effective sample sizes of draws (experiment, chain, draw, entry), at least 4 of
+    every chain."""
     columns = np.moveaxis(chains, 3, 1)  # (experiment, entry, chain, draw)
-    # A data set at a time: what is computed is as large as the draws, several times.
-    found = [chain_statistics(each) for each in columns]
-    return Diagnostics(*(np.stack(values) for values in zip(*found, strict=True)))
-
-
-# What R-hat and effective sample sizes say against a run: chains that have not met, few draws.
-#
-# A result is judged by its first data set, as Stein's evidence is, and by a bounded number of
-# draws, entries and predictions, so that it costs little beside the run.
+    # One data set at a time: the intermediate arrays are several times as large as the draws.
+    statistics = [chain_statistics(each) for each in columns]
+    return Diagnostics(*(np.stack(values) for values in zip(*statistics, strict=True)))
 
 
 APART = 1.4
@@ -132,18 +118,19 @@ APART = 1.4
 itself (R-hat squared is about 2). Below, draws can still be those of many short chains that have
 forgotten their starts: R-hat is about 1.1 where each chain holds ten independent draws."""
 _MOST_ENTRIES = 20
-"""Entries of theta, and predictions, that are looked at: evenly chosen where there are more."""
+"""Entries of theta, and predictions, that are judged at most: evenly chosen where there are
+more."""
 _MOST_DRAWS = 10_000
 """About the largest number of draws of all chains that are looked at; every so-many-th where there
 are more. That hardly changes R-hat, and can only make effective sizes smaller."""
 _MANY_CHAINS = 20
-"""Chains from which on it is asked whether all of them together are at rest."""
+"""Chains that are needed to judge whether all of them together are at rest."""
 _LEAST_LOST = 0.5
 """Share of its memory that a chain must lose from the first kept draw to the last, in every entry:
 chains that are stuck in different places keep theirs."""
 _MOST_WIDER, _MOST_WAY = 1.5, 0.25
-"""How many times wider than at rest chains may still be, by two standard errors, and how many
-standard deviations of their way may be left, to count as at rest."""
+"""Limits for chains to count as at rest: their width over that at rest, up to two standard errors,
+and the remaining way of their mean in standard deviations."""
 _PRECISE, _USEFUL = 100.0, 20.0
 """Effective draws below which there is a note, and a warning. With 100 the mean is known to 0.1
 posterior standard deviations and the spread to 7 %; with 20 the mean to 0.22, nearly what a plan
@@ -181,11 +168,11 @@ class Mixing(NamedTuple):
     num_chains: int
     """Number of chains; a single one is compared with itself, half by half."""
     entries: Agreement
-    """Of the entries of theta."""
+    """Agreement in the entries of theta."""
     predictions: Agreement | None
-    """Of what the model predicts; None for a model that predicts nothing."""
+    """Agreement in the predictions of the model; None for a model without predictions."""
     settled: bool = False
-    """Whether all chains together are at rest, although each may be too short for R-hat."""
+    """Whether all chains together are at rest, even if each is too short for R-hat."""
 
     def to_document(self) -> dict[str, Any]:
         """Plain values, for JSON: those of the entries, ``predictions`` or null, ``settled``."""
@@ -198,14 +185,14 @@ class Mixing(NamedTuple):
 
     @property
     def doubt(self) -> float:
-        """The R-hat that stands against other tests of the draws; 1 where chains agree, or are at
+        """R-hat as an objection to other tests of the draws: 1 where chains agree or are at
         rest."""
         r_hat = self.entries.r_hat
         return r_hat if r_hat > AGREED and not self.settled else 1.0
 
     @property
     def rows(self) -> list[Row]:
-        """Rows for whoever shows a result."""
+        """The agreement in rows, for the listing of a result."""
         entries = f"{self.entries}" + (
             " (one chain: of its halves)" if self.num_chains == 1 else ""
         )
@@ -215,21 +202,16 @@ class Mixing(NamedTuple):
         return rows
 
     def findings(self, *, known_posterior: bool = False) -> list[Finding]:
-        """What speaks against the chains: they have not met, or hold few independent draws.
-
-        Parameters
-        ----------
-        known_posterior
-            Whether draws are compared with the exact posterior anyway: then there are notes only,
-            but for chains that are apart.
-        """
-        found = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
+        """Findings against the chains: they disagree, or hold few independent draws. Where the
+        posterior is known (``known_posterior``) they are notes, except for chains that are
+        apart."""
+        findings = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
         if not known_posterior:
-            return found
+            return findings
         # Metrics against the posterior judge the draws better than R-hat does, unless chains are
         # far apart.
-        mild = [each for each in found if not (each.code == "unmixed" and self.doubt > APART)]
-        return [replace(each, severity="note") if each in mild else each for each in found]
+        mild = [each for each in findings if not (each.code == "unmixed" and self.doubt > APART)]
+        return [replace(each, severity="note") if each in mild else each for each in findings]
 
     def _unmixed(self) -> list[Finding]:
         """Finding where R-hat is above its limit, or where one chain alone cannot show it."""
@@ -291,39 +273,18 @@ class Mixing(NamedTuple):
 
 
 def thinned(chains: Array) -> Array:
-    """Draws of the first data set, every so-many-th of each chain where there are many.
-
-    Parameters
-    ----------
-    chains
-        Draws (experiment, chain, draw, dim).
-
-    Returns
-    -------
-    Array
-        Draws (chain, draw, dim).
-    """
+    """Draws of the first data set, (chain, draw, dim), from (experiment, chain, draw, dim): every
+    so many where there are more than about 10,000."""
     first = chains[0]
     every = -(-first.shape[0] * first.shape[1] // _MOST_DRAWS)
-    # A chain keeps the draws that halves need, however many chains there are.
+    # Every chain keeps at least the 4 draws that its halves need.
     return np.asarray(first[:, :: max(1, min(every, first.shape[1] // FEWEST_DRAWS))])
 
 
 def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixing | None:
-    """Whether the chains of the first data set agree.
-
-    Parameters
-    ----------
-    chains
-        Kept draws (experiment, chain, draw, dim); None if they were not kept.
-    predictions
-        What the model predicts at :func:`thinned` draws, (chain, draw, prediction), if it does.
-
-    Returns
-    -------
-    Mixing or None
-        None without draws, or with fewer than 4 of a chain.
-    """
+    """Agreement of the chains of the first data set, of kept draws (experiment, chain, draw, dim)
+    and predictions at :func:`thinned` draws, (chain, draw, prediction); None with fewer than 4
+    draws."""
     if chains is None or chains.shape[2] < FEWEST_DRAWS:
         return None
     draws = thinned(chains)
@@ -335,10 +296,10 @@ def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixi
 def _settled(draws: Array) -> bool:
     """Whether many chains together are at rest, judged by the first and the last draw of each.
 
-    Suppose that a share b of what a chain remembers is lost from the first draw to the last, and
-    that chains are f times as wide as where they come to rest. Then the variance over chains falls
-    by the factor (1 - b)^2 + b (2 - b)/f, and their mean goes the share b of its way. So both tell
-    what is still to come; chains that have lost nothing tell nothing."""
+    Suppose that a chain loses the share b of its memory from the first draw to the last, and that
+    chains are f times as wide as at rest. Then the variance over chains falls by the factor
+    (1 - b)^2 + b (2 - b)/f, and their mean goes the share b of its way. Both predict how far the
+    chains have still to go; chains that have lost no memory predict nothing."""
     if len(draws) < _MANY_CHAINS:
         return False
     first, last = draws[:, 0], draws[:, -1]
@@ -366,14 +327,15 @@ def _settled(draws: Array) -> bool:
 
 
 def _agreement(draws: Array) -> Agreement:
-    """The worst over entries, of which some are left out where there are many."""
+    """The worst R-hat and effective sizes of draws (chain, draw, entry) over some evenly chosen
+    entries."""
     count = draws.shape[-1]
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
-    found = diagnose_draws(draws[None][..., chosen])
+    diagnostics = diagnose_draws(draws[None][..., chosen])
     # An entry that does not vary has no R-hat, and must not silence the others.
-    r_hat = found.r_hat[~np.isnan(found.r_hat)]
+    r_hat = diagnostics.r_hat[~np.isnan(diagnostics.r_hat)]
     return Agreement(
         float(r_hat.max()) if r_hat.size else math.nan,
-        float(found.ess_bulk.min()),
-        float(found.ess_tail.min()),
+        float(diagnostics.ess_bulk.min()),
+        float(diagnostics.ess_tail.min()),
     )

@@ -25,25 +25,20 @@ one value per data set."""
 
 
 _NUMBERS_AT_ONCE = 250_000
-"""Numbers of the matrices that are compared at a time: 2 MB, some of which are in memory at once.
-Of many data sets, all of them would be most of what an evaluation takes."""
+"""Entries of the covariances that are handled at a time, 2 MB: those of many data sets together
+would take most of the memory of an evaluation."""
 
 
 class ExactPosterior:
-    """The posterior in its eigen-directions, and what draws are compared with there.
-
-    Parameters
-    ----------
-    posterior
-        The exact posterior of every data set.
-    """
+    """The exact posterior of every data set in its eigen-directions, and the statistics of draws
+    against it."""
 
     def __init__(self, posterior: Gaussian) -> None:
         self.values, self.directions = posterior.eigen
         self.trace = self.values.sum(axis=1)
         self._last: tuple[Array, Array, Array] | None = None
-        """Moments and their squared W2 distance: with one chain a data set, what is measured of all
-        chains is measured of the single ones again."""
+        """The last moments and their squared W2 distance: with one chain a data set, the metrics of
+        all chains and those of single chains ask for the same distance."""
 
     def statistics(self) -> dict[str, Statistic]:
         """Every metric that is a function of the first two moments of a data set, by name."""
@@ -54,7 +49,7 @@ class ExactPosterior:
         }
 
     def _parts(self) -> Iterator[slice]:
-        """The data sets, some at a time."""
+        """Slices of the data sets, so that memory stays bounded."""
         count, dim = self.values.shape
         at_once = max(1, _NUMBERS_AT_ONCE // dim**2)
         return (slice(first, first + at_once) for first in range(0, count, at_once))
@@ -99,8 +94,8 @@ class ExactPosterior:
         return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
 
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        """How many independent draws would estimate the mean as well, weighted by the posterior's
-        variances."""
+        """Number of independent draws that would estimate the mean as well, weighted by the
+        posterior's variances."""
         weight = (variance_of_mean(memory, num_kept) * self.values).sum(axis=1) / self.trace
         return float(num_chains / weight.mean())
 
@@ -118,9 +113,11 @@ class ExactPosterior:
 
 
 def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
-    """What the covariance adds to the expected squared distance of exact draws of one chain, for
-    eigenvalues and memories (experiment, dim) of some data sets."""
-    # Of the symmetric matrix one triangle is computed, pair after pair.
+    """Part of the covariance in the expected squared distance of exact draws of one chain,
+    (experiment), from eigenvalues and memories (experiment, dim)."""
+    # One triangle of the symmetric matrix is computed, with the data sets in the last axis, where
+    # memory is contiguous; the whole matrix is put together afterwards, so that the order of the
+    # sums is that of the whole matrix.
     dim = v.shape[1]
     i, j = np.triu_indices(dim)
     place = np.zeros((dim, dim), np.intp)
@@ -133,19 +130,8 @@ def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
 
 
 def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:
-    """What computes the squared 2-Wasserstein distance of draws from a posterior, data set by data
-    set; the posterior is decomposed once for all moments.
-
-    Parameters
-    ----------
-    posterior
-        The exact posterior of every data set.
-
-    Returns
-    -------
-    Callable[[Moments], Array]
-        From moments to the squared distance (experiment) of the Gaussian fitted to the draws.
-    """
+    """A function from moments to the squared 2-Wasserstein distance, (experiment), of the Gaussian
+    fitted to the draws from a posterior, which is decomposed only once."""
     exact = ExactPosterior(posterior)
 
     def distance(moments: Moments) -> Array:
@@ -158,15 +144,7 @@ def distance_from(posterior: Gaussian) -> Callable[[Moments], Array]:
 
 
 def distance_of_exact_draws(posterior: Gaussian, num_draws: int) -> float:
-    """Expected squared 2-Wasserstein distance of independent posterior draws: they are few, so it
-    is not zero.
-
-    Parameters
-    ----------
-    posterior
-        The exact posterior of every data set.
-    num_draws
-        Draws per data set.
-    """
+    """Expected squared 2-Wasserstein distance of ``num_draws`` independent posterior draws of a
+    data set: it is not zero, because they are finitely many."""
     exact = ExactPosterior(posterior)
     return exact.floor(1, num_draws, np.zeros_like(exact.values))

@@ -1,13 +1,22 @@
-r"""How close the draws are to the exact posterior :math:`N(\mu, \Sigma)`: errors of mean and
-variance, squared W2, and one estimator of variance ratios for any number of chains.
+r"""Metrics of draws against the exact posterior :math:`N(\mu, \Sigma)`.
 
 The MSE is the mean over kept rounds of :math:`\|\theta - \mu\|^2`. Exact posterior samples have MSE
 = trace(Sigma), *not* zero: a smaller MSE means a collapsed sampler, so it is never reported alone.
-Variance ratios are about the exact posterior mean
-(:mod:`flmc.evaluation.metrics`), and unbiased from two chains on. Squared W2 is of
-the Gaussian fitted to the draws of each data set, and given only where these are worth enough
-independent draws. Standard errors are over data sets, or
-over batches of chains where there is one."""
+Squared W2 is of the Gaussian fitted to the draws of each data set, and given only where these are
+worth enough independent draws. Standard errors are over data sets, or over batches of chains where
+there is one data set.
+
+Variance ratios have one estimator for any number of chains. Deviations :math:`d = \theta - \mu` are
+from the exact posterior mean of each data set, so that their mean square S is unbiased for :math:`V
++ b b^\top`: V is the covariance of a chain's draws, b the shift of their mean. A chain's own mean
+is never subtracted: a chain with memory hardly moves about it, and would look too narrow by an
+unknown factor. Instead :math:`b b^\top` comes from pairs of *different* groups g, h, whose means m
+are independent: :math:`E[m_g m_h^\top] = b b^\top`, whatever the memory of a chain.
+
+With two or more chains a data set the groups are its batches of chains, and the ratio is unbiased.
+With one chain a data set and several data sets the groups are the data sets: their common shift is
+taken out, and the shift of each by itself counts as spread. One chain of one data set has nothing
+to compare with, so that its whole shift counts as spread."""
 
 from __future__ import annotations
 
@@ -24,23 +33,8 @@ from flmc.evaluation.exact_posterior import ExactPosterior, Statistic, second_tr
 from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
-# Variance of the draws over that of the posterior: one estimator for any number of chains.
-#
-# Deviations :math:`d = \theta - \mu` are from the exact posterior mean of each data set, so that
-# their mean square :math:`S` is unbiased for :math:`V + b b^\top`: V is the covariance of a chain's
-# draws, b the shift of their mean. A chain's own mean is never subtracted, because a chain that
-# remembers its past hardly moves about it, and looks too narrow by a factor that is not known.
-# Instead :math:`b b^\top` is taken from pairs of *different* groups g, h, whose means m are
-# independent: :math:`E[m_g m_h^\top] = b b^\top`, whatever the memory of a chain.
-#
-# With two or more chains a data set the groups are its batches of chains, and the ratio is
-# unbiased. With one chain a data set and several data sets the groups are the data sets: the shift
-# that they have in common is taken out, and what each has of its own counts as spread. One chain of
-# one data set leaves nothing to exact, so its whole shift counts as spread.
-
-
 ShiftKnownFrom = Literal["chains", "data sets", "nothing"]
-"""Which independent groups told the shift of the mean from the spread of the draws."""
+"""The independent groups that separate the shift of the mean from the spread of the draws."""
 
 
 class Contributions(NamedTuple):
@@ -49,12 +43,12 @@ class Contributions(NamedTuple):
     Attributes
     ----------
     ratios
-        What each group contributes, (group, functional): the first is the ratio of the traces, the
+        Contribution of each group, (group, functional): the first is the ratio of the traces, the
         others are along the posterior's eigen-directions, smallest variance first.
     weights
         Share of each group in the mean, (group).
     shift_from
-        Which groups told the shift from the spread.
+        The groups that separate the shift from the spread.
     """
 
     ratios: Array
@@ -77,21 +71,10 @@ class Contributions(NamedTuple):
 
 
 def contributions(moments: Moments, values: Array, directions: Array) -> Contributions:
-    """Variance ratios, with what every independent group contributes to them.
-
-    Parameters
-    ----------
-    moments
-        Sums over kept rounds about the exact posterior means.
-    values, directions
-        Eigenvalues (experiment, dim) and eigenvectors (experiment, dim, dim) of the posteriors'
-        covariances.
-
-    Returns
-    -------
-    Contributions
-        Of the data sets, or of the batches of chains where there is one data set.
-    """
+    """Variance ratios, with the contribution of every independent group: a data set, or a batch of
+    chains of the only one. ``moments`` are about the exact posterior means; ``values`` (experiment,
+    dim) and ``directions`` (experiment, dim, dim) are eigenvalues and eigenvectors of the
+    posteriors' covariances."""
     experiments, batches, _ = moments.sums.shape
     if experiments > 1 and batches > 1:
         along = _within_data_sets(moments, directions) / values
@@ -132,7 +115,8 @@ def _along(products: Array, directions: Array) -> Array:
     groups, dim = turned.shape[:2]
     if groups <= dim:
         return np.asarray(turned.sum(axis=1))
-    # The same sum, row after row, for all groups at once: NumPy would take them one by one.
+    # The same sum in the same order, but for all groups at once: NumPy sums an inner axis of many
+    # small matrices matrix by matrix, which is slower.
     total = turned[:, 0].copy()
     for row in range(1, dim):
         total += turned[:, row]
@@ -161,21 +145,13 @@ class _Groups(NamedTuple):
     weights: Array
 
     def contributions(self, directions: Array | None, scales: Array) -> Array:
-        """What each group contributes to the variances along directions over their scales, (group,
-        dim), without the shift.
-
-        The square of the shift is the mean over groups of a group's mean times that of the others,
-        and so each group stands in it twice: as itself and among the others. Both are its
-        contribution; with the first alone the standard error would count a group's shift as if it
-        stayed in the ratio.
-
-        Parameters
-        ----------
-        directions
-            Columns of matrices (group, dim, dim); None: the axes.
-        scales
-            What variances are divided by, (group or 1, dim or 1).
-        """
+        """Contribution of each group to the variances along directions, the columns of (group, dim,
+        dim) or the axes (None), over their scales (group or 1, dim or 1); (group, dim), without the
+        shift."""
+        # The squared shift is the mean over groups of a group's mean times that of the others, so
+        # each group enters it twice: as itself and among the others. Both belong to its
+        # contribution; with the first alone, the standard error would count a group's shift as if
+        # it stayed in the ratio.
         weights = self.weights[:, None]
         if directions is None:
             second = np.diagonal(self.seconds, axis1=1, axis2=2) / scales
@@ -193,14 +169,14 @@ class _Groups(NamedTuple):
         else:
             pull = self.means @ np.einsum("gif,gf->fi", directions, pulled).T
         among_others = pull - share * np.square(mine) / scales
-        # Over all groups each of the two has the square of the shift as its mean, so that what is
-        # left has it once.
+        # The mean over groups of each of the two is the squared shift; one of them is added back,
+        # so that the shift is subtracted once.
         return np.asarray(second - as_itself - among_others + self.weights @ as_itself)
 
 
 ENOUGH_DRAWS = 20.0
-"""Independent draws of a data set below which a Gaussian fitted to them says little of what they
-were drawn from: with 20 its variance is too small by 5 per cent."""
+"""Independent draws of a data set below which squared W2 is not given: with 20 the variance of the
+fitted Gaussian is too small by 5 per cent."""
 
 
 class Estimate(NamedTuple):
@@ -211,13 +187,8 @@ class Estimate(NamedTuple):
 
     @classmethod
     def over(cls, values: Array) -> Estimate:
-        """Mean and standard error from values of independent data sets.
-
-        Parameters
-        ----------
-        values
-            One for each data set, (experiment), at least two.
-        """
+        """Mean and standard error of values of independent data sets or chains, (value), at least
+        two."""
         return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
 
     def __str__(self) -> str:
@@ -250,17 +221,17 @@ class Metrics:
     num_draws: int
     """Draws per data set, chains times kept rounds."""
     independent_draws: float
-    """How many independent draws would estimate the mean as well, from the memory of the Langevin
-    equation."""
+    """Number of independent draws that would estimate the mean as well, from the memory of the
+    Langevin equation."""
     wasserstein2_floor: float
     """Expected squared W2 distance of exact posterior samples with the same memory: a value at the
     floor cannot be told from perfect."""
     shift_from: ShiftKnownFrom = "chains"
-    """Which independent groups told the shift of the mean from the spread in the variance ratios:
-    ``chains``; ``data sets``, where a data set has one chain, and a shift of its own counts as
-    spread; ``nothing`` for one chain of one data set, where all shift counts as spread."""
+    """The independent groups that separate the shift of the mean from the spread in variance
+    ratios: ``chains``; ``data sets``, where a data set has one chain, and a shift of its own counts
+    as spread; ``nothing`` for one chain of one data set, where all shift counts as spread."""
     chains_for_wasserstein2: int | None = None
-    """Chains a data set from which on squared W2 is given, where these were too few; else None."""
+    """Chains a data set that squared W2 needs, where there were fewer; else None."""
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -272,25 +243,8 @@ class Metrics:
 def measure(
     moments: Moments, exact: ExactPosterior, effective_step_size: float | None, num_chains: int
 ) -> Metrics:
-    """Compare the moments of a run with the exact posterior.
-
-    Parameters
-    ----------
-    moments
-        Sums over kept rounds about the posterior mean.
-    exact
-        The exact posterior of every data set.
-    effective_step_size
-        The step eta kappa that the Langevin equation sees, for the memory of a chain; None if
-        unknown.
-    num_chains
-        Chains of every data set.
-
-    Returns
-    -------
-    Metrics
-        Means over data sets, with standard errors.
-    """
+    """Metrics of moments about the posterior means: means over data sets, with standard errors. The
+    effective step, eta kappa, gives the memory of a chain; None: unknown."""
     num_draws = int(moments.counts.sum())
     # Kept rounds so far: a checkpoint measures a run that is not finished.
     shape = (num_chains, num_draws // num_chains, exact.memory(effective_step_size))
@@ -298,7 +252,7 @@ def measure(
     enough = independent >= ENOUGH_DRAWS
     statistics = exact.statistics()
     estimates: dict[str, Any] = {}
-    if not enough:  # it would not be given
+    if not enough:  # not computed in vain: an eigenvalue problem for every data set
         del statistics["wasserstein2_squared"]
         estimates["wasserstein2_squared"] = Estimate(math.nan, math.nan)
     estimates |= _estimates(moments, statistics)
@@ -316,55 +270,36 @@ def measure(
 
 
 def variance_ratio_to(posterior: Gaussian) -> Callable[[Moments], Estimate]:
-    """What computes the variance of draws over that of a posterior, as ``Metrics.variance_ratio``
-    has it; the posterior is decomposed once for all moments.
-
-    Parameters
-    ----------
-    posterior
-        The exact posterior of every data set.
-
-    Returns
-    -------
-    Callable[[Moments], Estimate]
-        From sums over kept rounds about the exact posterior means to the ratio.
-    """
+    """A function from moments about the exact posterior means to ``Metrics.variance_ratio``; the
+    posterior is decomposed only once."""
     exact = ExactPosterior(posterior)
 
     def ratio(moments: Moments) -> Estimate:
-        found: Estimate = _variance_ratios(moments, exact)["variance_ratio"]
-        return found
+        estimate: Estimate = _variance_ratios(moments, exact)["variance_ratio"]
+        return estimate
 
     return ratio
 
 
 def _variance_ratios(moments: Moments, exact: ExactPosterior) -> dict[str, Any]:
-    """The variance ratios by the names of their metrics, and what told shift from spread."""
-    found = contributions(moments, exact.values, exact.directions)
+    """The fields of :class:`Metrics` that concern variance ratios, by name."""
+    of_groups = contributions(moments, exact.values, exact.directions)
     estimates = [
         Estimate(float(mean), float(se))
-        for mean, se in zip(found.mean, found.standard_error, strict=True)
+        for mean, se in zip(of_groups.mean, of_groups.standard_error, strict=True)
     ]
     along = estimates[1:]
     return {
         "variance_ratio": estimates[0],
         "variance_ratio_smallest": min(along, key=lambda each: each.mean),
         "variance_ratio_largest": max(along, key=lambda each: each.mean),
-        "shift_from": found.shift_from,
+        "shift_from": of_groups.shift_from,
     }
 
 
 def squared_errors(moments: Moments) -> Array:
-    """MSE of every data set, (experiment).
-
-    It is the mean over chains and kept rounds of the squared distance from the centre of the
-    moments, which is the posterior mean where that is known.
-
-    Parameters
-    ----------
-    moments
-        Sums over kept rounds.
-    """
+    """MSE of every data set, (experiment): the mean over chains and kept rounds of the squared
+    distance from the centre of the moments, which is the posterior mean where that is known."""
     return second_trace(moments.products.sum(axis=1) / moments.counts.sum())
 
 
@@ -374,12 +309,12 @@ def _estimates(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, 
     sums, products, counts = moments.sums, moments.products, moments.counts
     total, total_sum, total_product = counts.sum(), sums.sum(axis=1), products.sum(axis=1)
     means = total_sum / total, total_product / total
-    found = {name: statistic(*means) for name, statistic in statistics.items()}
+    of_all = {name: statistic(*means) for name, statistic in statistics.items()}
     batches = len(counts)
     if len(sums) > 1:
-        return {name: Estimate.over(values) for name, values in found.items()}
+        return {name: Estimate.over(values) for name, values in of_all.items()}
     if batches == 1:
-        return {name: Estimate(float(values[0]), math.nan) for name, values in found.items()}
+        return {name: Estimate(float(values[0]), math.nan) for name, values in of_all.items()}
     # Jackknife: the statistic without each batch in turn. Its standard error is the root of
     # (b - 1)/b times the sum of squared deviations, which is sqrt(b - 1) times their root mean
     # square.
@@ -392,7 +327,7 @@ def _estimates(moments: Moments, statistics: dict[str, Statistic]) -> dict[str, 
     ]
     return {
         name: Estimate(
-            float(found[name][0]),
+            float(of_all[name][0]),
             float(np.std([statistic(*each)[0] for each in left_out]) * np.sqrt(batches - 1)),
         )
         for name, statistic in statistics.items()

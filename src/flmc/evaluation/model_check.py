@@ -1,10 +1,10 @@
-"""Whether a model is what it claims to be, from gradients alone and before anything is simulated.
+"""A check of a model's claims and a plan's assumptions, from gradients alone, before a run.
 
 A short pilot finds the mode and measures the curvature there. Then claims and plan are compared
-with what was measured. It cannot see a prior that is counted twice, a likelihood that is wrong in
-all places alike, examples that are missing, modes that the pilot does not visit, or any data set
-but the first. A mean in place of a sum is seen where devices are alike, or where the claimed
-smoothness is that of the sum."""
+with the measurements. The check cannot see a prior that is counted twice, a likelihood that is
+wrong in all places alike, examples that are missing, modes that the pilot does not visit, or any
+data set but the first. A mean in place of a sum is seen where devices are alike, or where the
+claimed smoothness is that of the sum."""
 
 from __future__ import annotations
 
@@ -22,36 +22,25 @@ from flmc.planning.judgement import judge_shift, judge_width
 from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
 
-# Whether local gradients are sums over examples, from how much they differ between devices.
-#
-# For a sum over n examples both the variance of a local gradient and its curvature grow like n: in
-# a likelihood that fits they are the same (Fisher's information), and devices that differ only add
-# to the variance. For a mean over n examples the variance is n times less than that.
-
-
 TOO_LARGE = 10.0
-"""Claimed over measured smoothness from which on it is told: generous bounds are within that."""
+"""Claimed over measured smoothness that is reported: generous public bounds stay below it."""
 _ALIKE = 0.2
-"""Spread of local gradients over what curvature implies, below which they are too much alike."""
+"""Spread of local gradients over the one that curvature implies, below which they are too alike."""
 _FEWEST_DEVICES = 4
 """Devices below which their spread is not judged."""
 
 
 def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Finding]:
-    """Finding where local gradients are as alike as means of many examples are.
-
-    Parameters
-    ----------
-    model, pilot
-        The model, and a pilot that has travelled; nothing is said unless it arrived.
-    excess
-        Claimed smoothness over the largest curvature that was found; None without a claim.
-    """
+    """Finding where local gradients look like means over examples, not sums. ``excess``: claimed
+    smoothness over the largest measured curvature; None without a claim."""
+    # For a sum over n examples both the variance of a local gradient and its curvature grow like n:
+    # in a likelihood that fits they are equal (Fisher's information), and devices that differ only
+    # add to the variance. For a mean over n examples the variance is n times less than that.
     if model.num_devices < _FEWEST_DEVICES or not pilot.arrived:
         return []
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
-    # Labels without noise make gradients too much alike as well, but at the mode only: so the
-    # prior's mean is looked at too, unless the claimed smoothness speaks for a mean already.
+    # Labels without noise make gradients too alike as well, but only at the mode: so the prior's
+    # mean is judged too, unless the claimed smoothness already suggests a mean.
     spreads = [_spread(model, pilot.curves[-1], pilot.theta)]
     if excess is None or excess < TOO_LARGE:
         spreads.append(_spread(model, pilot.curves[0], mean))
@@ -59,8 +48,8 @@ def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Findi
         return []
     spread = max(each for each in spreads if each is not None)
     freedom = (model.num_devices - 1) * len(pilot.curves[-1].basis)
-    # Chernoff's bound of the chance that a chi-squared number is so small; where devices agree to
-    # the last digit there are no data, and nothing can be said.
+    # Chernoff's bound of the probability that a chi-squared variable is so small must be below
+    # 1e-6. Devices that agree to the last digit have no data, which says nothing about sums.
     if not 1e-9 < spread < _ALIKE or freedom / 2 * (spread - 1 - math.log(spread)) < math.log(1e6):
         return []
     text = (
@@ -90,31 +79,23 @@ def _spread(model: Model, curve: Curve, theta: Array) -> float | None:
     return float(np.trace(np.linalg.solve(scaled, covariance)) / len(scaled))
 
 
-# What bounding single examples does to a model's own gradients, from a pilot at the mode.
-#
-# At the mode the gradients of all examples and of the prior cancel. Where some examples are cut
-# down to ``example_clip`` or ``example_norm``, they leave a sum r, and the mean of the samples
-# moves by about :math:`H^{-1} r` with the curvature H.
-
-
 _SHIFTED = 0.2
-"""Shift of the mean in posterior standard deviations, in the worst direction, that is warned of."""
+"""Shift of the mean in posterior standard deviations, in the worst direction, above which there is
+a warning."""
 
 
 def judge_examples(plan: Plan, pilot: Pilot) -> list[Finding]:
-    """Finding where bounding single examples moves the mean of the samples.
-
-    Parameters
-    ----------
-    plan, pilot
-        Gives the bound of examples; and a pilot that has arrived at the mode.
-    """
+    """Finding where bounding single examples moves the mean of the samples; the pilot must have
+    arrived."""
+    # At the mode the gradients of all examples and of the prior cancel. Examples that are cut down
+    # to ``example_clip`` or ``example_norm`` leave a sum r, and the mean of the samples moves by
+    # about H^-1 r, with the curvature H.
     if not plan.uplink.clips_examples:
         return []
     place = pilot.theta[None]
     left = pilot.local_gradients(place)[0].sum(axis=0) - pilot.summed(place)[0]
     curve = pilot.curves[-1]
-    # Along the directions that were measured; where these are not all, a lower bound.
+    # In the measured directions only: a lower bound of the shift where these are not all.
     inside = curve.basis @ left
     matrix = (curve.matrix + curve.matrix.T) / 2
     shift = float(np.sqrt(max(0.0, inside @ np.linalg.pinv(matrix, hermitian=True) @ inside)))
@@ -131,23 +112,14 @@ def judge_examples(plan: Plan, pilot: Pilot) -> list[Finding]:
     return [Finding("example-shift", "warning", text, short, numbers)]
 
 
-# What a link does to a model's own gradients, from a pilot: is the mean moved, are draws widened?
-#
-# A plan takes the link for a straight line of slope :math:`\kappa`. Where devices are unlike, their
-# gradients do not vanish at the mode, and a curved link weighs the large ones too little.
-
-
 _CURE = "use the linear link with a clip that is rarely reached, or a flatter link"
 
 
 def judge_link(plan: Plan, pilot: Pilot) -> list[Finding]:
-    """Findings where the link or the clip moves the mean of the samples, or widens them.
-
-    Parameters
-    ----------
-    plan, pilot
-        Gives link, clip and step; and a pilot that has arrived at the mode.
-    """
+    """Findings where the link or the clip moves the mean of the samples, or widens them; the pilot
+    must have arrived."""
+    # A plan takes the link for a straight line of slope kappa. Where devices differ, their
+    # gradients do not vanish at the mode, and a curved link weighs the large ones too little.
     if plan.slope is None:
         return []
     there = pilot.local_gradients(pilot.theta[None])[0]
@@ -155,17 +127,17 @@ def judge_link(plan: Plan, pilot: Pilot) -> list[Finding]:
     around = pilot.local_gradients(places)
     if not np.isfinite(there).all() or not np.isfinite(around).all():
         return []
-    found = []
+    findings = []
     if (shift := _shift(plan, pilot, there, around)) is not None:
-        found += judge_shift(shift, lambda: _CURE)
+        findings += judge_shift(shift, lambda: _CURE)
     if (width := _width(plan, places - pilot.theta, there, around)) is not None:
-        found += judge_width(width, _CURE)
-    return found
+        findings += judge_width(width, _CURE)
+    return findings
 
 
 def _shift(plan: Plan, pilot: Pilot, there: Array, around: Array) -> float | None:
-    r"""By how many posterior standard deviations the mean moves, in the worst direction; None where
-    the curvature is not known in every direction.
+    r"""Shift of the mean in posterior standard deviations, in the worst direction; None where the
+    curvature is not known in every direction.
 
     At the mode local gradients cancel; their mean symbols leave the sum r. With the averaged slopes
     :math:`\bar\kappa` of the entries and the curvature H the mean moves by about :math:`d =
@@ -179,7 +151,7 @@ def _shift(plan: Plan, pilot: Pilot, there: Array, around: Array) -> float | Non
     slope = ((symbol(around + reach) - symbol(around - reach)) / (2 * reach)).mean(axis=(0, 1))
     if not (slope > 0).all():
         return None
-    # The pilot is not quite at the mode: what is left of the gradient is no shift.
+    # The pilot is not exactly at the mode: the remaining gradient there is no shift.
     rest = symbol(there).sum(axis=0) - slope * there.sum(axis=0)
     hessian = curve.basis.T @ ((curve.matrix + curve.matrix.T) / 2) @ curve.basis
     moved = np.linalg.solve(hessian, rest / slope)
@@ -215,10 +187,10 @@ _CLIPPED, _HOPELESSLY_CLIPPED = 0.02, 0.2
 _FITTING_QUANTILE = 0.995
 """Share of gradient entries that a clip should leave as they are."""
 _TOO_SMALL = 1.5
-"""Measured over claimed smoothness from which on it is warned of. An automatic step then has a
+"""Measured over claimed smoothness above which there is a warning. An automatic step then has a
 discretisation error of up to 43 % of the variance, where it promises at most 25 %."""
 _TOO_CONVEX = 2.0
-"""Claimed over measured convexity from which on it is warned of."""
+"""Claimed over measured convexity above which there is a warning."""
 _UNSTABLE = 2.0
 """Effective step times curvature at which a chain leaves the posterior for good."""
 _COARSE = 1.0
@@ -277,22 +249,23 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
         )
     rng = generator(0, Purpose.CHECK)
     pilot = Pilot(model, plan.uplink, rng)
-    # Far away a user's function may overflow, as it would in a run; what is not finite is told.
+    # Far from the mode a user's function may overflow, as in a run; a finding reports it, so that
+    # NumPy need not.
     with np.errstate(all="ignore"):
         draws = np.stack([model.prior.draw(rng, model.dim) for _ in range(_NUM_PRIOR_DRAWS)])
-        found = _not_finite(model, draws)
+        findings = _not_finite(model, draws)
         if _is_random(pilot):
-            return (*found, _random_gradient())
+            return (*findings, _random_gradient())
         pilot.travel()
         if pilot.curves:
-            found += [*_judge_curvature(model, plan, pilot), *_not_a_gradient(pilot.curves[-1])]
+            findings += [*_judge_curvature(model, plan, pilot), *_not_a_gradient(pilot.curves[-1])]
         if pilot.arrived:
-            found += judge_examples(plan, pilot)
-            # Clipping moves the mean too, and its cure comes first.
-            found += _judge_clip(plan, pilot) or judge_link(plan, pilot)
+            findings += judge_examples(plan, pilot)
+            # Clipping moves the mean too; where it does, its cure comes first.
+            findings += _judge_clip(plan, pilot) or judge_link(plan, pilot)
         else:
-            found.append(_lost())
-    return tuple(found)
+            findings.append(_lost())
+    return tuple(findings)
 
 
 def _not_finite(model: Model, draws: Array) -> list[Finding]:
@@ -309,7 +282,7 @@ def _not_finite(model: Model, draws: Array) -> list[Finding]:
 
 
 def _is_random(pilot: Pilot) -> bool:
-    """Whether the gradient at one place is another one when it is asked for again."""
+    """Whether two evaluations of the gradient at one place differ."""
     once, again = pilot.summed(pilot.theta[None]), pilot.summed(pilot.theta[None])
     return not np.allclose(once, again, rtol=1e-6, equal_nan=True)
 
@@ -335,16 +308,17 @@ def _lost() -> Finding:
 def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
     """Findings where smoothness, convexity, the step or the scale of gradients do not fit."""
     tops = [float(curve.eigenvalues[-1]) for curve in pilot.curves]
-    # A claim is about where chains are. If the mode was not found, the benefit of the doubt.
+    # A claim is about the region of the chains. Without the mode, the smallest curvature gives the
+    # model the benefit of the doubt.
     here = tops[-1] if pilot.arrived else min(tops)
     claimed = model.smoothness
-    found = mean_not_sum(model, pilot, None if claimed is None else claimed / max(tops))
+    findings = mean_not_sum(model, pilot, None if claimed is None else claimed / max(tops))
     if claimed is not None and here > _TOO_SMALL * claimed:
-        found.append(_too_small(model, plan, here, claimed))
+        findings.append(_too_small(model, plan, here, claimed))
     elif (step := _relative_step(plan, here)) > _COARSE:
-        found.append(_coarse(plan, step, here))
-    elif not found and claimed is not None and claimed > TOO_LARGE * max(tops) > 0:
-        found.append(_too_large(claimed, max(tops)))
+        findings.append(_coarse(plan, step, here))
+    elif not findings and claimed is not None and claimed > TOO_LARGE * max(tops) > 0:
+        findings.append(_too_large(claimed, max(tops)))
     least = float(pilot.curves[-1].eigenvalues[0])
     whole = len(pilot.curves[-1].basis) == model.dim
     convexity = model.convexity
@@ -355,8 +329,8 @@ def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
             " factor"
         )
         numbers = {"measured": least, "claimed": convexity}
-        found.append(Finding("convexity-too-large", "warning", text, numbers=numbers))
-    return found
+        findings.append(Finding("convexity-too-large", "warning", text, numbers=numbers))
+    return findings
 
 
 def _relative_step(plan: Plan, curvature: float) -> float:

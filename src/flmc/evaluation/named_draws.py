@@ -1,4 +1,4 @@
-"""Draws by the names of parameters: summary table, data frame, ArviZ."""
+"""Draws under the names of parameters: summary table, data frame, ArviZ."""
 
 from __future__ import annotations
 
@@ -17,35 +17,21 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
-    """Draws of every parameter by its name, (chain, draw, ...).
-
-    Parameters
-    ----------
-    draws
-        (chain, draw, dim).
-    layout
-        Names and shapes; None: one parameter, ``theta``.
-    """
-    found, first = {}, 0
+    """Draws, (chain, draw, dim), of every parameter by its name, (chain, draw, ...); without a
+    layout there is one parameter, ``theta``."""
+    parameters, first = {}, 0
     for name, shape in layout or (("theta", draws.shape[2:]),):
         size = math.prod(shape)
-        found[name] = draws[:, :, first : first + size].reshape(*draws.shape[:2], *shape)
+        parameters[name] = draws[:, :, first : first + size].reshape(*draws.shape[:2], *shape)
         first += size
     if first != draws.shape[2]:
         raise InvalidSetting(f"the names are of {first} entries, and theta has {draws.shape[2]}")
-    return found
+    return parameters
 
 
 def entry_names(dim: int, layout: Layout | None) -> list[str]:
-    """Name of every entry of theta: that of a parameter, with an index if it has several.
-
-    Parameters
-    ----------
-    dim
-        Number of entries.
-    layout
-        Names and shapes; None: one parameter, ``theta``.
-    """
+    """Names of the entries of theta: the name of the parameter, with an index if it has several
+    entries; without a layout ``theta[0]`` and so on."""
     names = []
     for name, shape in layout or (("theta", (dim,)),):
         every = np.ndindex(*shape)
@@ -54,17 +40,8 @@ def entry_names(dim: int, layout: Layout | None) -> list[str]:
 
 
 def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Grid:
-    """Mean, spread, interval, Monte Carlo error, effective draws and R-hat of every entry.
-
-    Parameters
-    ----------
-    draws
-        (chain, draw, dim), at least 4 draws.
-    layout
-        Names and shapes of parameters.
-    interval
-        Probability of the central interval.
-    """
+    """Mean, spread, central interval of a probability, Monte Carlo error, effective draws and R-hat
+    of every entry, from draws (chain, draw, dim), at least 4 a chain."""
     if draws.shape[1] < 4:
         raise InvalidSetting(f"a summary needs 4 draws of a chain at least, got {draws.shape[1]}")
     quantities = np.moveaxis(draws, 2, 0)
@@ -91,15 +68,8 @@ def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Gri
 
 
 def to_dataframe(draws: Array, layout: Layout | None) -> Any:
-    """Draws as a pandas data frame with columns chain, draw and one for every entry.
-
-    Parameters
-    ----------
-    draws
-        (chain, draw, dim).
-    layout
-        Names and shapes of parameters.
-    """
+    """Draws, (chain, draw, dim), as a pandas data frame with columns chain, draw and every
+    entry."""
     try:
         import pandas
     except ImportError as error:
@@ -112,18 +82,8 @@ def to_dataframe(draws: Array, layout: Layout | None) -> Any:
 
 
 def to_arviz(draws: Array, layout: Layout | None, predictions: Array | None = None) -> Any:
-    """Draws as ArviZ takes them, a DataTree with the group ``posterior``.
-
-    Parameters
-    ----------
-    draws
-        (chain, draw, dim).
-    layout
-        Names and shapes of parameters.
-    predictions
-        What the model predicts at some draws, (chain, draw, prediction), for the group
-        ``posterior_predictive``; None: nothing.
-    """
+    """Draws, (chain, draw, dim), as a DataTree of ArviZ with the group ``posterior`` and, where
+    there are predictions (chain, draw, prediction), ``posterior_predictive``."""
     try:
         from arviz_base import from_dict
     except ImportError as error:

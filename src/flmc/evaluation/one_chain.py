@@ -1,8 +1,8 @@
-"""What one chain delivers by itself, against the exact posterior.
+"""Quality of one chain by itself, against the exact posterior.
 
 A deployment runs one chain, and the privacy of a run is that of one chain. The metrics of all
-chains together say which law the sampler has; whoever is given a single chain has its own mean and
-spread, which are further off. Here every chain of every data set is looked at alone."""
+chains together describe the law of the sampler; the mean and spread of a single chain are further
+off. Here every chain of every data set is judged alone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_WORK = 1e9
 
 
 class Spread(NamedTuple):
-    """A number of single chains: its mean, its standard deviation from chain to chain, and the
-    standard error of the mean (NaN where there is nothing to tell it from).
+    """A quantity of single chains: its mean, its standard deviation from chain to chain, and the
+    standard error of the mean (NaN where it cannot be estimated).
 
     Attributes
     ----------
@@ -72,25 +72,13 @@ class OneChain:
 
     def to_document(self) -> dict[str, Any]:
         """All spreads by name, for JSON."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: None if each is None else each.to_document() for name, each in found.items()}
+        spreads = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: each and each.to_document() for name, each in spreads.items()}
 
 
 def measure_one_chain(moments: Moments, exact: ExactPosterior) -> OneChain | None:
-    """Compare every single chain with the exact posterior.
-
-    Parameters
-    ----------
-    moments
-        Sums over all kept rounds about the posterior means, of every chain by itself.
-    exact
-        The exact posterior of every data set.
-
-    Returns
-    -------
-    OneChain or None
-        Means over chains and data sets with their spread; None for sums of several chains.
-    """
+    """Quality of single chains, means over chains and data sets with their spread, from moments
+    about the posterior means; None for moments of batches of several chains."""
     if moments.batch_size > 1:
         return None
     trace = exact.trace[:, None]
@@ -114,11 +102,11 @@ def _common(means: Array, trace: Array) -> Spread:
     # Each chain's mean against that of all others: over chains this is the mean over pairs.
     others = (means.sum(axis=1, keepdims=True) - means) / (count - 1)
     products = (means * others).sum(axis=2) / trace
-    found = Spread.of(products)
-    # Chains stand in each other's products: over data sets there is a standard error, over the
-    # chains of one data set it is that of the pairs, whose mean varies twice as much as if the
-    # others' mean were fixed.
-    return found._replace(sd=math.nan, se=found.se * (1 if len(means) > 1 else 2))
+    spread = Spread.of(products)
+    # The products of chains are not independent, because each chain is among the others of every
+    # other. Over data sets the standard error holds; over the chains of one data set the mean of
+    # the pairs varies twice as much as if the others' mean were fixed, hence the factor 2.
+    return spread._replace(sd=math.nan, se=spread.se * (1 if len(means) > 1 else 2))
 
 
 def _distance(exact: ExactPosterior, means: Array, seconds: Array) -> Spread | None:
@@ -126,8 +114,8 @@ def _distance(exact: ExactPosterior, means: Array, seconds: Array) -> Spread | N
     experiments, chains, dim = means.shape
     if experiments * chains * dim**3 > _MOST_WORK:
         return None
-    found = [
+    distances = [
         exact.wasserstein2_squared(means[:, chain], seconds[:, chain]) / exact.trace
         for chain in range(chains)
     ]
-    return Spread.of(np.stack(found, axis=1))
+    return Spread.of(np.stack(distances, axis=1))

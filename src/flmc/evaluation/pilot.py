@@ -1,7 +1,7 @@
 """A short pilot with exact gradients: from the prior's mean to the mode, and a few draws around it.
 
-It is Newton's method with curvatures from differences of the summed gradient. It needs gradients
-alone, some tens of batches, and stops where a model makes no sense of it."""
+It is Newton's method with curvatures from differences of the summed gradient. It needs only
+gradients, some tens of batches, and gives up on a model whose gradients are not finite."""
 
 from __future__ import annotations
 
@@ -14,34 +14,18 @@ from flmc.models.model import Model
 from flmc.models.wide_linear import WideLinear
 from flmc.uplink.uplink import Uplink
 
-# Gradients of the sum of all local costs, a few places at a time where there are many entries.
-
-
 _AT_ONCE = 8_000_000
-"""Entries of local gradients that are held at a time, 64 MB."""
+"""Entries of local gradients that are in memory at a time, 64 MB."""
 
 
 def places_at_once(model: Model) -> int:
-    """Number of places at which local gradients of all devices are held at a time.
-
-    Parameters
-    ----------
-    model
-        The model; its devices and entries count.
-    """
+    """Number of thetas whose local gradients of all devices fit into memory at a time."""
     return max(1, _AT_ONCE // (model.num_devices * model.dim))
 
 
 def summed_gradients(model: Model, theta: Array) -> Array:
-    """Gradient of the sum of all local costs of the first data set, (place, dim).
-
-    Parameters
-    ----------
-    model
-        Gives the local gradients.
-    theta
-        Where, (place, dim).
-    """
+    """Gradient of the sum of all local costs of the first data set, (place, dim), at theta (place,
+    dim), a few places at a time where there are many entries."""
     if isinstance(model, WideLinear):
         return model.summed_gradient(theta)
     size = places_at_once(model)
@@ -53,16 +37,16 @@ def summed_gradients(model: Model, theta: Array) -> Array:
 
 
 _MOST_DIRECTIONS = 48
-"""Entries of theta that are measured all at once, in a batch of twice as many places; where there
-are more, Lanczos' method finds the directions that matter."""
+"""Entries of theta up to which the whole curvature is measured, in one batch of twice as many
+places; where there are more, Lanczos' method finds the directions that matter."""
 _MOST_LANCZOS = 12
 """Steps of Lanczos' method, each a batch of two places."""
 _MOST_STEPS = 12
-"""Steps of Newton's method, where all entries are measured at once."""
+"""Steps of Newton's method with the whole curvature."""
 _MOST_LONG_STEPS = 4
-"""The same where Lanczos' method measures the curvature."""
+"""Steps of Newton's method with the curvature from Lanczos' method."""
 _REACH = 0.1
-"""Half the distance over which gradients are compared, in posterior standard deviations along that
+"""Half the distance of the difference quotients, in posterior standard deviations along their
 direction: far enough that rounding and small kinks do not matter."""
 _NEAR = 0.25
 """Squared distance from the mode that counts as arrived, over that of draws from the posterior, in
@@ -95,32 +79,15 @@ class Curve:
 
     @property
     def asymmetry(self) -> float:
-        """How far the matrix is from being symmetric, relative to its diagonal; 0 is right."""
+        """Largest deviation of the matrix from symmetry, relative to its diagonal; 0 is right."""
         scale = np.sqrt(np.abs(np.diag(self.matrix)))
         scale = np.maximum(scale, 1e-6 * scale.max())
         return float(np.abs((self.matrix - self.matrix.T) / np.outer(scale, scale)).max())
 
 
 class Pilot:
-    """Where the posterior is, how it curves there, and the local gradients of draws from it.
-
-    Parameters
-    ----------
-    model, uplink
-        The model, whose first data set is looked at, and how its gradients are clipped.
-    rng
-        Source of random numbers of its own.
-
-    Attributes
-    ----------
-    curves
-        Curvature at the places that were visited: near the prior's mean first, the end last.
-    arrived
-        Whether the end is a mode: the gradient small beside its fluctuations, all curvatures
-        positive.
-    theta
-        The end of the way, (dim).
-    """
+    """A pilot on the first data set of a model: mode, curvature, and local gradients around the
+    mode, clipped as the uplink says. ``rng`` is its own source of random numbers."""
 
     def __init__(self, model: Model, uplink: Uplink, rng: np.random.Generator) -> None:
         self._model, self._uplink, self._rng = model, uplink, rng
@@ -128,32 +95,25 @@ class Pilot:
         mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
         # A little beside the mean, which may be a saddle point by symmetry.
         self.theta = mean + 1e-3 * self._sd * rng.standard_normal(model.dim)
+        """Present place, in the end the mode, (dim)."""
         self._reach = 1e-4 * self._sd
         self.curves: list[Curve] = []
+        """Curvature at the visited places: near the prior's mean first, at the end last."""
         self.arrived = False
+        """Whether the end is a mode: the gradient small beside its fluctuations, all curvatures
+        positive."""
 
     def local_gradients(self, theta: Array) -> Array:
-        """Local gradients as devices clip them, (place, device, dim).
-
-        Parameters
-        ----------
-        theta
-            Where, (place, dim).
-        """
+        """Local gradients at theta (place, dim) after the clipping of examples, (place, device,
+        dim)."""
         return np.asarray(self._uplink.local_gradients(self._model, theta[None], slice(0, 1))[0])
 
     def summed(self, theta: Array) -> Array:
-        """Gradient of the sum of all local costs, (place, dim), examples not clipped.
-
-        Parameters
-        ----------
-        theta
-            Where, (place, dim).
-        """
+        """Gradient of the sum of all local costs at theta (place, dim), examples not clipped."""
         return summed_gradients(self._model, theta)
 
     def travel(self) -> None:
-        """Go to the mode; what was found on the way is in ``curves``, ``arrived`` and ``theta``."""
+        """Go to the mode; ``curves``, ``arrived`` and ``theta`` hold the outcome."""
         long = len(self.theta) > _MOST_DIRECTIONS
         gradient = self.summed(self.theta[None])[0]
         curve = self._curve(gradient)
@@ -165,11 +125,11 @@ class Pilot:
             rest = float(-gradient @ step)
             near = curve.eigenvalues[0] > 0 and rest < _NEAR * len(gradient)
             if curve.eigenvalues[0] < 0 and 0 < rest < 1:
-                step = step / np.sqrt(rest)  # away from a saddle at once
-            found = self._line_search(step, gradient)
-            if found is None:
+                step = step / np.sqrt(rest)  # leave a saddle by one standard deviation
+            reached = self._line_search(step, gradient)
+            if reached is None:
                 return
-            self.theta, gradient = found
+            self.theta, gradient = reached
             curve = self._curve(gradient)
             if near:
                 break
@@ -181,8 +141,8 @@ class Pilot:
         self.arrived = positive and decrement < _NEAR * len(gradient)
 
     def _line_search(self, step: Array, gradient: Array) -> tuple[Array, Array] | None:
-        """Place and gradient along a step where the cost does not rise again; None if there is
-        none that is finite."""
+        """A place along a step where the cost does not rise steeply, and its gradient; None if no
+        such place has a finite gradient."""
         share, slope = 1.0, float(gradient @ step)
         for _ in range(8):
             there = self.theta + share * step
@@ -193,8 +153,8 @@ class Pilot:
             rise = float(then @ step)
             if rise <= 0.5 * abs(slope):
                 return there, then
-            # The slope goes from negative to positive: where it is 0 on a straight line, at most
-            # half way back.
+            # The slope along the step turns from negative to positive: go back to its zero by
+            # linear interpolation, and at least half way.
             share *= min(0.5, abs(slope) / (abs(slope) + rise))
         return None
 
@@ -206,7 +166,7 @@ class Pilot:
             return self._lanczos(gradient)
         basis = np.eye(len(self.theta))
         if not self.curves:
-            # A first look over a short way, to find over how far to look.
+            # A first estimate over a very short distance gives the distance for the second.
             self._reach = self._reaches(np.diag(self._differences(basis, self._reach)), self._sd)
         matrix = self._differences(basis, self._reach)
         if not np.isfinite(matrix).all():
@@ -215,12 +175,12 @@ class Pilot:
         return Curve(basis, matrix)
 
     def _reaches(self, curvature: Array, most: Array | float) -> Array:
-        """Distances over which to compare gradients, from curvatures along these directions."""
+        """Distances for difference quotients, from curvatures along their directions."""
         with np.errstate(divide="ignore"):
             return np.minimum(_REACH / np.sqrt(np.abs(curvature)), most)
 
     def _differences(self, directions: Array, reach: Array) -> Array:
-        """Change of the gradient along directions, per distance, (direction, direction)."""
+        """Central difference quotients of the gradient, (direction, direction)."""
         offsets = directions * reach[:, None]
         both = self.summed(np.concatenate([self.theta + offsets, self.theta - offsets]))
         change = (both[: len(offsets)] - both[len(offsets) :]) / (2 * reach[:, None])
@@ -252,13 +212,7 @@ class Pilot:
         return Curve(basis, np.array(images) @ basis.T)
 
     def draw(self, temperature: float) -> Array:
-        """Some thetas around the mode as a sampler finds them, (place, dim).
-
-        Parameters
-        ----------
-        temperature
-            Variance of the draws over that of the posterior.
-        """
+        """Some draws around the mode at a temperature, (place, dim), by a few Langevin steps."""
         largest = float(self.curves[-1].eigenvalues[-1])
         step = 0.4 / largest
         count = min(_NUM_DRAWS, places_at_once(self._model))
@@ -275,9 +229,11 @@ class Pilot:
 
 
 def _newton_step(curve: Curve, gradient: Array) -> Array:
-    """Newton's step in the measured directions, downhill also where the cost curves down."""
+    """Newton's step in the measured directions, with absolute curvatures, so that it goes downhill
+    even where the cost curves down."""
     matrix = (curve.matrix + curve.matrix.T) / 2
-    # Scaled, so that entries of very different size do not hide behind each other.
+    # Scaled to a unit diagonal, so that the small curvatures of entries with large units survive
+    # the rounding of the eigenvalues.
     scale = np.sqrt(np.abs(np.diag(matrix)))
     scale = np.maximum(scale, 1e-12 * scale.max() + 1e-300)
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))

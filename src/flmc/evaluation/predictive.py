@@ -1,4 +1,4 @@
-r"""How good predictive probabilities of classes are: accuracy, log loss, Brier score, calibration.
+r"""Scores of predictive probabilities of classes: accuracy, log loss, Brier score, calibration.
 
 With the probability :math:`p_{nc}` of class c for example n, and :math:`p_n` that of its own class,
 
@@ -138,13 +138,14 @@ def probabilities_of_groups(model: LogDensityModel, theta: Array, data: Federate
             return jax.lax.map(one, draws).mean(axis=0)
 
         total = jax.jit(lambda groups: jax.lax.map(group, groups))(theta)
-    found = np.array(total)
-    if not np.allclose(found.sum(axis=2), 1.0, atol=1e-6):
+    probabilities = np.array(total)
+    totals = probabilities.sum(axis=2)
+    if not np.allclose(totals, 1.0, atol=1e-6):
         raise InvalidSetting(
             "the likelihoods of all classes of an example must add up to 1, got"
-            f" {found.sum(axis=2).min():.3g}: log_likelihood must be that of the class alone"
+            f" {totals.min():.3g}: log_likelihood must be that of the class alone"
         )
-    return found
+    return probabilities
 
 
 def score_probabilities(probabilities: Array, classes: IntArray) -> Predictive:

@@ -1,4 +1,15 @@
-"""Stein's evidence: whether draws can come from a posterior of which only the gradient is known."""
+r"""Stein's evidence: a test of draws against a posterior of which only the gradient is known.
+
+For draws from a density proportional to :math:`e^{-U}` integration by parts (Stein's identity)
+gives, for every unit vector v (an entry, or any direction),
+
+.. math:: E[v\cdot\nabla U] = 0, \qquad E[v\cdot(\theta - \bar\theta)\;v\cdot\nabla U] = 1,
+
+and at temperature T, with density proportional to :math:`e^{-U/T}`, the second is T. So the second,
+the *Stein ratio*, measures how much wider than the posterior the draws are along v, whatever the
+posterior's shape. If the mean of the draws is off by d, the first is about :math:`v\cdot\Sigma^{-1}
+d`. Both need the true gradients of all devices at the draws, so they belong to a simulation, not to
+a deployment."""
 
 from __future__ import annotations
 
@@ -32,12 +43,12 @@ _CURES = (
     "gradients may be too large for clip or link, the link too steep, or smoothness too small for"
     " the step"
 )
-"""What makes draws too wide, or moves them, once the chains agree."""
+"""Likely causes of draws that are too wide or shifted although the chains agree."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What gradients at the draws tell of the first data set; NaN where it is not known."""
+    """Evidence from gradients at the draws of the first data set; NaN where it is unknown."""
 
     stein_ratio: float
     r"""Mean over entries of :math:`E[(\theta_i - \bar\theta_i)\,\partial_i U]`, which for a normal
@@ -62,17 +73,16 @@ class Evidence:
     effective_draws: float = math.nan
     """Effective draws that all chains hold, in the worst entry or direction."""
     num_groups: int = 0
-    """Groups of draws from which errors are told: whole chains, or long batches of chains."""
+    """Groups of draws from which errors are estimated: whole chains, or long batches of chains."""
     num_judged: int = 0
-    """Ratios and shifts that were judged, which the significance of each is corrected for."""
+    """Number of judged ratios and shifts, for which each significance is corrected (Bonferroni)."""
     score: float = math.nan
-    """Largest Student's t of all that were judged over its critical value: above 1 it is
-    significant."""
+    """Largest Student's t over its critical value: above 1 some ratio or shift is significant."""
     why_unknown: str = ""
     """Why the errors are not known; empty where they are."""
     off: tuple[Judged, ...] = ()
-    """What is both significant and beyond its limits: ratios first, then shifts; of each kind the
-    worst."""
+    """The worst quantity of each kind (too wide, too narrow, shifted) that is significant and
+    beyond its limits."""
 
     def to_document(self) -> dict[str, Any]:
         """The evidence as plain values, for JSON; what is not a number is null."""
@@ -84,7 +94,7 @@ class Evidence:
 
     @property
     def rows(self) -> list[Row]:
-        """The evidence in rows, for whoever shows a result."""
+        """The evidence in rows, for the listing of a result."""
         if math.isnan(self.stein_ratio):
             return [Row("Stein ratio", f"not known: {self.why_unknown}", severity="warning")]
         error = " (error not known)" if self.why_unknown else ""
@@ -99,24 +109,18 @@ class Evidence:
         return [Row("Stein ratio", ratio), Row("mean off by about", shift)]
 
     def findings(self, mixing: Mixing | None = None) -> list[Finding]:
-        """What speaks against the draws, and what is not known of them.
-
-        Parameters
-        ----------
-        mixing
-            Whether the chains agree, if that is known. What chains that have not mixed can explain
-            is not blamed on anything else: it cannot be judged before they have.
-        """
+        """Findings against the draws. What chains that have not mixed (``mixing``) can explain is
+        not blamed on anything else: a note says that it cannot be judged yet."""
         r_hat = 1.0 if mixing is None else mixing.doubt
         if self.why_unknown:
             return self._unknown(r_hat)
-        found, unclear = [], False
+        findings, unclear = [], False
         for each in self.off:
             if self._explained(each, r_hat):
                 unclear = True
             else:
-                found.append(_finding(each))
-        return [self._not_judged(r_hat)] if unclear and not found else found
+                findings.append(_finding(each))
+        return [self._not_judged(r_hat)] if unclear and not findings else findings
 
     @staticmethod
     def _explained(each: Judged, r_hat: float) -> bool:
@@ -173,7 +177,7 @@ class Evidence:
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the draws, a sentence each, for chains that agree."""
+        """Objections to the draws, a sentence each, for chains that agree."""
         return [each.message for each in self.findings() if each.severity != "note"]
 
 
@@ -201,47 +205,19 @@ def _plus_minus(se: float) -> str:
     return "" if math.isnan(se) else f" ± {se:.1g}"
 
 
-# Whether draws can come from a posterior that is not known, from its gradient alone.
-#
-# For draws from a density proportional to :math:`e^{-U}` integration by parts (Stein's identity)
-# gives, for every unit vector v (an entry, or any direction),
-#
-# .. math:: E[v\cdot\nabla U] = 0, \qquad E[v\cdot(\theta - \bar\theta)\;v\cdot\nabla U] = 1,
-#
-# and at temperature T, with density proportional to :math:`e^{-U/T}`, the second is T: so the
-# second, the *Stein ratio*, measures how much wider than the posterior the draws are along v,
-# whatever the posterior's shape. If the mean of the draws is off by d, the first is about
-# :math:`v\cdot\Sigma^{-1} d`. Both need the true gradients of all devices at the draws, so they
-# belong to a simulation, not to a deployment.
-
-
 _MOST_DRAWS = 2000
-"""About the largest number of draws at which gradients are computed."""
+"""Draws at which gradients are computed, about, at most."""
 _MOST_NUMBERS = 2_000_000_000
-"""About the largest number of entries of local gradients that are computed in all."""
+"""Entries of local gradients that are computed in all, about, at most: some seconds."""
 _FEWEST_DRAWS = DRAWS_PER_GROUP * FEWEST_GROUPS
 """Draws, and effective draws, below which no error is known."""
 
 
 def examine(model: Model, draws: Array) -> Evidence:
-    """Stein's evidence for or against the draws of the first data set.
-
-    Parameters
-    ----------
-    model
-        Gives the gradients of all devices at the draws.
-    draws
-        Kept draws of the first data set, (chain, draw, dim); some are left out where there are
-        many.
-
-    Returns
-    -------
-    Evidence
-        What was judged; where draws are too few, do not vary, or have gradients that are not
-        finite, it says so in ``why_unknown``.
-    """
+    """Stein's evidence for or against draws of the first data set, (chain, draw, dim), some of
+    which are left out where there are many; ``why_unknown`` says why nothing could be judged."""
     num_chains, num_draws, dim = draws.shape
-    # Every so-many-th draw of each chain: neighbours tell little new, and gradients are costly.
+    # Neighbouring draws hardly add information, and gradients are costly: hence the thinning.
     most = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _MOST_NUMBERS // (model.num_devices * dim)))
     theta = draws[:, :: max(1, num_chains * num_draws // most)]
     count = theta.shape[0] * theta.shape[1]
@@ -260,18 +236,18 @@ def examine(model: Model, draws: Array) -> Evidence:
     return _evidence(judge(theta, gradient, groups), effective, len(groups))
 
 
-def _evidence(found: Judgement, effective: float, num_groups: int) -> Evidence:
-    """Evidence from what was judged."""
+def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Evidence:
+    """The judgement summarised as evidence."""
     by_entry, along, shifts, shifts_along = (
         [each for each in kind if each.what == what]
-        for kind in (found.spread, found.shifts)
+        for kind in (judgement.spread, judgement.shifts)
         for what in ("entry", "direction")
     )
     worst = max(shifts, key=lambda each: abs(each.value))
-    judged = (*found.spread, *found.shifts)
+    judged = (*judgement.spread, *judgement.shifts)
     return Evidence(
-        stein_ratio=found.overall.value,
-        stein_ratio_se=found.overall.se,
+        stein_ratio=judgement.overall.value,
+        stein_ratio_se=judgement.overall.se,
         smallest=min(each.value for each in by_entry),
         largest=max(each.value for each in by_entry),
         mean_shift=abs(worst.value),
@@ -283,24 +259,24 @@ def _evidence(found: Judgement, effective: float, num_groups: int) -> Evidence:
         num_groups=num_groups,
         num_judged=len(judged),
         score=max(abs(each.score) for each in judged),
-        off=_worst_of_each_kind(found),
+        off=_worst_of_each_kind(judgement),
     )
 
 
-def _worst_of_each_kind(found: Judgement) -> tuple[Judged, ...]:
-    """What is significant and beyond its limits: the most significant of what is too wide, of what
-    is too narrow, and of the shifts."""
+def _worst_of_each_kind(judgement: Judgement) -> tuple[Judged, ...]:
+    """The most significant quantity of each kind that is beyond its limits: too wide, too narrow,
+    shifted."""
     kinds = (
-        [each for each in found.spread if each.value >= WIDE],
-        [each for each in found.spread if each.value <= NARROW],
-        [each for each in found.shifts if abs(each.value) > SHIFTED],
+        [each for each in judgement.spread if each.value >= WIDE],
+        [each for each in judgement.spread if each.value <= NARROW],
+        [each for each in judgement.shifts if abs(each.value) > SHIFTED],
     )
     significant = ([each for each in kind if each.significant] for kind in kinds)
     return tuple(max(kind, key=lambda each: abs(each.score)) for kind in significant if kind)
 
 
 def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence:
-    """Ratios and shifts of draws that are too few to tell their errors."""
+    """Ratios and shifts of draws that are too few to estimate errors."""
     dim = theta.shape[2]
     deviation = (theta - theta.mean(axis=(0, 1))).reshape(-1, dim)
     slopes = gradient.reshape(-1, dim)
@@ -326,6 +302,6 @@ def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence
 
 
 def _nothing(why: str, effective: float = math.nan) -> Evidence:
-    """Evidence that knows nothing, and why."""
+    """Evidence without any number, for a reason."""
     nan = math.nan
     return Evidence(nan, nan, nan, nan, nan, nan, effective_draws=effective, why_unknown=why)

@@ -1,11 +1,21 @@
-r"""Which entries and directions of the draws are significantly too wide, too narrow, or off, by
-groups of draws that are nearly independent.
+r"""Significance of Stein ratios and shifts, by entry and by direction, from nearly independent
+groups of draws.
 
 Whole chains are independent. Where there are few of them, each is cut into batches that are long
 compared with its memory. The mean of a batch of B draws has the variance :math:`\sigma^2\tau/B`
 with the autocorrelation time :math:`\tau`, less a share of about :math:`\tau/(2B)` for memory that
 fades exponentially: what a batch owes to its neighbours. A batch that holds n effective draws has
-:math:`\tau/B = 1/n`, so errors from batches are widened by :math:`(1 - 1/(2n))^{-1/2}`."""
+:math:`\tau/B = 1/n`, so errors from batches are widened by :math:`(1 - 1/(2n))^{-1/2}`.
+
+Every quantity has a value from each group, and Student's t of its mean. Ratios are judged by their
+logarithm: a mean square is skewed, like a gamma variable, and its error grows with it, so that t of
+the ratio itself would call draws too narrow too often; the error of the logarithm does not depend
+on the ratio. Directions are chosen from a third of the groups and judged on the others: along
+directions chosen from the same draws, right draws would look too wide.
+
+With M quantities some are far off by chance, so each is judged at the level :math:`\alpha/M`
+(Bonferroni, which holds however they depend on each other): draws from the posterior are blamed in
+a share of at most about :math:`\alpha` of all runs."""
 
 from __future__ import annotations
 
@@ -52,32 +62,13 @@ class Groups:
         return len(self.parts)
 
     def means(self, values: Array) -> Array:
-        """Mean of each group, (group, ...), of values (chain, draw, ...).
-
-        Parameters
-        ----------
-        values
-            Something known of every draw, (chain, draw, ...).
-        """
+        """Mean of each group, (group, ...), of values (chain, draw, ...)."""
         return np.stack([values[part].mean(axis=(0, 1)) for part in self.parts])
 
 
 def effective_draws(theta: Array) -> float:
-    """Number of independent draws that would tell as much, in the worst entry or direction.
-
-    Chains are independent of each other, so there are at least as many as chains.
-
-    Parameters
-    ----------
-    theta
-        Draws of some chains, (chain, draw, dim).
-
-    Returns
-    -------
-    float
-        The smallest effective size for the middle, over evenly chosen entries and the widest
-        principal directions of the draws.
-    """
+    """Effective draws of (chain, draw, dim) in the worst of some entries and principal directions;
+    at least the number of chains, which are independent of each other."""
     num_chains, num_draws, dim = theta.shape
     if num_draws < FEWEST_DRAWS:
         return float(num_chains)
@@ -90,18 +81,8 @@ def effective_draws(theta: Array) -> float:
 
 
 def principal_directions(draws: Array) -> Array:
-    """Unit vectors along which some draws vary independently, widest first, (direction, dim).
-
-    Parameters
-    ----------
-    draws
-        Draws (draw, dim).
-
-    Returns
-    -------
-    Array
-        As many directions as the draws span.
-    """
+    """Principal directions of draws (draw, dim): unit vectors, widest first, (direction, dim), as
+    many as the draws span."""
     deviation = draws - draws.mean(axis=0)
     if draws.shape[1] <= draws.shape[0]:
         squares, columns = np.linalg.eigh(deviation.T @ deviation)
@@ -113,15 +94,8 @@ def principal_directions(draws: Array) -> Array:
 
 
 def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | None:
-    """Groups that hold enough effective draws each; None if they would be too few.
-
-    Parameters
-    ----------
-    num_chains, num_draws
-        Chains, and draws of each.
-    effective
-        Effective draws of all chains together.
-    """
+    """Groups of whole chains, or batches of chains, with enough of the ``effective`` draws each;
+    None if they would be too few."""
     wanted = min(_MOST_GROUPS, int(effective / DRAWS_PER_GROUP))
     batches = max(1, min(wanted // num_chains, num_draws))
     if batches == 1:
@@ -130,7 +104,9 @@ def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | N
         widening = 1.0
     else:
         length = num_draws // batches
-        first = num_draws - length * batches  # what does not fill a batch is left out
+        first = (
+            num_draws - length * batches
+        )  # the oldest draws, which do not fill a batch, are left out
         parts = [
             (slice(chain, chain + 1), slice(first + k * length, first + (k + 1) * length))
             for chain in range(num_chains)
@@ -140,22 +116,8 @@ def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | N
     return Groups(tuple(parts), widening) if len(parts) >= FEWEST_GROUPS else None
 
 
-# Which entries and directions of the draws are significantly too wide, too narrow, or off.
-#
-# Every quantity has a value from each group of draws, and Student's t of its mean. Ratios are
-# judged by their logarithm: a mean square is skewed, like a gamma variable, and its error grows
-# with it, so that t of the ratio itself would call draws too narrow too often; the logarithm has an
-# error that does not depend on the ratio. Directions are chosen from a third of the groups and
-# judged on the others: along directions that were chosen from the same draws, right draws would
-# look too wide.
-#
-# So many quantities are judged that some are far off by chance. With :math:`M` of them, each is
-# judged at the level :math:`\alpha/M` (Bonferroni, which holds however they depend on each other):
-# draws from the posterior are blamed in a share of at most about :math:`\alpha` of all runs.
-
-
 LEVEL = 0.01
-"""Share of runs with right draws in which anything is found significant, at most."""
+"""Level alpha: share of runs with right draws in which any quantity is significant, at most."""
 _MOST_DIRECTIONS = 20
 """Directions that are judged: half of them the widest, half the narrowest, where there are more."""
 
@@ -166,7 +128,7 @@ What = Literal["all", "entry", "direction"]
 
 
 class Judged(NamedTuple):
-    """A quantity with its standard error, and how significantly it differs from what is right.
+    """A ratio or shift with its standard error, and how significantly it differs from 1 or 0.
 
     Attributes
     ----------
@@ -194,7 +156,7 @@ class Judged(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Words for what was judged."""
+        """Words for the entry or direction that was judged."""
         if self.what == "all":
             return "over all entries"
         if self.what == "entry":
@@ -221,19 +183,12 @@ class Judgement(NamedTuple):
 
 
 def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
-    """Judge the draws: overall, entry by entry, and along their principal directions.
-
-    Parameters
-    ----------
-    theta, gradient
-        Draws and the gradients of the negative log posterior there, (chain, draw, dim).
-    groups
-        Nearly independent groups of the draws.
-    """
+    """Ratios and shifts overall, by entry and along principal directions, from draws and gradients
+    of the negative log posterior, (chain, draw, dim) each."""
     dim = theta.shape[2]
     deviation = theta - theta.mean(axis=(0, 1))
     by_entry = entry_ratios(groups, deviation, gradient)
-    along = _Along.of(groups, deviation, gradient)
+    along = _Directions.of(groups, deviation, gradient)
     count = 1 + 2 * dim + 2 * len(along.directions)
     test, test_along = (
         _StudentTest(number, groups.widening, count) for number in (len(groups), along.num_groups)
@@ -253,19 +208,11 @@ def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
 
 
 def entry_ratios(groups: Groups, deviation: Array, gradient: Array) -> Array:
-    """Stein's ratio of every group and entry, (group, dim), each about the mean of the others.
-
-    About any fixed point the mean of (theta - point) x gradient is 1 for draws from the posterior.
-    A group's own mean is no fixed point and would make the ratio too small; that of the other
-    groups is as good as fixed.
-
-    Parameters
-    ----------
-    groups
-        Nearly independent groups of the draws.
-    deviation, gradient
-        Draws less their common mean, and gradients, (chain, draw, dim).
-    """
+    """Stein's ratio of every group and entry, (group, dim), each about the mean of the other
+    groups, from deviations and gradients (chain, draw, dim)."""
+    # About any fixed point the mean of (theta - point) x gradient is 1 for draws from the
+    # posterior. A group's own mean is no fixed point and would make the ratio too small; the mean
+    # of the other groups is independent of the group, so it is as good as fixed.
     sizes = np.array([deviation[part].shape[0] * deviation[part].shape[1] for part in groups.parts])
     sums = groups.means(deviation) * sizes[:, None]
     centres = (sums.sum(axis=0) - sums) / (sizes.sum() - sizes)[:, None]
@@ -279,7 +226,7 @@ def _times_covariance(slopes: Array, deviation: Array) -> Array:
 
 
 def _shift_unit(variances: Array, ratios: Array) -> Array:
-    r"""What turns a mean gradient into posterior standard deviations of the shift.
+    r"""Factor from a mean gradient to the shift in posterior standard deviations.
 
     A mean that is off by b has the mean gradient :math:`b/\sigma^2`; draws with the ratio r have
     the variance :math:`r\sigma^2`. So :math:`\sqrt{v/r}` times the mean gradient is b over
@@ -287,9 +234,9 @@ def _shift_unit(variances: Array, ratios: Array) -> Array:
     return np.sqrt(variances / np.maximum(ratios, 1e-12))
 
 
-class _Along(NamedTuple):
+class _Directions(NamedTuple):
     """Principal directions (direction, dim) of a third of the groups with their ranks, 0 for the
-    widest, and what the other ``num_groups`` have along them: ratios and mean gradients, (group,
+    widest, and the ratios and mean gradients along them of the other ``num_groups`` groups, (group,
     direction)."""
 
     directions: Array
@@ -299,7 +246,7 @@ class _Along(NamedTuple):
     num_groups: int
 
     @classmethod
-    def of(cls, groups: Groups, deviation: Array, gradient: Array) -> _Along:
+    def of(cls, groups: Groups, deviation: Array, gradient: Array) -> _Directions:
         """Directions from every third group, judged on the others."""
         dim = deviation.shape[2]
         chosen = np.concatenate([deviation[part].reshape(-1, dim) for part in groups.parts[::3]])
@@ -318,7 +265,7 @@ class _Along(NamedTuple):
 
 
 class _StudentTest:
-    """Student's t test of the means of values of some groups, one of ``count`` quantities."""
+    """Student's t test of means over groups, at the level of one of ``count`` quantities."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:
         from scipy.special import stdtrit  # imported in a tenth of the time of scipy.stats
@@ -334,8 +281,9 @@ class _StudentTest:
     def ratios(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
         """Judge means (group, quantity) that should be 1."""
         mean, se = self._errors(values)
-        # A ratio whose error is half of it is no mean of squares of 40 draws or more (posteriors
-        # far from normal): there the logarithm would hide what is far below 1.
+        # The logarithm suits a mean of squares of 40 draws or more. An error of half the ratio
+        # shows that it is none (a posterior far from normal), and there the logarithm would hide a
+        # ratio far below 1. off = ln(r) r, because the error of ln(r) is se/r.
         usual = se < 0.5 * mean
         safe = np.where(usual, mean, 1.0)
         off = np.where(usual, np.log(safe) * safe, mean - 1.0)

@@ -1,6 +1,6 @@
-"""Figures: how every picture of flmc begins, looks and is saved; axes, labels and fonts.
+"""What all figures share: creation, axes, labels, colours, fonts and files.
 
-Every function draws into Axes that it is given, so that users can add curves of their own."""
+Functions draw into Axes that they are given, so that users can add curves of their own."""
 
 from __future__ import annotations
 
@@ -22,48 +22,39 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# The usual font with Latin signs only, for PDFs.
-#
-# A PDF holds the signs that it needs, and to take them out of a font with thousands takes longer
-# than to draw the picture. Signs, their widths and the font's name in the PDF are the same.
-
-
+# A PDF embeds the glyphs that it needs, and extracting them from a font with thousands takes longer
+# than drawing the picture. So PDFs use the usual font reduced to Latin signs: glyphs, widths and
+# the font's name in the PDF are the same.
 _FAMILY = "flmc small"
-"""How the small font is called inside this process."""
+"""Name of the reduced font inside this process."""
 _SIGNS = frozenset(map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x100), 0x2212)))
-"""Signs of the small font: Latin ones, and the minus of numbers on an axis."""
+"""Signs of the reduced font: Latin ones, and the minus of numbers on an axis."""
 
 
 def families_for(figure: Figure) -> list[str]:
-    """Families of sans-serif fonts to save a drawn figure with: the small font first, if it has all
-    signs.
-
-    Parameters
-    ----------
-    figure
-        A figure that was drawn, so that its axes have their numbers.
-    """
+    """Families of sans-serif fonts for the PDF of a drawn figure: the reduced font first, if it has
+    all signs."""
     from matplotlib import rcParams
     from matplotlib.text import Text
 
     usual: list[str] = rcParams["font.sans-serif"]
     signs = {sign for text in figure.findobj(Text) for sign in text.get_text()}
-    return [_FAMILY, *usual] if signs - {"\n"} <= _SIGNS and _make_known() else usual
+    return [_FAMILY, *usual] if signs - {"\n"} <= _SIGNS and _register_reduced_font() else usual
 
 
 @cache
-def _make_known() -> bool:
-    """Make the small font known to Matplotlib; False if the usual one is not TrueType."""
+def _register_reduced_font() -> bool:
+    """Register the reduced font with Matplotlib; False if the usual one is not TrueType."""
     from fontTools import subset
     from matplotlib import font_manager
 
-    found = font_manager.findfont(font_manager.FontProperties(family=["sans-serif"]))
-    if not found.endswith(".ttf"):
+    usual = font_manager.findfont(font_manager.FontProperties(family=["sans-serif"]))
+    if not usual.endswith(".ttf"):
         return False
     directory = tempfile.TemporaryDirectory(prefix="flmc-font-")
     atexit.register(directory.cleanup)
     path = Path(directory.name) / "small.ttf"
-    # Rules for other scripts than these signs are written in would be looked through for every PDF.
+    # Layout rules of other scripts are dropped: every PDF would search them.
     options = subset.Options(
         glyph_names=True,
         name_IDs=["*"],
@@ -73,7 +64,7 @@ def _make_known() -> bool:
     )
     subsetter = subset.Subsetter(options)
     subsetter.populate(unicodes=map(ord, _SIGNS))
-    with subset.load_font(found, options) as small:
+    with subset.load_font(usual, options) as small:
         subsetter.subset(small)
         for record in small["name"].names:
             if record.nameID in (1, 16):  # the family; the name in a PDF is another
@@ -83,18 +74,9 @@ def _make_known() -> bool:
     return True
 
 
-# Axes: logarithms with plain numbers, and labels that say all that a number needs.
-
-
 def make_y_logarithmic(axes: Axes) -> None:
-    """Make the y axis logarithmic, with labels in plain numbers; at 2 and 5 too where there are few
-    powers of ten.
-
-    Parameters
-    ----------
-    axes
-        Where curves were drawn.
-    """
+    """Make the y axis logarithmic, with plain numbers at powers of ten, and at 2 and 5 times these
+    where there are few."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_yscale("log")
@@ -110,11 +92,6 @@ def make_y_logarithmic(axes: Axes) -> None:
 def make_x_logarithmic(axes: Axes) -> None:
     """Make the x axis of a drawn figure logarithmic, with plain numbers at 1, 2 and 5 times powers
     of ten.
-
-    Parameters
-    ----------
-    axes
-        Where curves were drawn at positive x.
 
     Examples
     --------
@@ -138,14 +115,8 @@ def make_x_logarithmic(axes: Axes) -> None:
 
 
 def epsilon_label(scope: str, delta: float) -> str:
-    """Label of an axis of epsilon: an epsilon says nothing without its delta and what it is for.
-
-    Parameters
-    ----------
-    scope
-        ``round`` or ``run``.
-    delta
-        The delta at which epsilon is stated.
+    """Label of an epsilon axis, with the scope (``round`` or ``run``) and delta, without which an
+    epsilon means nothing.
 
     Examples
     --------
@@ -171,28 +142,8 @@ def new_figure(
     layout: Literal["constrained"] | None = "constrained",
     **settings: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """A new figure without a window, and its Axes row by row; needs the extra `plot`.
-
-    Parameters
-    ----------
-    columns, rows
-        Number of Axes beside and below each other.
-    width, height
-        Size of each of the Axes, in inches.
-    layout
-        How Matplotlib finds the margins; None: they are set by the caller, which is faster.
-    **settings
-        Further arguments of Matplotlib's ``Figure.subplots``.
-
-    Returns
-    -------
-    tuple of Figure and list of Axes
-        The figure, which has a canvas to be saved from.
-
-    Raises
-    ------
-    MissingExtra
-        If Matplotlib is not installed.
+    """A new figure without a window, and its Axes row by row, ``width`` by ``height`` inches each.
+    ``layout`` None: the caller sets the margins, which is faster. Needs the extra `plot`.
 
     Examples
     --------
@@ -219,23 +170,11 @@ def draw_curves(
     curves: Sequence[str],
     styles: Mapping[str, Any] | None = None,
 ) -> None:
-    """Draw curves of a table with shaded standard errors.
+    """Draw curves of a table, rows with ``curve`` (a name), ``x``, the column ``value`` and its
+    standard error ``value + "_se"``, with shaded errors. Numbers may be text, as read from CSV.
 
-    The y axis becomes logarithmic if the values span more than a factor of three.
-
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    rows
-        The table: rows with ``curve`` (a name), ``x``, the value and its standard error. Numbers
-        may be text, as read from CSV.
-    value
-        Name of the column to draw; the standard error is in ``value + "_se"``.
-    curves
-        Names of the curves to draw, in the order of the legend.
-    styles
-        Arguments of Matplotlib's ``plot`` for some curves, by name; they beat the usual style.
+    ``styles`` has arguments of Matplotlib's ``plot`` for some curves, by name. The y axis becomes
+    logarithmic if the values span more than a factor of three.
 
     Examples
     --------
@@ -281,22 +220,8 @@ def draw_mse(
     trace: float,
     **settings: Any,
 ) -> None:
-    """Draw the mean squared error in the paper's axes, with a dotted line where exact posterior
-    samples are.
-
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    rows
-        The table: rows with ``curve``, ``x``, ``mse`` and ``mse_se``.
-    curves
-        Names of the curves to draw.
-    trace
-        trace(Sigma), the MSE of exact posterior samples.
-    **settings
-        ``styles``, as for :func:`draw_curves`.
-    """
+    """Draw the column ``mse`` as :func:`draw_curves` does, with a dotted line at ``trace``, the MSE
+    of exact posterior samples."""
     draw_curves(axes, rows, "mse", curves, **settings)
     axes.axhline(trace, color="0.4", linestyle=":", linewidth=1, label="exact samples")
     axes.set_ylabel("MSE")
@@ -305,20 +230,8 @@ def draw_mse(
 def draw_variance_ratio(
     axes: Axes, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], **settings: Any
 ) -> None:
-    """Draw the variance of the samples over the posterior's, with a dotted line at 1, which is
-    right.
-
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    rows
-        The table: rows with ``curve``, ``x``, ``variance_ratio`` and ``variance_ratio_se``.
-    curves
-        Names of the curves to draw.
-    **settings
-        ``styles``, as for :func:`draw_curves`.
-    """
+    """Draw the column ``variance_ratio`` as :func:`draw_curves` does, with a dotted line at 1, the
+    right value."""
     draw_curves(axes, rows, "variance_ratio", curves, **settings)
     axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
     axes.set_ylabel("variance ratio")
@@ -331,41 +244,16 @@ def draw_distance(
     exact: float,
     **settings: Any,
 ) -> None:
-    """Draw the squared W2 distance of one run to the posterior, dotted where exact draws are.
-
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    rows
-        The table: rows with ``curve``, ``x``, ``one_run_wasserstein2_squared`` and its ``_se``.
-    curves
-        Names of the curves to draw.
-    exact
-        Distance of as many exact draws.
-    **settings
-        ``styles``, as for :func:`draw_curves`.
-    """
+    """Draw the column ``one_run_wasserstein2_squared`` as :func:`draw_curves` does, with a dotted
+    line at ``exact``, the distance of as many exact draws."""
     draw_curves(axes, rows, "one_run_wasserstein2_squared", curves, **settings)
     axes.axhline(exact, color="0.4", linestyle=":", linewidth=1)
     axes.set_ylabel("squared W2, one run")
 
 
 def write_png(figure: Figure, path: Path) -> Path | None:
-    """Save a figure as PNG. If that fails, warn and go on: a picture is no reason to lose a result.
-
-    Parameters
-    ----------
-    figure
-        What to save.
-    path
-        The file.
-
-    Returns
-    -------
-    Path or None
-        The file; None if it could not be written.
-    """
+    """Save a figure as PNG; if that fails, warn and return None, because a picture is no reason to
+    lose a result."""
     try:
         write_atomically(path, lambda stream: figure.savefig(stream, dpi=160, format="png"))
     except OSError as error:
@@ -375,22 +263,7 @@ def write_png(figure: Figure, path: Path) -> Path | None:
 
 
 def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
-    """Save a figure as PNG and as PDF; the PDF has its fonts inside, as TrueType.
-
-    Parameters
-    ----------
-    figure
-        What to save.
-    out
-        The directory.
-    name
-        Name of the files, without their endings.
-
-    Returns
-    -------
-    str
-        Name of the PNG.
-    """
+    """Save a figure as PNG and as PDF with embedded TrueType fonts; gives the name of the PNG."""
     from matplotlib import rc_context
 
     figure.savefig(out / f"{name}.png", dpi=160)

@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error: bars on a terminal, elsewhere a plain line now and
+"""Progress of long work on standard error: a bar on a terminal, elsewhere a plain line now and
 then."""
 
 from __future__ import annotations
@@ -22,19 +22,8 @@ has passed, but not more than ``_LONGEST``, so that neither a reader waits nor a
 
 @contextmanager
 def show_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Show on standard error how far the work is: a bar with the time left on a terminal, if the
-    work takes longer than a second; else a plain line now and then, if it takes longer than two.
-
-    Parameters
-    ----------
-    what
-        What is being done, beside the bar.
-
-    Yields
-    ------
-    callable
-        To be called with the finished fraction.
-    """
+    """Show the progress of work called ``what`` on standard error, and give a function that takes
+    its finished fraction: a bar on a terminal after one second, else plain lines after two."""
     console = Console(stderr=True)
     if not console.is_terminal:
         with _plain_lines() as lines:
@@ -57,9 +46,9 @@ def show_progress(what: str) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
-    """Show on standard error how far each stage of long work is: a bar with the time left for each
-    on a terminal, else a plain line now and then. Gives a function that begins a stage and returns
-    what its finished fraction is reported to."""
+    """Show the progress of stages on standard error: a bar for each on a terminal, else plain
+    lines. Gives a function that begins a stage of a name and returns one that takes its finished
+    fraction."""
     console = Console(stderr=True)
     if not console.is_terminal:
         with _plain_lines() as lines:
@@ -95,15 +84,8 @@ def _stop(bar: Progress) -> None:
 
 
 class Stage:
-    """How far a stage of work is, and how long it will take.
-
-    Parameters
-    ----------
-    name
-        What is being done.
-    began
-        When it began, in seconds of any clock.
-    """
+    """Progress and remaining time of a stage of work, which began at a time in seconds of any
+    clock."""
 
     def __init__(self, name: str, began: float) -> None:
         self.name = name
@@ -112,26 +94,15 @@ class Stage:
         self._last = (began, 0.0)
 
     def report(self, fraction: float, now: float) -> None:
-        """Take notice of a finished fraction.
-
-        Parameters
-        ----------
-        fraction, now
-            The fraction, from 0 to 1, and the time.
-        """
+        """Note the finished fraction at the time ``now``."""
         self._last = (now, fraction)
         # Work that is resumed begins with a fraction that cost nothing: the pace is that since the
         # first report.
         self._first = self._first or self._last
 
     def line(self, now: float) -> str:
-        """What there is to say: the finished share, and the time left where a pace is known.
-
-        Parameters
-        ----------
-        now
-            The time.
-        """
+        """A line for the time ``now``: the finished share, and the time left where a pace is
+        known."""
         when, fraction = self._last
         text = f"{self.name}: {math.floor(100 * fraction)} %"
         if self._first is None or fraction <= self._first[1]:
@@ -149,9 +120,8 @@ def _words(seconds: float) -> str:
 
 
 class _PlainLines:
-    """Prints lines about the latest stage until it is told to end.
-
-    It has a thread of its own, so that work which reports rarely shows a sign of life too."""
+    """Prints lines about the latest stage until :meth:`end`, from a thread of its own, so that work
+    that reports rarely shows a sign of life too."""
 
     def __init__(self) -> None:
         self._stage: Stage | None = None
@@ -159,21 +129,21 @@ class _PlainLines:
         self._thread = Thread(target=self._print_lines, name="progress", daemon=True)
 
     def begin(self, name: str) -> Callable[[float], None]:
-        """Begin a stage; gives what its finished fraction is reported to."""
+        """Begin a stage, and give a function that takes its finished fraction."""
         stage = self._stage = Stage(name, time.monotonic())
         return lambda fraction: stage.report(fraction, time.monotonic())
 
     def start(self) -> None:
-        """Begin to print."""
+        """Start the thread that prints."""
         self._thread.start()
 
     def end(self) -> None:
-        """Print nothing any more."""
+        """Stop printing."""
         self._ended.set()
         self._thread.join()
 
     def _print_lines(self) -> None:
-        wait, said, began = _QUIET, "", time.monotonic()
+        wait, printed, began = _QUIET, "", time.monotonic()
         while not self._ended.wait(wait):
             now, stage = time.monotonic(), self._stage
             quiet = _QUIET if stage is None else stage.began + _QUIET - now
@@ -181,13 +151,13 @@ class _PlainLines:
                 wait = quiet
                 continue
             line = stage.line(now)
-            if line != said:
-                _say(line)
-            wait, said = min(max(_EVERY, _SHARE * (now - began)), _LONGEST), line
+            if line != printed:
+                _print(line)
+            wait, printed = min(max(_EVERY, _SHARE * (now - began)), _LONGEST), line
 
 
-def _say(line: str) -> None:
-    """Print a line on standard error; where that is closed or gone, nowhere."""
+def _print(line: str) -> None:
+    """Print a line on standard error, unless that is closed."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):  # a progress line must not end the work
             sys.stderr.write(f"{line}\n")

@@ -18,15 +18,7 @@ name, caption)), ('drawing', (SVG, caption)), for HTML only, or ('table', (heade
 
 
 def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
-    """Write a report as Markdown; its pictures lie beside it.
-
-    Parameters
-    ----------
-    path
-        The file.
-    blocks
-        What the report consists of, in order.
-    """
+    """Write a report as Markdown, with pictures in the same directory."""
     parts = []
     for kind, content in blocks:
         if kind in ("title", "heading"):
@@ -50,25 +42,12 @@ def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
 
 
 _MARKER = re.compile(r"([-*+>#|=]|\d+[.)])(\s|$)")
-"""What would make a line of Markdown a list, a quote, a heading or a table."""
+"""The beginning of a line that Markdown takes for a list, a quote, a heading or a table."""
 
 
 def wrap_prose(text: str, width: int = 100) -> str:
-    """A paragraph of Markdown in lines of at most ``width`` characters, with the same words.
-
-    Parameters
-    ----------
-    text
-        One paragraph.
-    width
-        Characters of a line; a single longer word stays whole.
-
-    Returns
-    -------
-    str
-        The same words. No line but the first begins with what Markdown takes for a list, a quote, a
-        heading or a table: the paragraph is wrapped a little narrower where one would.
-    """
+    """A paragraph of Markdown in lines of at most ``width`` characters, narrower where a line would
+    otherwise begin like a list, a quote, a heading or a table; a longer word stays whole."""
     lines = [text]
     for narrower in range(width, width // 2, -1):
         lines = textwrap.wrap(text, narrower, break_long_words=False, break_on_hyphens=False)
@@ -87,34 +66,18 @@ figure{margin:1rem 0}figcaption{font-size:13px;color:#555}"""
 
 
 def _inline(text: str) -> str:
-    """A piece of prose as HTML, with what stands in backquotes as code."""
+    """Prose as HTML, with backquoted words as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def write_html(path: Path, blocks: Sequence[Block]) -> None:
-    """Write a report as one HTML file that needs no other: pictures are inside.
-
-    Parameters
-    ----------
-    path
-        The file; pictures are read from its directory.
-    blocks
-        What the report consists of, in order.
-    """
+    """Write a report as one self-contained HTML file, with the pictures of its directory inside."""
     text = render_html(blocks, path.parent)
     write_atomically(path, lambda stream: stream.write(text.encode()))
 
 
 def render_html(blocks: Sequence[Block], directory: Path | None = None) -> str:
-    """A report as the text of one HTML file that needs no other.
-
-    Parameters
-    ----------
-    blocks
-        What the report consists of, in order.
-    directory
-        Where pictures are read from; None: there are none.
-    """
+    """The text of a self-contained HTML file; pictures are read from a directory."""
     parts = [_as_html(kind, content, directory) for kind, content in blocks]
     title = next((content for kind, content in blocks if kind == "title"), "report")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'

@@ -1,5 +1,4 @@
-"""Figures of a run: what it has spent, the loss of a round against the SNR, draws against the
-posterior."""
+"""Figures of a run: spent epsilon, loss of a round against the SNR, draws against the posterior."""
 
 from __future__ import annotations
 
@@ -23,20 +22,8 @@ if TYPE_CHECKING:
 
 
 def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
-    """Write ``ledger.png``: epsilon spent against round, with the run's budget if it has one.
-
-    Parameters
-    ----------
-    curve
-        What was spent.
-    out
-        The directory.
-
-    Returns
-    -------
-    Path or None
-        The file; None without Matplotlib, if epsilon is not bounded, or if it could not be written.
-    """
+    """Write ``ledger.png`` into a directory: spent epsilon against rounds, with the run's budget if
+    it has one. None without Matplotlib, if epsilon is not bounded, or if writing failed."""
     if not np.isfinite([epsilon for _, epsilon in curve.points]).all():
         return None
     try:
@@ -58,27 +45,11 @@ def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
     return write_png(figure, out / "ledger.png")
 
 
-# The figure of the privacy loss of a round against the SNR.
-
-
 def draw_loss_against_snr(
     axes: Axes, digital: Digital, analog: Analog, dim: int, delta: float, snr_db: Array
 ) -> None:
-    """Draw epsilon of one round at full transmit power against the SNR: bounded for digital, not
-    for analog.
-
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    digital, analog
-        The uplinks to compare; their own ``snr_db`` is not used.
-    dim
-        Entries of theta that are sent in the round.
-    delta
-        Delta at which epsilon is stated.
-    snr_db
-        Values of the SNR in dB, (point).
+    """Draw epsilon, at ``delta``, of one round with ``dim`` entries at full transmit power against
+    the SNR in dB, (point): bounded for digital, not for analog.
 
     Examples
     --------
@@ -105,25 +76,11 @@ def draw_loss_against_snr(
     axes.legend(frameon=False)
 
 
-# The figure of the draws of two entries against the exact posterior.
-
-
 def draw_posterior(
     axes: Axes, result: Result, posterior: Gaussian, entries: tuple[int, int] = (0, 1)
 ) -> None:
-    """Draw two entries of the first data set's draws, their two-sigma ellipse, and that of the
-    exact posterior.
-
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    result
-        A run that kept its draws; about 2000 of them are shown.
-    posterior
-        The exact posterior, as ``model.posterior``.
-    entries
-        The two entries of theta, counted from 0.
+    """Draw two entries (from 0) of about 2000 draws of the first data set, their two-sigma ellipse,
+    and that of the exact posterior.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The figure of a sweep against the number that varies most."""
+"""The figure of a sweep, against the numeric setting with most values."""
 
 from __future__ import annotations
 
@@ -24,33 +24,20 @@ SWEPT = (
     ("epsilon_run", "epsilon of the run"),
     ("temperature", "temperature"),
 )
-"""Columns that a sweep is drawn of, as far as they were measured and vary, and their labels."""
+"""Columns of a sweep that are drawn if they were measured and vary, and their labels."""
 PLANNED = (
     ("predicted_variance_ratio", "predicted variance ratio"),
     ("epsilon_round", "epsilon of a round"),
     ("gain_used", "gain"),
     ("rounds_needed", "rounds needed"),
 )
-"""Columns that points are drawn of which were planned only."""
+"""Columns that are drawn of a sweep that was planned only, and their labels."""
 
 
 def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
-    """Write ``sweep.png``: results against the numeric setting with most values, one curve for each
-    choice of the other settings.
-
-    Parameters
-    ----------
-    done
-        A sweep; points that failed are left out.
-    out
-        The directory.
-
-    Returns
-    -------
-    Path or None
-        The file; None where there is nothing to draw, without Matplotlib, or if it could not be
-        written.
-    """
+    """Write ``sweep.png`` into a directory: results against the numeric setting with most values,
+    one curve for each choice of the other settings. None if there is nothing to draw, without
+    Matplotlib, or if writing failed."""
     rows = [row for row in done.rows if row["error"] is None]
     numeric = {
         name: values
@@ -86,9 +73,9 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
             make_x_logarithmic(axes)
         axes.set_xlabel(_label(done, x, AXES_IN_WORDS.get(x, x.replace("_", " "))))
         axes.set_ylabel(_label(done, name, words))
-    remarks = _remarks(rows)
-    if remarks:
-        figure.suptitle("\n".join(remarks), fontsize=7)
+    caveats = _caveats(rows)
+    if caveats:
+        figure.suptitle("\n".join(caveats), fontsize=7)
     if others:
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(
@@ -102,28 +89,28 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
     return write_png(figure, out / "sweep.png")
 
 
-def _remarks(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the picture leaves out or counts in because data sets have too few chains."""
+def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines above the picture about measurements that need more chains a data set."""
     few = sum(row.get("wasserstein2_floor") is not None for row in rows) - sum(
         row.get("wasserstein2_squared") is not None for row in rows
     )
     alone = sum(row.get("shift_from") in ("data sets", "nothing") for row in rows)
-    found = []
+    lines = []
     if few:
-        found.append(
+        lines.append(
             f"squared W2 distance of {few} of {len(rows)} points not given:"
             " fewer than 20 independent draws a data set"
         )
     if alone:
-        found.append(
+        lines.append(
             f"variance ratio of {alone} of {len(rows)} points from one chain a data set:"
             " a shift of a data set's own counts as spread"
         )
-    return found
+    return lines
 
 
 AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
-"""Labels of settings that are more than their names."""
+"""Labels of settings whose names alone do not serve."""
 
 
 def _label(done: Sweep, name: str, words: str) -> str:

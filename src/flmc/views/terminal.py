@@ -19,13 +19,7 @@ _STYLES: dict[Severity, str] = {
 
 
 def show(*things: Listing | Grid | str) -> None:
-    """Print listings, grids and lines to standard output, with an empty line between them.
-
-    Parameters
-    ----------
-    *things
-        What to print, in order.
-    """
+    """Print listings, grids and lines to standard output, with an empty line between them."""
     console = Console()
     for index, thing in enumerate(things):
         if index:
@@ -48,32 +42,21 @@ _NARROW = 60
 
 
 def _width(grid: Grid) -> int:
-    """Columns of a terminal that the cells of a grid take."""
+    """Width in characters that the cells of a grid need."""
     lines = format_grid(grid.header, grid.rows).splitlines()
     return max(len(line) for line in lines) + 2  # of the margins
 
 
 def render(thing: Listing | Grid | str) -> RenderableType:
-    """A listing, a grid or a line as rich prints it.
-
-    Parameters
-    ----------
-    thing
-        What to print.
-    """
+    """A listing, a grid or a line as an object that rich prints."""
     if isinstance(thing, str):
         return Text(thing)
     return render_listing(thing) if isinstance(thing, Listing) else render_grid(thing)
 
 
 def render_listing(listing: Listing) -> RenderableType:
-    """Headline and title, then label and value side by side; colours say how much a row matters.
-
-    Parameters
-    ----------
-    listing
-        Rows under a title.
-    """
+    """Headline and title, then label and value side by side; the colour shows the severity of a
+    row."""
     table = Table(
         show_header=False, box=None, padding=(0, 2, 0, 0), title=listing.title, title_justify="left"
     )
@@ -85,14 +68,8 @@ def render_listing(listing: Listing) -> RenderableType:
 
 
 def render_narrow(thing: Listing | Grid) -> RenderableType:
-    """A listing or a grid for a narrow terminal: every value in a line under its name, so that no
-    number is cut off.
-
-    Parameters
-    ----------
-    thing
-        What to print.
-    """
+    """A listing or a grid for a narrow terminal: every value on a line under its name, so that no
+    number is cut off."""
     lines: list[RenderableType] = [Text(thing.title, style="italic")] if thing.title else []
     if isinstance(thing, Listing):
         if thing.headline is not None:
@@ -109,13 +86,7 @@ def render_narrow(thing: Listing | Grid) -> RenderableType:
 
 
 def render_grid(grid: Grid) -> RenderableType:
-    """A table with its header, and the notes below.
-
-    Parameters
-    ----------
-    grid
-        Cells under a header.
-    """
+    """A table with its header, and the notes below."""
     table = Table(
         title=grid.title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )

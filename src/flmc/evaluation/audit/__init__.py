@@ -1,4 +1,4 @@
-"""The audit: an attack on our own uplink, whose lower bound on epsilon stands beside the
+"""The audit: an attack on our own uplink, which gives a lower bound on epsilon beside the
 accountant's upper bound."""
 
 from flmc.evaluation.audit.attack import Transmit, audit, log_ratio, transmit

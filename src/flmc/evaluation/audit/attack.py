@@ -34,32 +34,16 @@ from flmc.sampling.roles import Transmission, air, device, server
 from flmc.uplink.schemes import Digital
 
 Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
-"""From a scene, gradients (round, entry) of the attacked device, a number of trials and random
-numbers to what is received (trial, round, entry), and the other devices' part of it."""
+"""A function from a scene, gradients (round, entry) of the attacked device, a number of trials and
+random numbers to the received signal (trial, round, entry), and the other devices' part of it."""
 
 
 def transmit(
     scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Transmit over the real uplink: devices, air and server do what they do in a run.
-
-    Parameters
-    ----------
-    scene
-        What is attacked.
-    gradient
-        Gradients of the attacked device, (round, entry), before clipping.
-    trials
-        Number of independent transmissions.
-    rng
-        Random numbers of bits and noise.
-
-    Returns
-    -------
-    tuple of Array
-        What was received, (trial, round, entry), as it follows from the server's broadcasts; and
-        the other devices' part of it without noise.
-    """
+    """The received signal (trial, round, entry) as it follows from the server's broadcasts, and the
+    other devices' part of it without noise, of independent transmissions through the roles of a
+    round; ``gradient`` (round, entry) is that of the attacked device, before clipping."""
     uplink = scene.uplink
     local = other_gradients(scene)
     local[:, scene.attacked] = gradient
@@ -70,7 +54,8 @@ def transmit(
     sent = device(local, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
     noise = np.sqrt(uplink.noise_power) * rng.standard_normal((trials, scene.num_rounds, scene.dim))
     received = publish(scene, rounds, air(sent, rounds.fading, noise))
-    # The same symbols with the attacked device silent: a part of them would have to be copied.
+    # The same symbols with the attacked device at amplitude 0: selecting the others would copy all
+    # symbols.
     others = sent.amplitude.copy()
     others[..., scene.attacked, :] = 0.0
     known = air(Transmission(sent.symbols, others), rounds.fading, np.zeros_like(noise))
@@ -78,32 +63,18 @@ def transmit(
 
 
 def other_gradients(scene: Scene) -> Array:
-    """Gradients of all devices, (round, device, entry). The adversary knows the data of the other
-    devices, so any fixed gradients will do for them.
-
-    Parameters
-    ----------
-    scene
-        What is attacked.
-    """
+    """Gradients of all devices, (round, device, entry), 0 for the attacked one. The adversary knows
+    the data of the others, so that any fixed gradients serve."""
     local = np.linspace(-1.0, 1.0, max(1, scene.num_devices - 1) * scene.dim)
     others = scene.uplink.clip * local.reshape(-1, scene.dim)
-    found = np.zeros((scene.num_rounds, scene.num_devices, scene.dim))
+    gradients = np.zeros((scene.num_rounds, scene.num_devices, scene.dim))
     if scene.num_devices > 1:
-        found[:, np.arange(scene.num_devices) != scene.attacked] = others
-    return found
+        gradients[:, np.arange(scene.num_devices) != scene.attacked] = others
+    return gradients
 
 
 def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
-    """The rounds of a scene: those of its run, or rounds of one gain over a channel that is drawn.
-
-    Parameters
-    ----------
-    scene
-        What is attacked.
-    rng
-        Random numbers of the channel, where there is no run.
-    """
+    """The rounds of a scene: those of its run, or rounds of one gain over a drawn channel."""
     if scene.run is not None:
         return scene.run
     count = scene.num_rounds
@@ -113,17 +84,8 @@ def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
 
 
 def publish(scene: Scene, rounds: Rounds, received: Array) -> Array:
-    """What everybody learns of the received signal (trial, round, entry) from the server.
-
-    The server moves theta by a known multiple of it, so that nothing is lost.
-
-    Parameters
-    ----------
-    scene, rounds
-        What is attacked.
-    received
-        The received signal, (trial, round, entry).
-    """
+    """The received signal (trial, round, entry) as everybody can compute it from the server's
+    broadcasts: theta moves by a known multiple of it, so that nothing is lost."""
     theta, seen = np.zeros((len(received), scene.dim)), np.empty_like(received)
     for index, num_active in enumerate(rounds.active.sum(axis=1)):
         update = server(
@@ -140,13 +102,8 @@ def publish(scene: Scene, rounds: Rounds, received: Array) -> Array:
 
 
 def loudest_over_cap(scene: Scene) -> float:
-    """Largest gain at which any device's symbols arrive, over the cap that the accountant knows.
-
-    Parameters
-    ----------
-    scene
-        What is attacked. The amplitude is what the device's role makes of the gain of the run.
-    """
+    """Largest gain at which any device's symbols arrive, by the device's role, over the cap that
+    the accountant knows."""
     uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
     local = other_gradients(scene)
     uniform = np.full(local.shape, 0.5) if uplink.randomised else None
@@ -156,21 +113,13 @@ def loudest_over_cap(scene: Scene) -> float:
 
 
 def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = None) -> Array:
-    r"""Logarithm of the likelihood ratio of what was received, one world against the other,
-    (trial).
+    r"""Logarithm of the likelihood ratio between the worlds, (trial), of the attacked device's part
+    of the received signal, ``own`` (trial, round, entry). ``first`` and ``second`` are its
+    gradients, (round, entry); None: the opposite ones.
 
     With :math:`u = 2 A y/N_0` an entry adds :math:`\ln\frac{p_1 e^u + 1 - p_1}{p_2 e^u + 1 - p_2}`
     for a bit that is +1 with probability :math:`p_1` or :math:`p_2`, and :math:`(s_1 - s_2)(u -
     A^2(s_1 + s_2)/N_0)/2` for an analog symbol :math:`s_1` or :math:`s_2`.
-
-    Parameters
-    ----------
-    scene
-        What is attacked.
-    own
-        What was received less the part of the other devices, (trial, round, entry).
-    first, second
-        Gradients of the attacked device in both worlds, (round, entry); None: the opposite ones.
     """
     uplink, gains = scene.uplink, scene.gains
     u = 2.0 * gains * own / uplink.noise_power
@@ -202,36 +151,12 @@ def audit(
     tell: Callable[[Resolution], None] | None = None,
     at_once: int | None = None,
 ) -> Audit:
-    """Attack a scene: transmit in both worlds, and bound epsilon from how well they can be told
-    apart.
+    """Attack a scene: transmit ``trials`` times in each world, and bound epsilon at ``delta`` from
+    how well the worlds can be separated.
 
-    Parameters
-    ----------
-    scene, delta
-        What is attacked, and the delta in (0, 1) at which epsilon is bounded.
-    trials, seed
-        Transmissions in each world, at least 1000, and the seed of their random numbers.
-    transmit
-        What transmits; tests put a broken one in its place.
-    confidence, progress
-        Probability with which the bound holds, and who is told of the finished fraction.
-    tell
-        Called with the resolution before the attack starts.
-    at_once
-        Trials after which progress is told; None: as many as suit the memory.
-
-    Returns
-    -------
-    Audit
-        Both bounds, the resolution, and how loud the run is beside its caps.
-
-    Raises
-    ------
-    InvalidSetting
-        If delta or trials are out of their bounds.
-    UnknownPrivacy
-        If the uplink has no privacy statement to attack.
-    """
+    Tests put a broken function in place of ``transmit``; ``tell`` gets the resolution before the
+    attack starts; ``at_once`` is the number of trials between reports of progress (None: as many as
+    suit the memory)."""
     checks.between("delta", delta, 0.0, 1.0)
     if checks.at_least("trials", trials, 1) < 1000:
         raise InvalidSetting(
@@ -268,17 +193,8 @@ def draw_statistics(
     progress: Progress | None = None,
     at_once: int | None = None,
 ) -> tuple[Array, Array]:
-    """Logarithms of the likelihood ratios of many transmissions, (trial), in both worlds.
-
-    Parameters
-    ----------
-    scene, trials, seed
-        What is attacked, transmissions in each world, and the seed of their random numbers.
-    transmit, progress
-        What transmits, and who is told of the finished fraction.
-    at_once
-        Trials after which progress is told; None: as many as suit the memory.
-    """
+    """Logarithms of the likelihood ratios of many transmissions, (trial), in the first and in the
+    second world."""
     worlds = canary(scene), neighbour(scene)
     at_once = at_once or max(
         1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100)

@@ -1,4 +1,4 @@
-"""Lower confidence bounds of epsilon, from a statistic in two worlds."""
+"""Lower confidence bounds of epsilon, from a statistic that separates two worlds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from flmc.base.arrays import Array
 
 CONFIDENCE = 0.999
-"""Probability with which a lower bound of epsilon holds, unless told."""
+"""Default probability with which a lower bound of epsilon holds."""
 _SHARE_FOR_THRESHOLD = 0.2
-"""Share of the trials that chooses the threshold, and is not counted."""
+"""Share of the trials that serves only to choose the threshold."""
 _THRESHOLDS = 400
 
 
@@ -22,31 +22,20 @@ def lower_bound(
     confidence: float = CONFIDENCE,
     threshold: float | None = None,
 ) -> float:
-    """Lower confidence bound of epsilon, at least 0, from how well a statistic tells two worlds
-    apart.
-
-    Parameters
-    ----------
-    first, second
-        The statistic in both worlds, (trial); it tends to be larger in the first.
-    delta
-        Delta at which epsilon is bounded.
-    confidence
-        Probability with which the bound holds.
-    threshold
-        A threshold of the statistic that was fixed beforehand, to be tried beside the one that is
-        found from a part of the trials; None: there is none.
-    """
+    """Lower confidence bound of epsilon, at least 0, from a statistic (trial) that tends to be
+    larger in the first world. ``threshold``: one that was fixed beforehand, tried beside the one
+    chosen from a part of the trials."""
     error = error_of_a_rate(confidence, thresholds=1 if threshold is None else 2)
     split = int(_SHARE_FOR_THRESHOLD * len(first))
-    found = 0.0
+    bound = 0.0
     for high, low in ((first, second), (-second, -first)):
-        # From trials that are not counted: else the best of many thresholds flatters the rates.
+        # Chosen on trials that are not counted: on the same trials, the best of many thresholds
+        # would make the rates look better than they are.
         chosen = _best_threshold(high[:split], low[:split], delta, error)
-        found = max(found, _bound_at(chosen, high[split:], low[split:], delta, error))
+        bound = max(bound, _bound_at(chosen, high[split:], low[split:], delta, error))
         if threshold is not None:
-            found = max(found, _bound_at(threshold, high, low, delta, error))
-    return found
+            bound = max(bound, _bound_at(threshold, high, low, delta, error))
+    return bound
 
 
 def _bound_at(threshold: float, high: Array, low: Array, delta: float, error: float) -> float:
@@ -72,51 +61,27 @@ def _best_threshold(high: Array, low: Array, delta: float, error: float) -> floa
 
 
 def error_of_a_rate(confidence: float, thresholds: int = 1) -> float:
-    """Probability with which the bound of one rate may fail: two directions with two rates at each
-    threshold share what the confidence leaves (union bound).
-
-    Parameters
-    ----------
-    confidence
-        Probability with which the bound of epsilon holds.
-    thresholds
-        Thresholds that are tried.
-    """
+    """Probability with which the bound of one rate may fail. By the union bound, two directions
+    with two rates at each threshold share one minus the confidence."""
     return (1.0 - confidence) / (4 * thresholds)
 
 
 def rates_below(hits: Array, count: int, error: float) -> Array:
-    """Clopper and Pearson's lower bounds of rates, each of which fails with probability ``error``
-    at most.
-
-    Parameters
-    ----------
-    hits
-        Numbers of hits; expected ones need not be whole.
-    count, error
-        Trials, and the probability of an error.
-    """
+    """Clopper and Pearson's lower bounds of rates from hits of ``count`` trials, each failing with
+    probability ``error`` at most; expected hits need not be whole."""
     from scipy.special import betaincinv  # imported in a tenth of the time of scipy.stats
 
-    found = betaincinv(np.maximum(hits, 1e-9), count - hits + 1, error)
-    return np.where(hits <= 0, 0.0, found)
+    rates = betaincinv(np.maximum(hits, 1e-9), count - hits + 1, error)
+    return np.where(hits <= 0, 0.0, rates)
 
 
 def rates_above(hits: Array, count: int, error: float) -> Array:
-    """Clopper and Pearson's upper bounds of rates, each of which fails with probability ``error``
-    at most.
-
-    Parameters
-    ----------
-    hits
-        Numbers of hits; expected ones need not be whole.
-    count, error
-        Trials, and the probability of an error.
-    """
+    """Clopper and Pearson's upper bounds of rates from hits of ``count`` trials, each failing with
+    probability ``error`` at most; expected hits need not be whole."""
     from scipy.special import betainccinv
 
-    found = betainccinv(hits + 1, np.maximum(count - hits, 1e-9), error)
-    return np.where(hits >= count, 1.0, found)
+    rates = betainccinv(hits + 1, np.maximum(count - hits, 1e-9), error)
+    return np.where(hits >= count, 1.0, rates)
 
 
 def _rate_below(hits: int, count: int, error: float) -> float:

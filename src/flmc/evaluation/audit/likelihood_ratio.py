@@ -1,9 +1,9 @@
 """Law of the logarithm of the likelihood ratio between the two worlds of an attack.
 
-What one entry reveals is a mixture of normal distributions of y, and the loss a function of y. Its
-law is put on a grid, and the laws of all entries are composed by Fourier transform. This is no
-bound, as the accountant's are, but as exact as the grid: it tells beforehand what an attack can
-find, and shares nothing with the accountant."""
+The received entry y is a mixture of normal distributions, and the loss a function of y. Its law is
+put on a grid, and the laws of all entries are composed by Fourier transform. This is no bound, as
+the accountant's are, but as exact as the grid: it predicts what an attack can find, and shares no
+code with the accountant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).s
 """Nodes of a standard normal, and their weights."""
 
 
-class RoundLossLaw(NamedTuple):
+class AttackLossLaw(NamedTuple):
     """Law of the loss in both worlds.
 
     Attributes
@@ -54,18 +54,12 @@ class RoundLossLaw(NamedTuple):
         return _sums_from(self.second)
 
     def epsilon(self, delta: float) -> float:
-        r"""Smallest epsilon >= 0 that goes with a delta, to the step of the grid, if the adversary
-        reckons with the true gains.
+        r"""Smallest epsilon >= 0 that holds at a delta, to the step of the grid, if the adversary
+        knows the true gains.
 
-        Then :math:`\delta = E_1[(1 - e^{\epsilon - L})_+]` needs the first world only, and so no
-        tiny probabilities of the second. Beyond an epsilon of 600, which no trials could show, it
-        is too small.
-
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger.
-        """
+        Then :math:`\delta = E_1[(1 - e^{\epsilon - L})_+]` needs the first world only, and no tiny
+        probabilities of the second. Beyond an epsilon of 600, which no trials can show, the result
+        is too small."""
         positive = self.losses >= 0
         losses, masses = self.losses[positive], self.first[positive]
         if not losses.size:
@@ -99,25 +93,17 @@ class _Entry(NamedTuple):
         return one, two, float(max(variances))
 
 
-def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> RoundLossLaw:
-    """Law of the loss over all rounds and entries of a scene, as the adversary computes it.
-
-    Parameters
-    ----------
-    scene
-        What is attacked.
-    first, second
-        Gradients of the attacked device in both worlds, (round, entry).
-    louder
-        Factor by which symbols arrive louder than the adversary, who takes the scene's gains for
-        true, reckons with.
-    """
+def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> AttackLossLaw:
+    """Law of the loss over all rounds and entries of a scene, for gradients (round, entry) of the
+    attacked device in both worlds. Symbols arrive ``louder`` by a factor than the adversary, who
+    trusts the scene's gains, expects."""
     uplink = scene.uplink
     gains = scene.gains / math.sqrt(uplink.noise_power)
     one, two = uplink.clipped(first), uplink.clipped(second)
     if isinstance(uplink, Digital):
         one, two = (uplink.link.bounded_probability(each, uplink.clip) for each in (one, two))
-    # Entries of one kind are computed once; rounding must not make two kinds of one.
+    # Equal entries are computed once; rounding to 12 digits, because equal ones may differ in the
+    # last bits.
     kinds = np.stack([gains.ravel(), one.ravel(), two.ravel()])
     kinds, counts = np.unique(kinds.round(12), axis=1, return_counts=True)
     make = _bit if isinstance(uplink, Digital) else _value
@@ -150,7 +136,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def _composed(entries: list[tuple[_Entry, int]]) -> RoundLossLaw:
+def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
     """Law of the sum of independent losses, each kind of entry so many times."""
     moments = np.array([entry.moments for entry, _ in entries])
     counts = np.array([count for _, count in entries])
@@ -167,7 +153,7 @@ def _composed(entries: list[tuple[_Entry, int]]) -> RoundLossLaw:
         # The grid is a circle of losses: turn it until it begins at ``start``.
         worlds.append(np.roll(law, -math.floor(start / step)))
     losses = step * (math.floor(start / step) + np.arange(_POINTS))
-    return RoundLossLaw(losses, *worlds)
+    return AttackLossLaw(losses, *worlds)
 
 
 def _on_grid(entry: _Entry, world: str, step: float) -> Array:
@@ -178,30 +164,18 @@ def _on_grid(entry: _Entry, world: str, step: float) -> Array:
     share = places - below
     weights = getattr(entry, world)
     place = below.astype(np.int64)
-    found = np.bincount(place % _POINTS, weights * (1.0 - share), _POINTS)
-    found = found + np.bincount((place + 1) % _POINTS, weights * share, _POINTS)
-    return np.asarray(found, dtype=np.float64)
-
-
-# The worst place of a gradient for an example to move it from.
+    masses = np.bincount(place % _POINTS, weights * (1.0 - share), _POINTS)
+    masses = masses + np.bincount((place + 1) % _POINTS, weights * share, _POINTS)
+    return np.asarray(masses, dtype=np.float64)
 
 
 _CENTRES = 49
-"""Centres that are compared, over all that clipping allows."""
+"""Centres that are compared, over the range that clipping allows."""
 
 
 def at_worst_centre(scene: Scene, delta: float) -> Scene:
-    """The scene with its gradients where one example reveals most, as far as one place for all
-    entries can.
-
-    Parameters
-    ----------
-    scene
-        What is attacked. Where all that a device sends may differ, there is nothing to choose, nor
-        where values themselves are sent.
-    delta
-        The delta at which epsilon is to be largest.
-    """
+    """The scene with its gradients at the centre from which one example reveals most at ``delta``,
+    the same for all entries; unchanged where a whole device differs, or values are sent."""
     uplink = scene.uplink
     if scene.whole_device or not isinstance(uplink, Digital):
         return scene
@@ -217,23 +191,12 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
     return replace(scene, centre=float(max(np.linspace(-most, most, _CENTRES), key=revealed)))
 
 
-# Law of the privacy loss of one round of a plan, between the two worlds that differ most.
+def loss_of_round(plan: Plan) -> AttackLossLaw | None:
+    """Law of the privacy loss of a plan's worst round, every entry at its largest cap; exact up to
+    the grid, no bound.
 
-
-def loss_of_round(plan: Plan) -> RoundLossLaw | None:
-    """Law of the privacy loss of the plan's worst round, as exact as its grid; no bound.
-
-    Parameters
-    ----------
-    plan
-        A plan. Every entry has its largest cap.
-
-    Returns
-    -------
-    RoundLossLaw or None
-        None where nothing is known: no privacy statement, no noise, channel estimates that are
-        not exact, or bits of gradients whose norm is clipped, for which the worst pair is another.
-    """
+    None where it is unknown: no privacy statement, no noise, inexact channel estimates, or bits of
+    gradients whose norm is clipped, for which the worst pair is another."""
     uplink = plan.uplink
     if plan.exposure is None or uplink.noise_is_exact or uplink.estimated is not None:
         return None

@@ -30,14 +30,14 @@ from flmc.evaluation.audit.scene import Scene, gradients_of_worlds
 from flmc.sampling.roles import air, device
 
 _LARGEST = 40.0
-"""Largest epsilon that is looked at; no number of devices proves as much."""
+"""Upper end of the search for epsilon; no number of devices proves as much."""
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """What an audit with one run found: ``correct`` of ``num_canaries`` coins were guessed, so
+    """Outcome of an audit with one run: ``correct`` of ``num_canaries`` coins were guessed, so that
     epsilon is at least ``lower`` with probability ``confidence``; ``upper`` is the accountant's,
-    and ``most`` the bound that right guesses of all coins would have given."""
+    and ``most`` the bound that right guesses of all coins would give."""
 
     num_rounds: int
     num_canaries: int
@@ -55,7 +55,7 @@ class OneRun:
 
     @property
     def complaint(self) -> str:
-        """What is broken, in a sentence; empty where nothing is."""
+        """A sentence that says what is broken; empty where nothing is."""
         if not self.broken:
             return ""
         return (
@@ -98,22 +98,13 @@ class OneRun:
 
 
 TransmitAll = Callable[[Scene, Array, np.random.Generator], Array]
-"""From a scene, gradients (round, device, entry) of all devices and random numbers to what is
-received, (round, entry)."""
+"""A function from a scene, gradients (round, device, entry) of all devices and random numbers to
+the received signal, (round, entry)."""
 
 
 def transmit_all(scene: Scene, gradient: Array, rng: np.random.Generator) -> Array:
-    """Transmit once over the real uplink, through the roles of a round.
-
-    Parameters
-    ----------
-    scene
-        What is attacked.
-    gradient
-        Gradients of all devices, (round, device, entry), before clipping.
-    rng
-        Random numbers of bits and noise.
-    """
+    """The received signal, (round, entry), of one transmission of gradients (round, device, entry),
+    before clipping, through the roles of a round."""
     uplink, rounds = scene.uplink, rounds_of(scene, rng)
     uniform = rng.random((1, *gradient.shape)) if uplink.randomised else None
     sent = device(gradient, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
@@ -129,25 +120,15 @@ def audit_one_run(
     transmit: TransmitAll = transmit_all,
     confidence: float = CONFIDENCE,
 ) -> OneRun:
-    """Attack a scene once, with all its devices as canaries.
-
-    Parameters
-    ----------
-    scene, delta
-        What is attacked, and the delta in (0, 1) at which epsilon is bounded.
-    seed
-        Seed of coins, signs, bits and noise.
-    transmit
-        What transmits; tests put a broken one in its place.
-    confidence
-        Probability with which the bound holds.
-    """
+    """Attack a scene once, with all its devices as canaries, and bound epsilon at ``delta``; tests
+    put a broken function in place of ``transmit``."""
     checks.between("delta", delta, 0.0, 1.0)
     scene = at_worst_centre(scene, delta)
     rng = np.random.default_rng(seed)
     shape = (scene.num_rounds, scene.num_devices, scene.dim)
     coins = rng.choice([-1.0, 1.0], size=scene.num_devices)
-    # Public signs of every device's own, so that the devices can be told apart at all.
+    # Every device has public signs of its own: otherwise their contributions to the sum could not
+    # be separated.
     signs = rng.choice([-1.0, 1.0], size=shape)
     first, second = gradients_of_worlds(scene)
     local = np.where(coins[:, None] > 0, first, second) * signs
@@ -166,8 +147,11 @@ def audit_one_run(
 
 
 def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
-    """Guess of every coin, +1 or -1, from what was received (round, entry): the sign of the best
-    linear estimate of all coins together, given both worlds' gradients (round, device, entry)."""
+    """Guesses of all coins, +1 or -1, (device), from the received signal (round, entry): signs of
+    the best linear estimate of all coins together, given both worlds' gradients (round, device,
+    entry)."""
+    # Ridge regression: a coin has variance 1, hence the identity; the noise of an entry is that of
+    # the channel plus that of random symbols.
     uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
     scale = rounds.gains[:, None] * rounds.active[..., None]
     one, two = (uplink.mean_symbol(each) for each in (first, second))
@@ -180,15 +164,8 @@ def _guess(scene: Scene, received: Array, first: Array, second: Array) -> Array:
 
 
 def bound_from_guesses(correct: int, count: int, delta: float, confidence: float) -> float:
-    """Largest epsilon that so many right guesses refute, at least 0.
-
-    Parameters
-    ----------
-    correct, count
-        Right guesses of how many.
-    delta, confidence
-        Delta of the claim, and the probability with which the bound is to hold.
-    """
+    """Largest epsilon, at least 0, that ``correct`` right guesses of ``count`` refute at a
+    confidence; a lower bound."""
     if chance_of_guesses(correct, count, 0.0, delta) > 1 - confidence:
         return 0.0
     low, high = 0.0, _LARGEST
@@ -200,15 +177,9 @@ def bound_from_guesses(correct: int, count: int, delta: float, confidence: float
 
 
 def chance_of_guesses(correct: int, count: int, epsilon: float, delta: float) -> float:
-    """Upper bound of the probability of so many right guesses, if the claim is true.
-
-    Parameters
-    ----------
-    correct, count
-        Right guesses of how many.
-    epsilon, delta
-        The claim.
-    """
+    """Upper bound of the probability of at least ``correct`` right guesses of ``count``, if the
+    claim (epsilon, delta) is true."""
+    # The sum over j of the module's formula: the largest mass of Bin(j, p) is that of its mode.
     from scipy.special import bdtrc, gammaln
 
     p = 1.0 / (1.0 + math.exp(-epsilon))

@@ -1,4 +1,4 @@
-"""What an audit found, as a value, in rows and for JSON."""
+"""The outcome of an audit, as a value, in rows and for JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Audit:
-    """What an attack found: ``lower`` holds with probability ``confidence``, ``upper`` is the
-    accountant's, and ``most`` is the largest lower bound that so many trials could have given."""
+    """Outcome of an attack: the lower bound ``lower`` of epsilon holds with probability
+    ``confidence``, ``upper`` is the accountant's, and ``most`` is the largest lower bound that so
+    many trials can give."""
 
     num_rounds: int
     delta: float
@@ -26,25 +27,25 @@ class Audit:
     confidence: float
     most: float
     neighbouring: str = "device"
-    """What the two worlds differ in: all data of a ``device``, or one ``example``."""
+    """The difference between the two worlds: all data of a ``device``, or one ``example``."""
     loudest: float = 1.0
-    """Largest gain that devices really use, over the cap that the accountant was told of."""
+    """Largest gain that devices really use, over the cap that the accountant knows."""
     resolution: Resolution | None = None
-    """What the audit could see, computed before it started."""
+    """Smallest understatement that the audit could see, computed before it started."""
 
     @property
     def too_loud(self) -> bool:
-        """Whether devices transmit above the cap that the accountant was told of."""
+        """Whether devices transmit above the cap that the accountant knows."""
         return self.loudest > 1.0 + _ROUNDING
 
     @property
     def broken(self) -> bool:
-        """Whether the attack refutes the accountant, or the run is louder than it was told."""
+        """Whether the attack refutes the accountant, or the run exceeds the caps of its gain."""
         return self.lower > self.upper or self.too_loud
 
     @property
     def complaint(self) -> str:
-        """What is broken, in a sentence; empty where nothing is."""
+        """A sentence that says what is broken; empty where nothing is."""
         if self.lower > self.upper:
             return (
                 f"over {self.num_rounds} rounds epsilon is at least {self.lower:.4g}, and the"

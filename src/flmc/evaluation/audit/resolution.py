@@ -1,4 +1,5 @@
-r"""What an audit will be able to see, stated before it starts.
+r"""The resolution of an audit: the smallest understatement of epsilon that it will see, stated
+before it starts.
 
 The epsilon that is claimed would be understated by a factor f if every gain were louder by some
 factor g: then the two neighbours have the epsilon :math:`f\epsilon`. The law of their loss gives
@@ -22,17 +23,17 @@ from flmc.evaluation.audit.likelihood_ratio import loss_law
 from flmc.evaluation.audit.scene import Scene, canary, neighbour
 
 SEEN_WITH = 0.95
-"""Probability with which an understatement is to be seen."""
+"""Probability with which an understatement must be seen."""
 _LOUDEST = 100.0
-"""Largest factor of the gain that is looked at."""
+"""Largest factor of the gain that is tried."""
 _SHOWN = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
-"""Factors of the gain whose power is told."""
+"""Factors of the gain whose power is reported."""
 _THRESHOLDS = 200
 """Thresholds that are compared, by their rates of false alarms."""
 
 
 class Power(NamedTuple):
-    """Probability with which gains that are louder than the run's will be seen.
+    """Probability that the audit sees gains louder than those of the run.
 
     Attributes
     ----------
@@ -51,8 +52,8 @@ class Power(NamedTuple):
 
 @dataclass(frozen=True)
 class Resolution:
-    """What an audit will see: the smallest understatement of epsilon that it finds with probability
-    ``seen_with``, by the factors of epsilon and of the gain; NaN where it sees none."""
+    """The smallest understatement of epsilon that an audit sees with probability ``seen_with``, as
+    factors of epsilon and of the gain; NaN where it sees none."""
 
     epsilon_factor: float
     gain_factor: float
@@ -87,17 +88,8 @@ def _percent(factor: float) -> str:
 def expected_resolution(
     scene: Scene, delta: float, trials: int, claimed: float, confidence: float = CONFIDENCE
 ) -> Resolution:
-    """What an audit of a scene will be able to see.
-
-    Parameters
-    ----------
-    scene, delta, trials
-        What is attacked, the delta of the claim, and the trials in each world.
-    claimed
-        Epsilon that the accountant states; infinite where it states none.
-    confidence
-        Probability with which the lower bound holds.
-    """
+    """Resolution of an audit of a scene with ``trials`` in each world, against the epsilon
+    ``claimed`` by the accountant (infinite: none)."""
     test = _AuditTest(scene, delta, trials, claimed, error_of_a_rate(confidence, thresholds=2))
     _, threshold = test.best(1.0)
     if not 0 < claimed < math.inf:
@@ -122,8 +114,8 @@ def expected_resolution(
 
 @dataclass(frozen=True)
 class _AuditTest:
-    """The test of an audit: whether a lower bound, whose rates may fail with probability ``error``
-    each, exceeds the epsilon that is claimed."""
+    """The test of an audit: does the lower bound, whose rates may fail with probability ``error``
+    each, exceed the claimed epsilon?"""
 
     scene: Scene
     delta: float

@@ -1,5 +1,5 @@
-"""What is attacked: some rounds of a run, with the gains that it uses and the caps that its
-accountant was told of."""
+"""The scene of an attack: some rounds of a run, with the gains that it uses and the caps that its
+accountant knows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Rounds(NamedTuple):
     Attributes
     ----------
     caps
-        Caps of the gain, which the accountant is told of, (round, dim).
+        Caps of the gain, which the accountant knows, (round, dim).
     gains
         Gains that the run uses, (round, dim).
     fading
         Path gains, (round, device, dim).
     active
-        Who transmits, (round, device) with 1 or 0.
+        1 for devices that transmit, else 0, (round, device).
     step_sizes
         Steps, (round).
     """
@@ -45,19 +45,13 @@ class Rounds(NamedTuple):
     step_sizes: Array
 
     def at(self, chosen: Array) -> Rounds:
-        """Some of these rounds, by their indices.
-
-        Parameters
-        ----------
-        chosen
-            Indices of rounds.
-        """
+        """Some of these rounds, by their indices."""
         return Rounds(*(part[chosen] for part in self))
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is attacked: an uplink among some devices, over some rounds."""
+    """The scene of an attack: an uplink of some devices, over some rounds."""
 
     uplink: Uplink
     gain: float
@@ -66,7 +60,7 @@ class Scene:
     num_devices: int
     num_rounds: int
     neighbouring: str = "device"
-    """What the two worlds differ in: all data of a ``device``, or one ``example`` of it."""
+    """The difference between the two worlds: all data of a ``device``, or one ``example`` of it."""
     run: Rounds | None = None
     """Rounds of a run; None: all with one gain, and the channel as the uplink draws it."""
     attacked: int = 0
@@ -85,18 +79,9 @@ class Scene:
     def of_plan(cls, plan: Plan, num_rounds: int, seed: int = 0) -> Scene:
         """The loudest rounds of a plan's run for one device, with the gains that the run uses.
 
-        Rounds are looked for in the blocks of random streams from that of the largest cap on, as
-        many as are needed. The attacked device is the one that is heard best in them.
-
-        Parameters
-        ----------
-        plan
-            The plan, with its uplink and what neighbouring data differ in.
-        num_rounds
-            Rounds to attack; fewer where the device transmits in fewer.
-        seed
-            Seed of the run, which decides channel and active devices where they are random.
-        """
+        They come from the blocks of random streams from the one with the largest cap on, as many as
+        needed; fewer than ``num_rounds`` where the device transmits less often. The attacked device
+        is the one with the largest summed squared gain in them."""
         checks.at_least("num_rounds", num_rounds, 1)
         rounds = _rounds_from_the_loudest(plan, num_rounds, seed)
         heard = rounds.active * np.square(rounds.gains).sum(axis=1)[:, None]  # (round, device)
@@ -116,7 +101,7 @@ class Scene:
 
     @property
     def caps(self) -> Array:
-        """Caps of the gain that the accountant is told of, (round, dim)."""
+        """Caps of the gain that the accountant knows, (round, dim)."""
         return self._constant if self.run is None else self.run.caps
 
     @property
@@ -129,19 +114,13 @@ class Scene:
         return np.full((self.num_rounds, self.dim), self.gain)
 
     def louder(self, factor: float) -> Scene:
-        """The scene with all gains multiplied, whatever their caps.
-
-        Parameters
-        ----------
-        factor
-            Factor of all gains.
-        """
+        """The scene with all gains multiplied by a factor, above their caps perhaps."""
         run = None if self.run is None else self.run._replace(gains=factor * self.run.gains)
         return replace(self, gain=factor * self.gain, run=run)
 
     @property
     def whole_device(self) -> bool:
-        """Whether the two worlds may differ in all that a device sends."""
+        """Whether the two worlds may differ in everything that a device sends."""
         if self.neighbouring == "device":
             return True
         return self.uplink.example_norm is None and self.uplink.hides_like_a_device
@@ -153,19 +132,19 @@ class Scene:
 
 
 def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
-    """All rounds of some blocks, from that of the largest cap on: at least ``num_rounds``, or all
-    that there are."""
+    """All rounds of some blocks, from the block with the largest cap on: at least ``num_rounds``,
+    or all rounds of the run."""
     caps = finite_cap(plan.uplink, plan.gain)
     num_blocks = -(-plan.num_rounds // ROUNDS_PER_BLOCK)
     first = int(np.argmax(caps.max(axis=1))) // ROUNDS_PER_BLOCK if len(caps) > 1 else 0
-    found: list[Rounds] = []
+    blocks: list[Rounds] = []
     for block in [*range(first, num_blocks), *range(first)]:
         rounds = block_of(plan, block)
         schedule = draw_schedule(plan, seed, range(1), block)
         part = caps if len(caps) == 1 else caps[rounds.start : rounds.stop]
         sizes = (len(rounds), plan.num_devices)
         active = np.ones(sizes) if schedule.active is None else schedule.active[0]
-        found.append(
+        blocks.append(
             Rounds(
                 np.broadcast_to(part, (len(rounds), plan.dim)),
                 schedule.gain[0],
@@ -174,9 +153,9 @@ def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
                 schedule.step_sizes,
             )
         )
-        if sum(len(each.caps) for each in found) >= num_rounds:
+        if sum(len(each.caps) for each in blocks) >= num_rounds:
             break
-    return Rounds(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return Rounds(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 
 # The two worlds of an attack: gradients of the attacked device that lie as far apart as clipping
@@ -188,37 +167,20 @@ _BEYOND = 2.0
 
 
 def canary(scene: Scene) -> Array:
-    """Gradients of the attacked device in the first world, (round, entry).
-
-    Parameters
-    ----------
-    scene
-        What is attacked. Signs follow the sequence of Thue and Morse, over rounds and over entries,
-        which repeats nowhere for long: random numbers that repeat would show.
-    """
+    """Gradients of the attacked device in the first world, (round, entry)."""
+    # Signs follow the sequence of Thue and Morse, which repeats nowhere for long: an implementation
+    # that reuses random numbers between rounds or entries would show.
     return gradients_of_worlds(scene)[0] * _signs(scene)
 
 
 def neighbour(scene: Scene) -> Array:
     """Gradients of the attacked device in the second world, (round, entry): the opposite ones, or,
-    where one example differs, as far away as that moves them.
-
-    Parameters
-    ----------
-    scene
-        What is attacked.
-    """
+    where one example differs, as far away as one example can move them."""
     return gradients_of_worlds(scene)[1] * _signs(scene)
 
 
 def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
-    """Gradient entry of a device in the first world and in the second, before signs.
-
-    Parameters
-    ----------
-    scene
-        Says what the worlds differ in: all data of the device, or one example.
-    """
+    """Gradient entry of a device in the first and in the second world, before signs."""
     if scene.whole_device:
         most = _BEYOND * scene.uplink.clip
         return most, -most
@@ -235,14 +197,8 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
 
 
 def example_reach(scene: Scene) -> float:
-    """Largest entry of the example that differs, after it was clipped; a bounded norm is shared
-    evenly by all entries.
-
-    Parameters
-    ----------
-    scene
-        Where one example differs.
-    """
+    """Largest gradient entry of the differing example after its clipping; a bounded norm is spread
+    evenly over all entries."""
     bound, by_norm = scene.uplink.example_bound, scene.uplink.example_norm is not None
     return bound / math.sqrt(scene.dim) if by_norm else bound
 
@@ -254,11 +210,6 @@ def _signs(scene: Scene) -> Array:
 
 
 def thue_morse(count: int) -> Array:
-    """The sequence of Thue and Morse: +1 for numbers whose binary digits have an even sum, else -1.
-
-    Parameters
-    ----------
-    count
-        Length of the sequence.
-    """
+    """First terms of the Thue-Morse sequence: +1 for indices with an even sum of binary digits,
+    else -1."""
     return np.array([(-1.0) ** number.bit_count() for number in range(count)])

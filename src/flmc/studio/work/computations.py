@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from flmc.evaluation.audit.likelihood_ratio import RoundLossLaw, loss_of_round
+from flmc.evaluation.audit.likelihood_ratio import AttackLossLaw, loss_of_round
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
@@ -84,7 +84,7 @@ def predicted_law(settings: Settings) -> Gaussian | None:
 
 
 @lru_cache(maxsize=_KEPT)
-def round_losses(settings: Settings) -> dict[str, RoundLossLaw]:
+def round_losses(settings: Settings) -> dict[str, AttackLossLaw]:
     """Laws of the privacy loss of a round by scheme: of the settings' scheme, and of the other
     one at the same effective step; unknown ones are left out."""
     plan = quick_plan(settings)

@@ -1,5 +1,4 @@
-"""What a chart consists of: axes, layers that are drawn over each other, and light and dark
-colours."""
+"""The parts of a chart: axes, layers drawn over each other, and light and dark colours."""
 
 from __future__ import annotations
 
@@ -8,8 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from flmc.base.arrays import Array
-
-# Light and dark: the colours of charts.
 
 
 @dataclass(frozen=True)
@@ -21,7 +18,7 @@ class Theme:
     name
         ``light`` or ``dark``.
     background
-        What the chart lies on.
+        Colour behind the chart.
     grid
         Lines of the grid.
     colours
@@ -78,13 +75,7 @@ Numbers = tuple[float, ...]
 
 
 def numbers(values: Iterable[float] | Array) -> Numbers:
-    """Plain numbers of an array or a list.
-
-    Parameters
-    ----------
-    values
-        Numbers of any kind.
-    """
+    """The values as a tuple of floats."""
     return tuple(float(value) for value in values)
 
 
@@ -95,16 +86,13 @@ class Axis:
     Attributes
     ----------
     label
-        What is shown along it, with its unit.
-    logarithmic
-        Whether equal factors are equally far apart.
+        Quantity along the axis, with its unit.
     low, high
         Ends of the axis; None: as the layers need.
     categories
-        Names in place of numbers: place i of the axis is the i-th of them, counted from 0 and from
-        below.
+        Names in place of numbers: the i-th stands at i, from 0.
     equal
-        For the axis upwards: whether a unit is as long as one of the axis to the right.
+        For a y axis: whether its unit is as long as that of the x axis.
     """
 
     label: str
@@ -123,12 +111,12 @@ class Line:
     ----------
     x, y
         The points; a NaN interrupts the line.
-    colour, stroke, width
-        How it looks; the width is in points.
+    width
+        In points.
     label
-        Its name in the legend; empty: it is not in the legend.
+        Name in the legend; empty: not in the legend.
     low, high
-        Ends of a shaded band about the line, for every point; empty: there is none.
+        Shaded band about the line, for every point; empty: none.
     dots
         Whether every point has a dot.
     """
@@ -146,16 +134,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Points:
-    """Dots that nothing joins.
+    """Separate dots.
 
     Attributes
     ----------
-    x, y
-        Where they are.
-    colour, size
-        How they look; the size is a diameter in points.
+    size
+        Diameter in points.
     label
-        Their name in the legend; empty: they are not in the legend.
+        Name in the legend; empty: not in the legend.
     """
 
     x: Numbers
@@ -167,18 +153,12 @@ class Points:
 
 @dataclass(frozen=True)
 class Words:
-    """A few words at a place of the chart.
+    """A few words beside the place (x, y) of the chart.
 
     Attributes
     ----------
-    x, y
-        The place.
-    text
-        The words.
-    colour
-        Their colour.
     side
-        On which side of the place they stand.
+        Side of the place on which the words stand.
     """
 
     x: float
@@ -196,12 +176,8 @@ class Mark:
     ----------
     axis
         The axis on which the value is marked: ``x`` gives an upright line.
-    value
-        The value.
     text
         Words beside the line; empty for none.
-    colour, stroke
-        How it looks.
     """
 
     axis: Literal["x", "y"]
@@ -235,7 +211,7 @@ class Cells:
 
 
 Layer = Line | Points | Words | Mark | Cells
-"""What is drawn; later layers lie above earlier ones."""
+"""A layer of a chart; later layers lie above earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -246,14 +222,10 @@ class Chart:
     ----------
     name
         Name for files and addresses: letters, digits and hyphens.
-    title
-        What the picture shows, in a few words.
-    x, y
-        The axes.
     layers
-        What is drawn, from below.
+        Layers, from below.
     caption
-        What the picture says, in a sentence or two; empty for none.
+        Message of the picture in a sentence or two; empty for none.
     """
 
     name: str
@@ -264,23 +236,11 @@ class Chart:
     caption: str = ""
 
     def each(self, kind: type[Layer]) -> tuple[Layer, ...]:
-        """Layers of one kind, from below.
-
-        Parameters
-        ----------
-        kind
-            One of the classes of layers.
-        """
+        """Layers of one class, from below."""
         return tuple(layer for layer in self.layers if isinstance(layer, kind))
 
     def over(self, *layers: Layer) -> Self:
-        """The same chart with layers below those that it has.
-
-        Parameters
-        ----------
-        *layers
-            What lies below.
-        """
+        """The same chart with further layers below its own."""
         return type(self)(
             self.name, self.title, self.x, self.y, (*layers, *self.layers), self.caption
         )

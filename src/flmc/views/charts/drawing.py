@@ -28,15 +28,6 @@ _SIDES: dict[str, dict[str, Any]] = {
 def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
     """Draw a chart into Axes.
 
-    Parameters
-    ----------
-    axes
-        Where to draw.
-    chart
-        What to draw.
-    theme
-        Colours.
-
     Examples
     --------
     >>> from flmc.views.charts.chart import Axis, Chart, Line
@@ -82,24 +73,8 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
 def render_chart(
     chart: Chart, file_format: FileFormat, theme: Theme = LIGHT, *, titled: bool = True
 ) -> bytes:
-    """A chart as a file.
-
-    Parameters
-    ----------
-    chart
-        What to draw.
-    file_format
-        ``png``, ``svg`` or ``pdf``.
-    theme
-        Colours.
-    titled
-        Whether the title stands above the picture.
-
-    Returns
-    -------
-    bytes
-        Contents of the file; the same chart gives the same bytes.
-    """
+    """Bytes of a file with a chart; the same chart gives the same bytes. ``titled``: with the title
+    above the picture."""
     figure, (axes,) = new_figure(columns=1, width=6.4, height=4.0)
     figure.set_facecolor(theme.background)
     draw_chart(axes, chart, theme)
@@ -188,14 +163,8 @@ def _draw_cells(axes: Axes, chart: Chart, cells: Cells, theme: Theme) -> None:
 
 
 def edges(middles: tuple[float, ...], logarithmic: bool) -> Array:
-    """Edges of cells whose middles are evenly spaced on their axis, one more than there are cells.
-
-    Parameters
-    ----------
-    middles
-        Middles of at least two cells, ascending.
-    logarithmic
-        Whether the axis is logarithmic.
+    """Edges of cells from their middles, ascending and evenly spaced on their axis: one more edge
+    than there are cells.
 
     Examples
     --------

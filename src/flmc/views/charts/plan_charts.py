@@ -9,7 +9,7 @@ import numpy as np
 
 from flmc.base.arrays import Array
 from flmc.base.tables import format_up
-from flmc.evaluation.audit.likelihood_ratio import RoundLossLaw
+from flmc.evaluation.audit.likelihood_ratio import AttackLossLaw
 from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import CONSTRAINTS
 from flmc.planning.privacy_curve import SpentAfter
@@ -39,22 +39,16 @@ COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
 """Colour of every constraint, the same in all charts."""
 NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
 """Constraints in one word each."""
-_ROOM = 6.0
-"""Decibels that the chart reaches beyond the limits."""
+_MARGIN_DB = 6.0
+"""Half of the decibels by which the chart reaches beyond the limits."""
 
 
 def limits_chart(plan: Plan) -> Chart:
-    """Bars up to the largest gain that each constraint allows; the shortest decides.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    """
+    """Bars up to the largest gain that each constraint allows; the shortest decides."""
     gain = decibels(plan.typical_gain)
     limits = {name: decibels(value) for name, value in vars(plan.gain_limits).items()}
     finite = [value for value in (*limits.values(), gain) if math.isfinite(value)]
-    low, high = min(finite) - 2 * _ROOM, max(finite) + 2 * _ROOM
+    low, high = min(finite) - 2 * _MARGIN_DB, max(finite) + 2 * _MARGIN_DB
     layers: list[Layer] = []
     for place, name in enumerate(reversed(CONSTRAINTS)):
         limit, margin = limits[name], plan.margins_db[name]
@@ -79,38 +73,29 @@ def limits_chart(plan: Plan) -> Chart:
 
 
 def decibels(gain: float) -> float:
-    """A gain in decibels of power, 20 log10 of it; infinite for an infinite one.
-
-    Parameters
-    ----------
-    gain
-        Positive.
-    """
+    """A positive gain in decibels of power, 20 log10(gain); infinite for an infinite gain."""
     return 20.0 * math.log10(gain) if math.isfinite(gain) else math.inf
 
 
 def _words(decides: bool, margin: float) -> str:
-    """What stands at the end of a bar."""
+    """Words at the end of a bar."""
     return "decides" if decides else f"{margin:+.1f} dB"
 
 
 def _limits_sentence(plan: Plan) -> str:
-    """What decides, in words."""
+    """A sentence about the limit that decides."""
     if plan.binding == "given":
         return "The gain was given; the bars show what the constraints would allow."
     if plan.binding not in CONSTRAINTS:
         return "Nothing limits the gain."
     others = {name: room for name, room in plan.margins_db.items() if name != plan.binding}
     near = min(others, key=lambda name: others[name])
-    said = f"The {CONSTRAINTS[plan.binding]} decides"
+    decides = f"The {CONSTRAINTS[plan.binding]} decides"
     if math.isinf(others[near]):
-        return f"{said}; nothing else limits the gain."
+        return f"{decides}; nothing else limits the gain."
     if others[near] < 0.05:
-        return f"{said}; the {CONSTRAINTS[near]} allows just as much."
-    return f"{said}; the {CONSTRAINTS[near]} would allow {others[near]:.1f} dB more."
-
-
-# Chart of regimes: which constraint decides for every SNR and epsilon, with contours.
+        return f"{decides}; the {CONSTRAINTS[near]} allows just as much."
+    return f"{decides}; the {CONSTRAINTS[near]} would allow {others[near]:.1f} dB more."
 
 
 _RATIOS = (1.02, 1.1, 1.5, 3.0, 10.0, 100.0)
@@ -120,17 +105,8 @@ _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
 def regime_chart(found: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
-    """Cells coloured by what decides, with contours and the place of the settings.
-
-    Parameters
-    ----------
-    found
-        The map.
-    here
-        SNR and epsilon of the settings.
-    scope, delta
-        What epsilon is for, ``round`` or ``run``, and its delta.
-    """
+    """The map of regimes: cells coloured by the constraint that decides, contours, and the SNR and
+    epsilon of the present settings (``here``)."""
     cells = Cells(
         found.snr_db,
         found.epsilon,
@@ -232,9 +208,6 @@ def _plain(line: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(map(float, line[:, 0])), tuple(float(math.exp(y)) for y in line[:, 1])
 
 
-# Chart of an inverse question: what plans give at every value that was tried.
-
-
 _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
     "temperature": lambda plan: plan.temperature,
     "rounds of burn-in that are needed": lambda plan: plan.rounds_needed,
@@ -246,13 +219,7 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
 
 
 def solution_chart(solution: Solution) -> Chart:
-    """What changes most from plan to plan, against the values that were tried.
-
-    Parameters
-    ----------
-    solution
-        The answer, with its curve.
-    """
+    """What changes most from plan to plan, against the values that were tried."""
     label = max(_QUANTITIES, key=lambda name: _spread(solution, _QUANTITIES[name]))
     known = [
         (point.value, number, not point.broken)
@@ -292,9 +259,6 @@ def _spread(solution: Solution, quantity: Callable[[Plan], float | None]) -> flo
     return math.log(max(found) / min(found)) if len(found) > 1 else -1.0
 
 
-# Charts of privacy: epsilon over the rounds of a run, and the law of one round's loss.
-
-
 COLOURS: tuple[Colour, ...] = ("blue", "vermilion", "green", "purple")
 """Colours of settings that are compared, in order."""
 _SHOWN_POINTS = 80
@@ -302,15 +266,8 @@ _SHOWN_POINTS = 80
 
 
 def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Chart:
-    """Epsilon after so many rounds, for one plan or several.
-
-    Parameters
-    ----------
-    curves
-        What the first rounds cost, by the name of the plan; an empty name is not shown.
-    plan
-        One of the plans, whose delta and budget are shown.
-    """
+    """Epsilon against rounds for one plan or several, by name (an empty name is not shown);
+    ``plan`` gives delta and budget."""
     layers: list[Layer] = []
     for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
         known = [point for point in curve if math.isfinite(point.epsilon) and point.epsilon > 0]
@@ -320,7 +277,7 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
     if limits.scope == "run" and limits.epsilon is not None and limits.criterion != "off":
         layers.append(Mark("y", limits.epsilon, f"budget {limits.epsilon:g}", "muted"))
     last = [curve[-1] for curve in curves.values() if curve]
-    said = "; ".join(
+    ends = "; ".join(
         f"{name + ': ' if name else ''}epsilon {format_up(end.epsilon)} after {end.rounds} rounds"
         for name, end in zip(curves, last, strict=False)
     )
@@ -330,22 +287,13 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
         Axis("rounds", logarithmic=True),
         Axis(epsilon_label("run", limits.run_delta), logarithmic=True),
         tuple(layers),
-        f"{said}." if said else "",
+        f"{ends}." if ends else "",
     )
 
 
-def loss_chart(laws: Mapping[str, RoundLossLaw], plan: Plan, *, marked: bool = True) -> Chart:
-    """Density of the privacy loss of one round, with epsilon marked.
-
-    Parameters
-    ----------
-    laws
-        Laws of the loss of the worst round, by the name of their scheme.
-    plan
-        The plan of the first of them: its epsilon of a round, delta and criterion are told.
-    marked
-        Whether epsilon is marked.
-    """
+def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = True) -> Chart:
+    """Density of the privacy loss of the worst round, by the name of the scheme, with the epsilon
+    of a round of ``plan``."""
     cost = plan.round_cost
     layers: list[Layer] = []
     for (name, law), colour in zip(laws.items(), COLOURS, strict=False):
@@ -364,7 +312,7 @@ def loss_chart(laws: Mapping[str, RoundLossLaw], plan: Plan, *, marked: bool = T
 
 
 def _meaning(criterion: str, delta: float) -> str:
-    """What epsilon says of the loss, by the criterion that it is stated with."""
+    """Meaning of epsilon for the loss, by its criterion, in a sentence."""
     if criterion == "tight":
         return (
             "At epsilon the mean of 1 - exp(epsilon - loss) over larger losses is at"
@@ -373,8 +321,8 @@ def _meaning(criterion: str, delta: float) -> str:
     return f"The loss exceeds epsilon with probability delta = {delta:g} at most."
 
 
-def _density(law: RoundLossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Losses and their density in the first world, where nearly all of it lies."""
+def _density(law: AttackLossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Losses and their density in the first world, without the outer 1e-4 at either end."""
     total = np.cumsum(law.first)
     first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))
     edges = np.unique(

@@ -1,5 +1,4 @@
-"""Charts of runs: traces of chains, two entries against the posterior, and a federation's
-rounds."""
+"""Charts of runs: traces, agreement, two entries against the posterior, rounds of a federation."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _MOST_POINTS = 400
 
 
 class ChainAgreement(NamedTuple):
-    """How the chains agree after some rounds.
+    """Agreement of the chains after some rounds.
 
     Attributes
     ----------
@@ -40,17 +39,8 @@ class ChainAgreement(NamedTuple):
 
 
 def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -> Chart:
-    """Kept draws of one entry against the rounds, for up to four chains.
-
-    Parameters
-    ----------
-    draws
-        Draws of the first data set, (chain, draw, dim).
-    first_round, thin
-        Round of the first draw, counted from 1, and rounds from one draw to the next.
-    entry
-        The entry, counted from 0.
-    """
+    """Kept draws, (chain, draw, dim), of one entry (from 0) against rounds, for up to four chains;
+    ``first_round`` is that of the first draw, from 1, and ``thin`` the rounds between draws."""
     every = max(1, -(-draws.shape[1] // _MOST_POINTS))
     rounds = first_round + thin * np.arange(draws.shape[1])[::every]
     layers: list[Layer] = [
@@ -69,13 +59,7 @@ def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -
 
 
 def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
-    """R-hat against the rounds, with the value below which chains count as agreed.
-
-    Parameters
-    ----------
-    history
-        What was found after some rounds, in order.
-    """
+    """R-hat against rounds, with the value below which chains count as agreed."""
     # The first values may be huge, and would hide all others: the axis ends at the latest ones.
     history = [each for each in history if math.isfinite(each.r_hat)]
     rounds, r_hat, _ = zip(*history, strict=True) if history else ((), (), ())
@@ -96,9 +80,6 @@ def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
     )
 
 
-# Chart of two entries: ellipses of the exact posterior, of a prediction, and of draws.
-
-
 _CORNERS = 72
 """Corners of the polygon that stands for an ellipse."""
 
@@ -110,21 +91,8 @@ def posterior_chart(
     entries: tuple[int, int] = (0, 1),
     title: str = "What will be sampled",
 ) -> Chart:
-    """Two-sigma ellipses of two entries of the first data set.
-
-    Parameters
-    ----------
-    exact
-        The exact posterior.
-    others
-        Other laws, such as the predicted one, by their names.
-    draws
-        Draws to show as dots, (draw, dim); None for none.
-    entries
-        The two entries, counted from 0.
-    title
-        Title of the chart.
-    """
+    """Two-sigma ellipses of two entries (from 0) of the first data set: the exact posterior, other
+    laws by name, and draws (draw, dim) as dots."""
     layers: list[Layer] = []
     if draws is not None and len(draws):
         shown = draws[:: max(1, len(draws) // 800)]
@@ -147,15 +115,8 @@ def posterior_chart(
 
 
 def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[Numbers, Numbers]:
-    """Points at Mahalanobis distance 2 from the mean of two entries, as x and y.
-
-    Parameters
-    ----------
-    law
-        A law whose first data set is taken.
-    entries
-        The two entries, counted from 0.
-    """
+    """Points at Mahalanobis distance 2 from the mean of two entries of the first data set, as x and
+    y."""
     angle = np.linspace(0.0, 2.0 * np.pi, _CORNERS + 1)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     root = np.linalg.cholesky(law.covariance[0][np.ix_(entries, entries)])
@@ -163,16 +124,13 @@ def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[Numbers, Numbers]:
     return numbers(x), numbers(y)
 
 
-# Charts of a federation against its rounds: who answers, what is spent, how long they take.
-
-
 class RoundSeen(NamedTuple):
-    """What was seen of a federation after a round.
+    """Progress of a federation after a round.
 
     Attributes
     ----------
     round, active
-        Rounds that were done, and devices that were active in the last of them.
+        Finished rounds, and devices that were active in the last of them.
     epsilon
         Spent so far by the device that spent most; NaN: not known, or not bounded.
     seconds
@@ -186,15 +144,7 @@ class RoundSeen(NamedTuple):
 
 
 def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
-    """Active devices against the rounds, with the number of all.
-
-    Parameters
-    ----------
-    seen
-        What was seen, in the order of the rounds.
-    num_devices
-        Devices of the plan.
-    """
+    """Active devices against rounds, with the number of all devices."""
     active = [each.active for each in seen]
     caption = ""
     if active:
@@ -206,14 +156,8 @@ def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
 
 
 def spent_chart(seen: Sequence[RoundSeen]) -> Chart:
-    """Epsilon that was spent against the rounds.
-
-    Parameters
-    ----------
-    seen
-        What was seen, in the order of the rounds.
-    """
-    # Accounting takes a while: an epsilon belongs to the round up to which it was computed.
+    """Spent epsilon against rounds."""
+    # Accounting lags behind the rounds: rounds without an epsilon yet are left out.
     seen = [each for each in seen if math.isfinite(each.epsilon)]
     spent = [each.epsilon for each in seen]
     caption = (
@@ -226,13 +170,7 @@ def spent_chart(seen: Sequence[RoundSeen]) -> Chart:
 
 
 def time_chart(seen: Sequence[RoundSeen]) -> Chart:
-    """Milliseconds of a round against the rounds.
-
-    Parameters
-    ----------
-    seen
-        What was seen, in the order of the rounds.
-    """
+    """Duration of a round in milliseconds against rounds."""
     times = [1000 * each.seconds for each in seen]
     known = [value for value in times if math.isfinite(value)]
     caption = f"Median of the last rounds; {known[-1]:.3g} ms now." if known else "Not known yet."

@@ -14,10 +14,10 @@ from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.priors import CorrelatedNormal, FunctionPrior
 from flmc.models.whitening import whiten
+from flmc.planning.choice import choose_link
 from flmc.planning.limits import Limits
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
-from flmc.planning.search.link_choice import choose_link
 from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
 from flmc.runs.comparison import Comparison, compare
 from flmc.runs.execution import resume, run

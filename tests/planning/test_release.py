@@ -11,9 +11,9 @@ import pytest
 import flmc
 from flmc.base.special import variance_of_mean
 from flmc.base.tables import format_up
+from flmc.planning.planner import what_if
 from flmc.planning.plans.release import gaussian_mu
 from flmc.planning.requirements import read_requirement
-from flmc.planning.search.what_if import what_if
 from flmc.privacy import gaussian
 from flmc.uplink.example_clipping import shrink_factor
 from support import full

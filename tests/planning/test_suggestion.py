@@ -12,13 +12,16 @@ import pytest
 
 import flmc
 from flmc.base.errors import InvalidSetting, RunFailed
+from flmc.base.findings import Finding
 from flmc.cli import main
+from flmc.planning.judgement import PUBLIC, judge_law, judge_shift
 from flmc.planning.privacy_cost import privacy_limited_gain
-from flmc.planning.search.privacy_estimate import estimate_gain
-from flmc.planning.search.suggestion import PublicLaw, PublicModel
+from flmc.planning.privacy_estimate import estimate_gain
+from flmc.planning.public_model import PublicLaw, PublicModel
+from flmc.planning.suggestion import rounds_may_mend
 from flmc.settings.assembly import assemble
+from flmc.settings.questions import suggest_settings
 from flmc.settings.schema import merge
-from flmc.settings.suggestions import suggest_settings
 from support import QUICK, full_only
 
 _ASKED: dict[str, dict[str, Any]] = {
@@ -103,12 +106,13 @@ def test_the_case_that_was_advised_wrongly() -> None:
         "neighbouring": "example",
         "samples": 200_000,
     }
-    found = suggest_settings(merge({}, asked)).found
-    assert found.plan.temperature == pytest.approx(1)
-    assert found.plan.run_cost is not None
-    assert found.plan.run_cost.epsilon <= 3
-    assert found.plan.rounds_needed is not None
-    assert found.plan.rounds_needed <= found.plan.num_burn_in <= 1.1 * found.plan.rounds_needed
+    trial = suggest_settings(merge({}, asked)).trial
+    assert trial.plan is not None
+    assert trial.plan.temperature == pytest.approx(1)
+    assert trial.plan.run_cost is not None
+    assert trial.plan.run_cost.epsilon <= 3
+    assert trial.plan.rounds_needed is not None
+    assert trial.plan.rounds_needed <= trial.plan.num_burn_in <= 1.1 * trial.plan.rounds_needed
 
 
 def test_the_estimate_of_the_privacy_limit() -> None:
@@ -188,8 +192,12 @@ def test_a_bound_of_entries_may_be_left_open_for_one_of_norms() -> None:
         suggest_settings(settings)
 
 
+def _against(law: PublicLaw) -> list[Finding]:
+    return [*judge_shift(law.mean_shift, lambda: "", PUBLIC), *judge_law(law, 1.0, PUBLIC)]
+
+
 def test_what_no_number_of_rounds_can_mend_is_left_at_once() -> None:
-    assert PublicLaw(1.0, 0.1, 0.001).fits
-    assert PublicLaw(9.0, math.inf, 0.001).may_fit  # the step was too large
-    assert not PublicLaw(1.0, 0.18, 0.001).may_fit
-    assert not PublicLaw(1.0, 0.1, 0.02).may_fit
+    assert not _against(PublicLaw(1.0, 0.1, 0.001))
+    assert rounds_may_mend(_against(PublicLaw(9.0, math.inf, 0.001)))  # the step was too large
+    assert not rounds_may_mend(_against(PublicLaw(1.0, 0.18, 0.001)))
+    assert not rounds_may_mend(_against(PublicLaw(1.0, 0.1, 0.02)))

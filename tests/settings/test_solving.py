@@ -11,7 +11,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli import main
 from flmc.planning.requirements import read_requirement
 from flmc.settings.assembly import assemble
-from flmc.settings.inverse import solve
+from flmc.settings.questions import solve
 from flmc.settings.schema import merge
 from support import QUICK
 

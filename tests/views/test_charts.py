@@ -11,7 +11,7 @@ import pytest
 import flmc
 from flmc.evaluation.audit.likelihood_ratio import loss_of_round
 from flmc.planning.privacy_curve import privacy_over_rounds, rounds_to_show
-from flmc.settings.inverse import solve
+from flmc.settings.questions import solve
 from flmc.settings.regimes import Regime, RegimeMap
 from flmc.settings.schema import merge
 from flmc.studio.elements.echarts import to_options

@@ -1,29 +1,32 @@
-"""What a plan's chain is predicted to sample, and what speaks against the plan, each with its
-numbers and a cure.
+"""The judge: the law that a plan's chain is predicted to sample, and the findings against the plan,
+each with its numbers and a cure.
 
-Spread and place of the samples are judged alike. A temperature that is off by 0.05 makes the mean
-square error of exact samples larger by 5 %; a mean that is off by 0.25 posterior standard
-deviations makes it larger by 6 % in that direction."""
+Every plan passes here, those that are handed out (:func:`with_forecast`) and the candidates of a
+search (:func:`judge_chain`). Spread and place of the samples are judged alike. A temperature that
+is off by 0.05 makes the mean square error of exact samples larger by 5 %; a mean that is off by
+0.25 posterior standard deviations makes it larger by 6 % in that direction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.base.findings import Finding, Grade
+from flmc.base.findings import Finding, Grade, gravest
 from flmc.base.tables import format_up
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
+from flmc.planning.decision import Request
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction, predict
+from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.planning.step_size import Curvature
 from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.uplink import Uplink
-
-# Prediction of what the chain of a plan will sample.
 
 
 def predict_plan(decided: Plan, model: Model) -> Prediction | None:
@@ -48,8 +51,6 @@ HEAT_TOLERANCE = 0.05
 """Difference of the temperature from 1 beyond which it is warned of."""
 HOPELESS_HEAT = 1.5
 """Temperature (or one over it) beyond which a plan cannot be called sampling from the posterior."""
-SHIFT_TOLERANCE = 0.25
-"""Shift of the mean, in posterior standard deviations, beyond which it is warned of."""
 HOPELESS_SHIFT = 1.0
 """Shift of the mean, in posterior standard deviations, beyond which the place of the samples is
 wrong."""
@@ -59,10 +60,107 @@ is sampled is wider than a pilot sees: 1.27 where it sees 1.16."""
 _UNEVEN = 1.35
 """Predicted variance ratio in a single direction (or one over it), over the temperature, that is
 warned of: the automatic step stays below 1.25."""
-BURN_IN_TOLERANCE = 1.05
-"""What is needed is a rough estimate: a burn-in that is 5 % shorter is not worth a warning."""
 HOPELESS_BURN_IN = 2.0
 """Needed over planned burn-in beyond which chains cannot have arrived."""
+INCURABLE = frozenset({"missing-devices", "burn-in-unknown"})
+"""Codes of findings that no value of a setting can cure: a search does not count them."""
+
+
+class Tolerances(NamedTuple):
+    """Largest deviations from the posterior without a finding."""
+
+    shift: float
+    """Of the mean, in posterior standard deviations."""
+    burn_in: float
+    """Of the rounds needed, over the rounds of burn-in."""
+    narrow: float
+    """Smallest variance ratio."""
+    wide: float
+    """Largest variance ratio."""
+    clipped: float
+    """Share of gradient entries beyond the clip."""
+
+
+# The rounds that are needed are a rough estimate: a burn-in 5 % too short is no finding.
+PREDICTED = Tolerances(shift=0.25, burn_in=1.05, narrow=0.95, wide=1.25, clipped=0.02)
+"""For a law that is predicted from the devices' data; ratios are over the temperature."""
+# Two thirds of the shift above, because data differ from what their sizes alone tell.
+PUBLIC = Tolerances(shift=0.17, burn_in=1.0, narrow=1 / 1.15, wide=1.15, clipped=0.015)
+"""For a law that follows from public sizes; ratios are over 1."""
+SHIFT_TOLERANCE = PREDICTED.shift
+"""Shift of the mean, in posterior standard deviations, beyond which it is warned of."""
+
+
+class Verdict(NamedTuple):
+    """The law of a plan's chain, None where it is not known, and the findings against the plan."""
+
+    law: Prediction | PublicLaw | None
+    findings: list[Finding]
+
+
+def judge_chain(
+    decided: Plan, model: Model, curvature: Curvature, cure: Callable[[float], str] | None = None
+) -> Verdict:
+    """The verdict on arrival, place and spread of a plan's chain.
+
+    ``cure`` gives words of what helps against a shift of the mean, in posterior standard
+    deviations; it is asked only where the mean is off.
+    """
+    heat = decided.temperature
+    if heat is None:  # without a slope nothing is known of the law
+        return Verdict(None, [no_slope()])
+    public = isinstance(model, PublicModel)
+    law = model.law(decided) if isinstance(model, PublicModel) else predict_plan(decided, model)
+    tolerances = PUBLIC if public else PREDICTED
+    # Chains that have not arrived make everything else moot: the burn-in comes first.
+    findings = judge_burn_in(decided, curvature, tolerances)
+    if law is not None:
+        shift = law.mean_shift or 0.0
+        words = "use another link or clip"
+        findings += judge_shift(shift, lambda: cure(shift) if cure else words, tolerances)
+    findings += judge_temperature(heat, cure_of_heat(decided))
+    clipped = decided.uplink.clips_examples
+    if public:
+        findings += judge_law(law, 1.0, tolerances)
+    elif isinstance(model, LinearGaussian) and decided.scheduler.everyone and not clipped:
+        findings += judge_law(law, heat)
+    return Verdict(law, findings)
+
+
+def with_forecast(
+    decided: Plan, model: Model, request: Request, cure: Callable[[float], str] | None = None
+) -> Plan:
+    """The plan with the predicted law and all findings; what is decided does not change.
+
+    ``cure`` is that of :func:`judge_chain`.
+    """
+    curvature = request.curvature(model)
+    findings = over_budget(decided)
+    law, against = judge_chain(decided, model, curvature, cure)
+    findings += against
+    prediction = law if isinstance(law, Prediction) else None
+    if decided.temperature is None:
+        return replace(decided, judged=True, findings=tuple(findings))
+    linear = isinstance(model, LinearGaussian)
+    findings += forgotten_shrink(decided.uplink, dim=model.dim if linear else None)
+    findings += unstable_early_steps(decided, curvature)
+    if not decided.scheduler.everyone:
+        findings.append(missing_devices(decided))
+    elif isinstance(model, LinearGaussian) and decided.uplink.clips_examples:
+        findings.append(shift_by_clipped_examples(model, decided.uplink))
+        # The prediction knows nothing of clipped examples: it is made without them, and judged
+        # roughly.
+        unclipped = replace(
+            decided.uplink, example_clip=None, example_norm=None, example_shrink=1.0
+        )
+        rough = predict(model, unclipped, decided.step_size, noise_of(decided))
+        findings += judge_roughly(rough)
+    return replace(decided, judged=True, prediction=prediction, findings=tuple(findings))
+
+
+def objections(plan: Plan) -> list[Finding]:
+    """The gravest findings against a plan that some setting could cure."""
+    return gravest([each for each in plan.findings if each.code not in INCURABLE])
 
 
 def no_slope() -> Finding:
@@ -99,10 +197,12 @@ def _grade_of(ratio: float) -> Grade:
     return "infeasible" if off > HOPELESS_HEAT else "warning"
 
 
-def judge_shift(shift: float, cure: Callable[[], str]) -> list[Finding]:
+def judge_shift(
+    shift: float, cure: Callable[[], str], tolerances: Tolerances = PREDICTED
+) -> list[Finding]:
     """Finding where the mean is off by ``shift`` posterior standard deviations in the worst
     direction; ``cure``, words of what helps, is asked for only then."""
-    if shift <= SHIFT_TOLERANCE:
+    if shift <= tolerances.shift:
         return []
     grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
     short = f"the mean will be off by {shift:.2g} posterior sd"
@@ -126,7 +226,9 @@ def judge_width(ratio: float, cure: str) -> list[Finding]:
     return [Finding("variance-ratio", _grade_of(ratio), text, short, {"variance_ratio": ratio})]
 
 
-def judge_burn_in(decided: Plan, curvature: Curvature) -> list[Finding]:
+def judge_burn_in(
+    decided: Plan, curvature: Curvature, tolerances: Tolerances = PREDICTED
+) -> list[Finding]:
     """Finding where the burn-in is shorter than what is needed, with a cure."""
     needed = decided.rounds_needed
     if needed is None:
@@ -135,7 +237,7 @@ def judge_burn_in(decided: Plan, curvature: Curvature) -> list[Finding]:
         )
         return [Finding("burn-in-unknown", "warning", text)]
     planned = decided.num_burn_in
-    if needed <= BURN_IN_TOLERANCE * planned:
+    if needed <= tolerances.burn_in * planned:
         return []
     cure = "use more rounds" + (" or start 'zero'" if decided.start == "prior" else "")
     if (curvature.smoothness or 0.0) > 100.0 * (curvature.convexity or math.inf):
@@ -210,18 +312,20 @@ def over_budget(decided: Plan) -> list[Finding]:
     return [Finding("over-budget", "infeasible", text, short, numbers)]
 
 
-def judge_prediction(prediction: Prediction | None, heat: float) -> list[Finding]:
-    """Findings where the prediction differs from the temperature, or many gradients will be
-    clipped."""
-    if prediction is None:
+def judge_law(
+    law: Prediction | PublicLaw | None, heat: float, tolerances: Tolerances = PREDICTED
+) -> list[Finding]:
+    """Findings where the variance of a law is unlike the temperature ``heat``, or many gradients
+    will be clipped."""
+    if law is None:
         text = (
             "no prediction of the spread: the step or the problem is too large, or nearly every"
             " gradient is clipped"
         )
         return [Finding("no-prediction", "warning", text)]
     findings = []
-    ratio = prediction.variance_ratio
-    if ratio < 0.95 * min(heat, 1.0) or ratio > 1.25 * max(heat, 1.0):
+    ratio = law.variance_ratio
+    if ratio < tolerances.narrow * min(heat, 1.0) or ratio > tolerances.wide * max(heat, 1.0):
         text = (
             f"predicted variance ratio {ratio:.3g}, unlike the temperature"
             f" {heat:.3g}: the step is too large, or local gradients are too large for this link;"
@@ -230,7 +334,7 @@ def judge_prediction(prediction: Prediction | None, heat: float) -> list[Finding
         short = f"predicted variance ratio {ratio:.3g}, must be 1"
         numbers = {"variance_ratio": ratio, "temperature": heat}
         findings.append(Finding("variance-ratio", _grade_of(ratio), text, short, numbers))
-    low, high = prediction.variance_ratio_smallest, prediction.variance_ratio_largest
+    low, high = law.variance_ratio_smallest, law.variance_ratio_largest
     if not findings and (high > _UNEVEN * max(heat, 1.0) or low < min(heat, 1.0) / _UNEVEN):
         worst = high if high > _UNEVEN * max(heat, 1.0) else low
         text = (
@@ -240,8 +344,8 @@ def judge_prediction(prediction: Prediction | None, heat: float) -> list[Finding
         short = f"predicted variance ratio {worst:.3g} in one direction, must be 1"
         numbers = {"smallest": low, "largest": high}
         findings.append(Finding("variance-ratio", _grade_of(worst), text, short, numbers))
-    if prediction.clipped_fraction > 0.02:
-        share = prediction.clipped_fraction
+    share = law.clipped_fraction
+    if share > tolerances.clipped:
         text = (
             f"{100 * share:.2g} % of gradient entries will be clipped: predictions are rough; use a"
             " larger clip"
@@ -284,7 +388,7 @@ def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
 def judge_roughly(prediction: Prediction | None) -> list[Finding]:
     """Findings of a prediction made as if single examples were not clipped."""
     share = 1.0 if prediction is None else prediction.clipped_fraction
-    if prediction is None or share <= 0.02:
+    if prediction is None or share <= PREDICTED.clipped:
         return []
     ratio = prediction.variance_ratio
     text = (

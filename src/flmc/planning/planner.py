@@ -1,18 +1,26 @@
-"""The planner: from a model, an uplink and limits to a plan."""
+"""The planner: from a model, an uplink and limits to a plan, and the plans beside it with one
+constraint relaxed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from flmc.base.arrays import Array, one_blas_thread
 from flmc.base.errors import InvalidSetting
+from flmc.base.tables import Grid, format_short, format_up
 from flmc.models.model import Model
+from flmc.planning.choice import choose, cure_of_shift
 from flmc.planning.decision import Request, decide
-from flmc.planning.forecast import with_forecast
+from flmc.planning.judgement import with_forecast
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.search.automatic import Automatic, choose
+from flmc.planning.privacy_cost import Cost
+from flmc.planning.search import Candidate
 from flmc.uplink.link import Link
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.schemes import Digital
@@ -114,12 +122,9 @@ def plan(
     >>> plan.uplink.clip, [each.code for each in plan.findings if each.code.startswith("chosen")]
     (33.9, ['chosen-clip', 'chosen-link', 'chosen-rounds'])
     """
-    asked = Automatic(
-        clip=_is_auto("clip", clip),
-        link=_is_auto("link", link),
-        slope=_is_auto("slope", slope),
-        rounds=_is_auto("num_rounds", num_rounds),
-    )
+    choosable = {"clip": clip, "link": link, "slope": slope, "rounds": num_rounds}
+    names = {"rounds": "num_rounds"}
+    free = {name for name, value in choosable.items() if _is_auto(names.get(name, name), value)}
     uplink = _with_given(uplink, clip, link)
     request = Request(
         num_rounds=300 if isinstance(num_rounds, str) else num_rounds,
@@ -134,16 +139,23 @@ def plan(
         public_smoothness=public_smoothness,
         public_convexity=public_convexity,
     )
-    limits = limits or Limits()
-    if asked.nothing:
-        decided = decide(model, uplink, limits, request)
-        return with_forecast(decided, model, request) if forecast else decided
-    chosen = choose(model, uplink, limits, request, asked)
-    decided = decide(model, chosen.uplink, limits, chosen.request)
-    if chosen.from_data:
+    held = Candidate(model, uplink, limits or Limits(), request)
+    if not free:
+        return _planned(held, forecast=forecast)
+    choice = choose(held, free)
+    held = replace(held, uplink=choice.uplink, request=choice.request)
+    planned = _planned(held, forecast=forecast, from_data=choice.from_data)
+    return replace(planned, findings=(*planned.findings, *choice.notes))
+
+
+def _planned(held: Candidate, *, forecast: bool, from_data: bool = False) -> Plan:
+    """The plan of a candidate, by the accountant."""
+    decided = decide(held.model, held.uplink, held.limits, held.request)
+    if from_data:
         decided = replace(decided, data_dependent=True)
-    found = with_forecast(decided, model, chosen.request) if forecast else decided
-    return replace(found, findings=(*found.findings, *chosen.notes))
+    if not forecast:
+        return decided
+    return with_forecast(decided, held.model, held.request, partial(cure_of_shift, held))
 
 
 def _is_auto(name: str, value: object) -> bool:
@@ -162,3 +174,75 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
             raise InvalidSetting(f"a link is for the digital scheme, got {uplink.scheme!r}")
         uplink = replace(uplink, link=link)
     return uplink
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Plans with one constraint relaxed each."""
+
+    plans: dict[str, Plan]
+    """By what is relaxed, in words; the first is the plan as it is."""
+
+    def grid(self, *, with_run: bool = True) -> Grid:
+        """Grid with a row for each plan: gain, what binds, step, temperature, burn-in needed,
+        epsilon; that of the whole run, which may take a second to compute, only ``with_run``."""
+        header = [
+            "if",
+            "gain",
+            "binds",
+            "step",
+            "temper-\nature",
+            "burn-in\nneeded",
+            "epsilon\nround",
+        ]
+        header += ["epsilon\nrun"] if with_run else []
+        rows = []
+        for name, each in self.plans.items():
+            costs = [each.round_cost, *([each.run_cost] if with_run else [])]
+            numbers = map(format_short, (each.temperature, each.rounds_needed))
+            gain, step = format_short(each.typical_gain), format_short(each.step_size)
+            rows.append((name, gain, each.binding, step, *numbers, *map(_epsilon, costs)))
+        limits = next(iter(self.plans.values())).limits
+        of_run = f", {limits.run_delta:g} for the run" if with_run else ""
+        title = (
+            "what relaxing would bring, one thing at a time (delta"
+            f" {limits.delta:g} for a round{of_run})"
+        )
+        return Grid(tuple(header), tuple(rows), title)
+
+
+def _epsilon(cost: Cost | None) -> str:
+    """Epsilon of a cost, rounded up like every bound; where it is 0, the delta that is left, which
+    is not 0."""
+    if cost is None:
+        return "-"
+    if cost.delta_at_zero is not None:
+        return f"0 (delta {format_up(cost.delta_at_zero, 1)})"
+    return "inf" if math.isinf(cost.epsilon) else format_up(cost.epsilon, 3)
+
+
+def what_if(planned: Plan, model: Model, settings: Mapping[str, Any]) -> WhatIf:
+    """Plans with one constraint relaxed at a time: 3 dB more power, twice the budget, half and
+    twice the step.
+
+    ``settings`` are the keyword arguments of :func:`flmc.plan` that made the plan. Power is not
+    relaxed for the ideal uplink, nor a budget that was not given.
+    """
+    uplink, limits = planned.uplink, planned.limits
+    relaxed: dict[str, tuple[str, float]] = {}
+    if not uplink.noise_is_exact:
+        relaxed["+ 3 dB"] = "snr_db", uplink.snr_db + 3
+        if limits.privacy != "off" and limits.epsilon is not None:
+            relaxed["epsilon x 2"] = "epsilon", 2 * limits.epsilon
+    relaxed["step / 2"] = "step_size", planned.step_size / 2
+    relaxed["step x 2"] = "step_size", planned.step_size * 2
+    plans = {"as planned": planned}
+    for words, (name, value) in relaxed.items():
+        changed = Candidate(model, uplink, limits).with_value(name, value)
+        step = {"step_size": value} if name == "step_size" else {}
+        # Relaxing one thing may make another impossible: such a row is left out.
+        with suppress(InvalidSetting):
+            assert changed is not None
+            arguments: dict[str, Any] = {**settings, **step, "forecast": False}
+            plans[words] = plan(model, changed.uplink, changed.limits, **arguments)
+    return WhatIf(plans)

@@ -14,7 +14,7 @@ from flmc.base.findings import gravest
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
-from flmc.planning.search.privacy_estimate import estimate_epsilon
+from flmc.planning.privacy_estimate import estimate_epsilon
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,

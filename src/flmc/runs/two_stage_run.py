@@ -19,9 +19,9 @@ from flmc.evaluation.chain_statistics import FEWEST_DRAWS, effective_size_of_mea
 from flmc.models.affine import Coordinates
 from flmc.models.model import Model
 from flmc.models.whitening import in_coordinates
+from flmc.planning.choice import CLIPPED_AT
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_cost import Cost
-from flmc.planning.search.automatic import CLIPPED_AT
 from flmc.planning.two_stage_plan import TwoStagePlan
 from flmc.runs.execution import run
 from flmc.runs.results import Result

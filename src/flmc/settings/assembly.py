@@ -14,16 +14,14 @@ from flmc.base.findings import Finding
 from flmc.data.federated import FederatedData
 from flmc.models.model import Model
 from flmc.models.whitening import whiten
+from flmc.planning.choice import choose, choose_link
 from flmc.planning.decision import Request, decide
-from flmc.planning.forecast import with_forecast
-from flmc.planning.judgement import judge_prediction, judge_shift, predict_plan
+from flmc.planning.judgement import judge_law, judge_shift, predict_plan, with_forecast
 from flmc.planning.limits import Limits
-from flmc.planning.planner import plan
+from flmc.planning.planner import WhatIf, plan, what_if
 from flmc.planning.plans import Plan
-from flmc.planning.search.automatic import Automatic, choose
-from flmc.planning.search.link_choice import choose_link
-from flmc.planning.search.privacy_estimate import estimate_limit
-from flmc.planning.search.what_if import WhatIf, what_if
+from flmc.planning.privacy_estimate import estimate_limit
+from flmc.planning.search import Candidate, link_of
 from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
 from flmc.settings.construction import (
     data_of_file,
@@ -68,15 +66,15 @@ class Problem:
                 " use 'prior' or 'none' here"
             )
         arguments = planner_arguments(self.settings)
-        found = plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
-        return self._told(found)
+        made = plan(self.model, self.uplink, self.limits, forecast=forecast, **arguments)
+        return self._with_notes(made)
 
-    def _told(self, found: Plan) -> Plan:
-        """A plan with what was chosen for it."""
+    def _with_notes(self, made: Plan) -> Plan:
+        """A plan with the notes about what was chosen for it."""
         return replace(
-            found,
-            data_dependent=found.data_dependent or self.from_data,
-            findings=(*found.findings, *self.notes),
+            made,
+            data_dependent=made.data_dependent or self.from_data,
+            findings=(*made.findings, *self.notes),
         )
 
     def two_stages(self) -> TwoStagePlan:
@@ -98,7 +96,7 @@ class Problem:
             public_smoothness=settings.public_smoothness,
             public_convexity=settings.public_convexity,
         )
-        return replace(both, pilot=self._told(both.pilot), whole=self._told(both.whole))
+        return replace(both, pilot=self._with_notes(both.pilot), whole=self._with_notes(both.whole))
 
     def try_plan(self) -> Plan:
         """The plan for a search: with a quick estimate of what a budget of the run allows, and
@@ -106,7 +104,7 @@ class Problem:
         request = Request(**planner_arguments(self.settings))
         limit = estimate_limit(self.model, self.uplink, self.limits, request)
         decided = decide(self.model, self.uplink, self.limits, request, limit)
-        return with_forecast(decided, self.model, request, cures=False)
+        return with_forecast(decided, self.model, request)
 
     def what_if(self, planned: Plan) -> WhatIf:
         """What relaxing one constraint of a plan would bring."""
@@ -154,13 +152,13 @@ def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
     refuse(
         settings, tuple(setting_of.get(name, name) for name in names), "are chosen, so not given"
     )
-    asked = Automatic(**dict.fromkeys(names, True))
     request = Request(**planner_arguments(settings))
-    chosen = choose(model, make_uplink(settings), limits, request, asked)
+    chosen = choose(Candidate(model, make_uplink(settings), limits, request), names)
     changed: dict[str, Any] = {"clip": chosen.uplink.clip, "choose": None}
-    if isinstance(chosen.uplink, Digital) and (asked.link or asked.slope):
-        changed |= {"link": spell_link(chosen.uplink.link), "slope_parameter": None}
-    if asked.rounds:
+    link = link_of(chosen.uplink)
+    if link is not None and ("link" in names or "slope" in names):
+        changed |= {"link": spell_link(link), "slope_parameter": None}
+    if "rounds" in names:
         changed |= {"rounds": chosen.request.num_rounds, "burn_in": chosen.request.num_burn_in}
     settled = settings.model_copy(update=changed)
     return Problem(
@@ -190,7 +188,7 @@ def assemble_with_held_out(
     """The problem without a ``share`` of every device's examples, and those examples."""
     checks.between("the share to hold out", share, 0.0, 1.0)
     if settings.data_file is not None:
-        found = data_of_file(settings, settings.data_file)
+        data = data_of_file(settings, settings.data_file)
     else:
         make_model(settings)  # refuses what does not fit
         if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
@@ -200,8 +198,8 @@ def assemble_with_held_out(
                 f" {settings.experiments} data sets, data {settings.data!r}"
             )
         drawn = draw_examples(settings, None)
-        found = FederatedData(drawn.features, drawn.targets, drawn.device_sizes)
-    learn, test = found.hold_out(share, seed)
+        data = FederatedData(drawn.features, drawn.targets, drawn.device_sizes)
+    learn, test = data.hold_out(share, seed)
     return assemble(settings, model_of(settings, learn)), test
 
 
@@ -278,9 +276,9 @@ def _forecast_anew(plan: Plan, model: Model) -> Plan:
         return plan
     codes = {"mean-shift", "variance-ratio", "clipped", "no-prediction"}
     cure = "the plan was made for other data, or for other reasons: make a new one"
-    found = (
+    findings = (
         *(each for each in plan.findings if each.code not in codes),
         *judge_shift((law.mean_shift if law else None) or 0.0, lambda: cure),
-        *judge_prediction(law, heat),
+        *judge_law(law, heat),
     )
-    return replace(plan, prediction=law, findings=found)
+    return replace(plan, prediction=law, findings=findings)

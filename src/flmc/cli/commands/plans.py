@@ -20,7 +20,7 @@ from flmc.models.wide_linear import WideLinear
 from flmc.planning.plans import Plan
 from flmc.planning.requirements import Requirement, read_requirement
 from flmc.settings.assembly import Problem, assemble
-from flmc.settings.inverse import AXES, Solution
+from flmc.settings.questions import AXES, Solution
 from flmc.settings.schema import Settings, merge
 
 
@@ -148,7 +148,7 @@ def _chosen(
     """Settings to plan with, texts to show above the plan, and the answer of ``--solve`` for the
     setting ``name``."""
     if name is not None:
-        from flmc.settings.inverse import solve
+        from flmc.settings.questions import solve
         from flmc.views.progress_bars import show_progress
 
         with show_progress(f"solving for {name}") as progress:
@@ -157,7 +157,7 @@ def _chosen(
         return solution.settings, [solution.words, solution.grid(), *listing], solution
     if not suggest:
         return settings, [], None
-    from flmc.settings.suggestions import suggest_settings
+    from flmc.settings.questions import suggest_settings
 
     suggested = suggest_settings(settings)
     given = settings.model_dump(exclude_unset=True)

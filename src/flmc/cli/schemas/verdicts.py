@@ -8,7 +8,7 @@ from pydantic import WithJsonSchema
 
 from flmc.cli.schemas.runs import AnswerDocument
 from flmc.planning.plans.schema import Count, Document, PlanDocument, words
-from flmc.settings.inverse import AXES
+from flmc.settings.questions import AXES
 
 
 class TriedDocument(Document):

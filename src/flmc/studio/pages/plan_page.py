@@ -12,7 +12,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import USELESS_EPSILON
 from flmc.settings.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
-from flmc.settings.suggestions import suggest_settings
+from flmc.settings.questions import suggest_settings
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
 from flmc.studio.elements.cards import (
     ChartCard,

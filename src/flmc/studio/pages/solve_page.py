@@ -8,7 +8,7 @@ from nicegui import ui
 
 from flmc.base.errors import InvalidSetting
 from flmc.planning.requirements import Requirement, read_requirement
-from flmc.settings.inverse import AXES, Solution, solve
+from flmc.settings.questions import AXES, Solution, solve
 from flmc.settings.schema import Settings
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
 from flmc.studio.elements.cards import (

@@ -13,7 +13,7 @@ from flmc.evaluation.audit.likelihood_ratio import AttackLossLaw
 from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import CONSTRAINTS
 from flmc.planning.privacy_curve import SpentAfter
-from flmc.settings.inverse import Point, Solution
+from flmc.settings.questions import Point, Solution
 from flmc.settings.regimes import BINDING, RegimeMap
 from flmc.views.charts.chart import (
     Axis,

@@ -1,0 +1,330 @@
+r"""Clip, link, slope and rounds chosen for a model, each with its reason.
+
+Clip, slope and rounds follow rules that use the curvature. Near the posterior the sum of local
+gradients has covariance H, the curvature, and where devices are alike each of the K has a share 1/K
+of that: an entry of a local gradient has a standard deviation of at most :math:`\sqrt{L/K}`. Where
+devices are not alike, local gradients are larger and cancel in the sum; what a short pilot says of
+that (:func:`flmc.check_model`) is reported, and not used.
+
+The link of linear regression is searched for by prediction, and the plan is then marked as
+depending on data. A curved link, or a clip, weighs large gradients too little: where devices
+differ, what the server sees cancels elsewhere, and the mean of the samples moves. A straight link
+moves it only through the clip. A flatter link moves it less and is slower, because the step that
+quantisation allows shrinks with the slope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from flmc.base.arrays import one_blas_thread
+from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
+from flmc.models.linear import LinearGaussian
+from flmc.models.model import Model
+from flmc.planning.decision import Request, decide
+from flmc.planning.limits import Limits
+from flmc.planning.plans import Plan
+from flmc.planning.search import Candidate, Sloped, Trial, bends, lengthen, link_of, variants
+from flmc.planning.step_size import Curvature
+from flmc.uplink.links import Linear, Probit, Sigmoid
+from flmc.uplink.schemes import Digital
+from flmc.uplink.uplink import Uplink
+
+CLIPPED_AT = 4.25
+"""Clip in standard deviations of a local gradient's entry: 2 in 100 000 entries are clipped where
+devices are alike, and some room is left where they are not."""
+_STEEPNESS = 0.5
+"""Slope times clip of a curved link by rule: at the clip its mean bit is 8 % below a straight
+one's."""
+_FAMILIES = (
+    (Linear(), (0.5, 0.25)),
+    (Sigmoid(), (0.25, 0.5, 1.0, 2.0, 4.0)),
+    # 1.25 times slope over clip is the parameter of these, not sqrt(pi/2): answers of old stay.
+    (Probit(), tuple(1.25 * math.sqrt(2 / math.pi) * s for s in (0.25, 0.5, 1.0, 2.0, 4.0))),
+)
+"""Families of links that are searched, each with slope times clip of its members, beside the
+straight link itself."""
+_CLIPS = (1.0, 0.6, 0.4, 1.6, 2.5, 4.0, 6.5)
+"""Factors of the clip that are searched as a cure."""
+_FLATTER = (0.5, 0.25)
+"""Factors of the slope that are searched as a cure."""
+_WANTED_DRAWS = 400.0
+"""Independent draws that a chain should be worth: means are then known to 0.05 standard deviations,
+standard deviations to 4 %."""
+_FEW_DRAWS = 20.0
+"""Independent draws below which a choice of rounds is a warning."""
+_FIRST_TRIAL, _MOST_ROUNDS, _MOST_TRIALS = 300, 1_000_000, 12
+"""Rounds of the first trial, rounds at most, and longer trials at most."""
+_WORTHWHILE = 1.1
+"""Factor by which more rounds must raise the number of effective draws."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Uplink and settings with everything that was left open chosen."""
+
+    uplink: Uplink
+    request: Request
+    notes: tuple[Finding, ...]
+    """A line of reason for each choice."""
+    from_data: bool
+    """Whether a choice used numbers computed from the devices' data."""
+
+
+def choose(held: Candidate, free: Collection[str]) -> Choice:
+    """Choose clip, link, slope and rounds in this order, those of them that are free.
+
+    Refused where the curvature that a rule needs is not known, or the uplink has no link.
+    """
+    model, request = held.model, held.request
+    curvature = request.curvature(model)
+    notes = []
+    if "clip" in free:
+        held, note = _with_clip(held, curvature)
+        notes.append(note)
+    if "link" in free or "slope" in free:
+        if link_of(held.uplink) is None:
+            raise InvalidSetting(
+                f"link 'auto' is for the digital scheme, got {held.uplink.scheme!r}"
+            )
+        settled = replace(request, num_rounds=300, num_burn_in=200) if "rounds" in free else request
+        with_link = _with_link if "link" in free else _with_slope
+        uplink, note = with_link(replace(held, request=settled))
+        held = replace(held, uplink=uplink)
+        notes.append(note)
+    if "rounds" in free:
+        request, note = _with_rounds(held)
+        notes.append(note)
+    # A link that is chosen by prediction looks at the posterior, whatever else is public.
+    predicted = "link" in free and isinstance(model, LinearGaussian)
+    return Choice(held.uplink, request, tuple(notes), predicted or not curvature.public)
+
+
+def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Finding]:
+    """The candidate with a clip that leaves local gradients near the posterior as they are."""
+    if curvature.smoothness is None:
+        raise InvalidSetting("clip 'auto' needs the smoothness, which is not known: give a clip")
+    model, uplink = held.model, held.uplink
+    spread = math.sqrt(curvature.smoothness / model.num_devices)
+    clip = float(f"{CLIPPED_AT * spread:.3g}")
+    size = f"an entry's standard deviation, sqrt(L/K) = {spread:.3g}"
+    if uplink.clips_norm:
+        clip = float(f"{CLIPPED_AT * spread * math.sqrt(model.dim):.3g}")
+        size = f"sqrt(dim L/K) = {spread * math.sqrt(model.dim):.3g}"
+    text = (
+        f"clip {clip:g}: {CLIPPED_AT:g} times {size}, with smoothness L ="
+        f" {curvature.smoothness:.3g} and K = {model.num_devices}, which leaves gradients near the"
+        " posterior as they are if devices are alike"
+    )
+    return replace(held, uplink=replace(uplink, clip=clip)), Finding("chosen-clip", "note", text)
+
+
+def _with_slope(held: Candidate) -> tuple[Uplink, Finding]:
+    """The uplink with a slope of its link that fits the clip."""
+    clip = held.uplink.clip
+    link: Any = link_of(held.uplink)
+    steep: Any = link.with_slope(_STEEPNESS / clip, clip)
+    if steep is None or not bends(steep, clip):
+        raise InvalidSetting(
+            f"slope 'auto' is for the links sigmoid and probit, got {type(link).__name__}"
+        )
+    words = "slope"
+    if hasattr(steep, "slope_parameter"):
+        parameter = float(f"{steep.slope_parameter:.3g}")
+        steep, words = replace(steep, slope_parameter=parameter), f"slope parameter {parameter:g}"
+    text = (
+        f"{words}: the slope at 0 times the clip {clip:g} is {_STEEPNESS:g}, so that the link bends"
+        " by 8 % at the clip and hardly below it"
+    )
+    return _uplink_with(held, Sloped(steep)), Finding("chosen-slope", "note", text)
+
+
+def _uplink_with(held: Candidate, link: Sloped) -> Uplink:
+    changed = held.with_value("link", link)
+    assert changed is not None
+    return changed.uplink
+
+
+def _with_link(held: Candidate) -> tuple[Uplink, Finding]:
+    """The uplink with a link that suits the devices."""
+    if isinstance(held.model, LinearGaussian):
+        chosen = _closest(held)
+        text = f"link {link_of(chosen)!r}: by prediction its samples are closest to the posterior"
+        return chosen, Finding("chosen-link", "note", text)
+    text = (
+        "link Linear(1.0): straight, so that the mean of the samples stays where it belongs even"
+        " if devices are not alike; nothing that bends could be judged without data"
+    )
+    if held.limits.epsilon is not None:
+        text += "; where devices are alike, a sigmoid or probit link costs less privacy"
+    return _uplink_with(held, Sloped(Linear(1.0))), Finding("chosen-link", "note", text)
+
+
+def choose_link(
+    model: Model, uplink: Digital, limits: Limits | None = None, **settings: Any
+) -> Digital:
+    """The digital uplink with the link that is predicted to suit the devices best, at its clip.
+
+    Sigmoid, probit and linear links of several slopes are planned, predicted and judged. The one
+    with the fewest and mildest findings is chosen; among equals, the one whose draws are expected
+    to be closest to the posterior.
+
+    Parameters
+    ----------
+    model
+        Linear regression, whose chain can be predicted.
+    uplink
+        Gives everything but the link.
+    limits
+        Privacy budget and Langevin limit; None: no budget, calibrated noise.
+    **settings
+        The other settings of :func:`flmc.plan`, such as ``num_rounds``.
+
+    Returns
+    -------
+    Digital
+        A copy with the link that was chosen.
+
+    Raises
+    ------
+    InvalidSetting
+        If the chain of the model cannot be predicted, or no link can be planned for.
+
+    Examples
+    --------
+    >>> model = flmc.LinearGaussian(flmc.data.draw_linear(seed=1))
+    >>> uplink = flmc.choose_link(model, flmc.Digital(), flmc.Limits(epsilon=2))
+    >>> flmc.plan(model, uplink, flmc.Limits(epsilon=2)).warnings
+    ()
+    """
+    best = _closest(Candidate(model, uplink, limits or Limits(), Request(**settings)))
+    assert isinstance(best, Digital)
+    return best
+
+
+@one_blas_thread()
+def _closest(held: Candidate) -> Uplink:
+    """The uplink with the link whose samples are predicted to be closest to the posterior."""
+    if not isinstance(held.model, LinearGaussian):
+        raise InvalidSetting(
+            "link 'auto' chooses by prediction, which is for linear regression: name a link"
+            " (linear is unbiased up to its clip where devices differ)"
+        )
+    links = [Sloped(Linear())]
+    for family, steepness in _FAMILIES:
+        links += [Sloped(family, steep / held.uplink.clip) for steep in steepness]
+    best = min((each.try_out() for each in variants(held, {"link": links})), key=_closeness)
+    if best.plan is None:
+        raise InvalidSetting("link 'auto' found no link that can be planned for: name a link")
+    return best.candidate.uplink
+
+
+def _closeness(trial: Trial) -> tuple[float, float]:
+    return trial.closeness
+
+
+def cure_of_shift(held: Candidate, shift: float) -> str:
+    """Words about a link or a clip with which the mean, off by ``shift`` posterior standard
+    deviations with the candidate that is held, stays where it belongs by prediction."""
+    trials = [each.try_out() for each in _cures(held)]
+    known = [each for each in trials if each.law is not None]
+    working = [each for each in known if each.good]
+    if working:
+        best = min(working, key=_closeness)
+        return f"{_instruction(best, held)}, would be off by {best.mean_shift:.2g} sd"
+    if not known:
+        return "use a flatter link or a larger clip, or give the devices data that are alike"
+    # A plan that is infeasible for another reason is no cure, however small its shift.
+    least = min(known, key=lambda each: (each.gravity // 10, each.mean_shift))
+    if least.mean_shift > 0.7 * shift:
+        return "no other link or clip that was tried does better: give devices data that are alike"
+    but = "; ".join(each.short or each.message for each in least.findings)
+    return (
+        f"{_instruction(least, held)}, would be off by {least.mean_shift:.2g} sd, which is the best"
+        f" that was found (but {but})"
+    )
+
+
+def _cures(held: Candidate) -> Iterator[Candidate]:
+    """Candidates that may cure a shift: straight and flatter links, other clips."""
+    uplink, link = held.uplink, link_of(held.uplink)
+    clips = [factor * uplink.clip for factor in _CLIPS]
+    if link is None:
+        yield from variants(held, {"clip": [clip for clip in clips if clip > uplink.clip]})
+        return
+    yield from variants(held, {"clip": clips, "link": [Sloped(Linear())]})
+    if bends(link, uplink.clip):
+        slopes = [share * link.slope(uplink.clip) for share in _FLATTER]
+        yield from variants(held, {"link": [Sloped(link, slope) for slope in slopes]})
+
+
+def _instruction(trial: Trial, held: Candidate) -> str:
+    """The change of a trial, as an instruction."""
+    before: Any = link_of(held.uplink)
+    after: Any = link_of(trial.candidate.uplink)
+    parts = []
+    if type(after) is not type(before):
+        parts.append(f"the {type(after).__name__.lower()} link")
+    elif after != before and hasattr(after, "slope_parameter"):
+        parts.append(f"a slope parameter of {after.slope_parameter:.3g}")
+    clip = trial.candidate.uplink.clip
+    if clip != held.uplink.clip:
+        parts.append(f"a clip of {clip:.3g}")
+    return f"use {' with '.join(parts)}, which, by prediction"
+
+
+def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
+    """The settings with as many rounds as burn-in and enough independent draws take."""
+    convexity = held.request.curvature(held.model).convexity
+
+    def at(count: int) -> Trial:
+        request = replace(held.request, num_rounds=count, num_burn_in="auto")
+        # With the accountant: few plans are made, and rounds are counted against its budget.
+        plan = decide(held.model, held.uplink, held.limits, request)
+        if plan.effective_step_size is None or convexity is None:
+            raise InvalidSetting(
+                "rounds 'auto' need slope and convexity, which are not known: give a number, or"
+                " public curvature"
+            )
+        return Trial(replace(held, request=request), plan, None, ())
+
+    wanted = partial(_rounds_for, convexity=convexity or 0.0)
+    plan = lengthen(at, _FIRST_TRIAL, wanted, _MOST_TRIALS, _WORTHWHILE).plan
+    assert plan is not None
+    settled = replace(held.request, num_rounds=plan.num_rounds, num_burn_in=plan.num_burn_in)
+    few = (plan.effective_draws or 0.0) < _FEW_DRAWS
+    return settled, Finding("chosen-rounds", "warning" if few else "note", _rounds_in_words(plan))
+
+
+def _rounds_for(trial: Trial, convexity: float) -> int:
+    """Rounds of burn-in and of the wanted draws, to two significant digits."""
+    plan = trial.plan
+    assert plan is not None
+    forgotten = (plan.effective_step_size or 0.0) * convexity  # share of a deviation in a round
+    each = 1.0 if forgotten >= 1.0 else (2.0 - forgotten) / forgotten
+    wanted = (plan.rounds_needed or 0) + math.ceil(_WANTED_DRAWS * each)
+    unit = int(10 ** max(0, len(str(wanted)) - 2))
+    return min(_MOST_ROUNDS, -(-wanted // unit) * unit)
+
+
+def _rounds_in_words(plan: Plan) -> str:
+    """What the number of rounds is made of."""
+    needed = plan.rounds_needed or 0
+    arrives = "until a chain has arrived"
+    if needed > plan.num_burn_in:
+        arrives = f"of burn-in, where {needed} would be needed"
+    text = (
+        f"rounds {plan.num_rounds}: {plan.num_burn_in} {arrives}, and"
+        f" {plan.num_rounds - plan.num_burn_in} in which it is worth"
+        f" {plan.effective_draws or 0:.3g} independent draws"
+    )
+    if plan.num_rounds >= _MOST_ROUNDS:
+        text += f"; {_WANTED_DRAWS:g} were wanted, and {_MOST_ROUNDS} rounds are the most: the"
+        text += " posterior is far wider in one direction than in another, use flmc.whiten"
+    elif (plan.effective_draws or 0.0) < 0.9 * _WANTED_DRAWS:
+        text += f"; {_WANTED_DRAWS:g} were wanted, but more rounds share the budget of the run"
+    return text

@@ -1,0 +1,112 @@
+r"""A linear regression of which only sizes are public, before anybody has seen its data.
+
+With N examples on K devices and standard normal features and residuals, the curvature of the
+negative log posterior is about N in every direction, and an entry of a device's gradient near the
+mode is normal with variance N/K: it is a sum of N/K products of a feature and a residual."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from flmc.base.arrays import Array
+from flmc.base.special import ndtr
+from flmc.models.model import Model
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import NODES, WEIGHTS
+from flmc.uplink.example_clipping import typical_shift_variance
+from flmc.uplink.uplink import Uplink
+
+
+class PublicLaw(NamedTuple):
+    """The law of a chain as far as public knowledge tells."""
+
+    variance_ratio: float
+    """Variance of the samples over the posterior's."""
+    mean_shift: float
+    """Typical distance of the samples' mean from the posterior mean in the worst direction, in
+    posterior standard deviations; infinite where the step is too large."""
+    clipped_fraction: float
+    """Share of a device's gradient entries beyond the clip."""
+
+    # The curvature is the same in all directions, so the ratio is too.
+    @property
+    def variance_ratio_smallest(self) -> float:
+        """The variance ratio in any direction."""
+        return self.variance_ratio
+
+    @property
+    def variance_ratio_largest(self) -> float:
+        """The variance ratio in any direction."""
+        return self.variance_ratio
+
+
+class PublicModel(Model):
+    """Linear regression of which only sizes are known: it can be planned for, not sampled."""
+
+    public = True
+
+    def __init__(self, num_samples: int, num_devices: int, dim: int) -> None:
+        self.num_samples, self.num_devices, self.dim = num_samples, num_devices, dim
+        # Of the Gram matrix of standard normal features, with a margin (Marchenko and Pastur).
+        ratio = math.sqrt(dim / num_samples)
+        self.smoothness = max(1.3, 1.1 * (1 + ratio) ** 2) * num_samples
+        self.convexity = min(0.7, max(0.05, 0.9 * (1 - ratio) ** 2)) * num_samples
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of an entry of a device's gradient near the mode."""
+        return math.sqrt(self.num_samples / self.num_devices)
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
+        return np.zeros((*theta.shape[:-1], self.num_devices, self.dim))
+
+    def clipped_gradient(
+        self, theta: Array, example_clip: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Zeros, (experiment, chain, device, dim)."""
+        return self.gradient(theta, experiments)
+
+    def norm_clipped_gradient(
+        self, theta: Array, example_norm: float, experiments: slice = slice(None)
+    ) -> Array:
+        """Zeros, (experiment, chain, device, dim)."""
+        return self.gradient(theta, experiments)
+
+    def law(self, plan: Plan) -> PublicLaw:
+        r"""What the chain of a plan samples, from the link averaged over local gradients.
+
+        With the averaged slope :math:`\bar\kappa` and the averaged variance :math:`\bar V` of the
+        server's estimate the variance ratio is :math:`\eta\bar V/(\bar\kappa(2 - \eta\bar\kappa
+        N))`. Local gradients cancel at the mode, mean symbols do not quite: what is left of their
+        sum has in each of m entries the variance :math:`K r^2`, where :math:`r^2` is the variance
+        of the mean symbol that no straight line explains. It moves the mean by :math:`\sqrt{m K
+        r^2/N}/\bar\kappa` posterior standard deviations in the worst direction. Clipped examples
+        move it as well.
+        """
+        uplink = plan.uplink
+        gradient = self.spread * NODES
+        symbol = uplink.mean_symbol(gradient)
+        straight = float(symbol @ (WEIGHTS * NODES))
+        bent = max(0.0, float(np.square(symbol) @ WEIGHTS) - straight**2)
+        slope = straight / self.spread * uplink.example_shrink
+        variance = self._estimate_variance(plan, uplink, gradient)
+        step = plan.step_size
+        outside = 2.0 * float(ndtr(np.array(-uplink.clip / self.spread)))
+        rest = 2.0 - step * slope * self.num_samples
+        if slope <= 0 or rest <= 0:
+            return PublicLaw(math.inf, math.inf, outside)
+        squared = self.num_devices * bent / self.num_samples / slope**2
+        squared += typical_shift_variance(uplink.example_clip, uplink.example_norm, self.dim)
+        shift = math.sqrt(self.dim * squared)
+        return PublicLaw(step * variance / (slope * rest), shift, outside)
+
+    def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
+        """Variance of the server's estimate in kept rounds, over rounds and entries."""
+        active = plan.expected.num_active
+        each = float(uplink.symbol_variance(gradient) @ WEIGHTS)
+        noise = uplink.noise_power / np.square(plan.planned_gain) + each * active
+        return float(np.mean(np.square(plan.num_devices / active) * noise))

@@ -1,0 +1,275 @@
+"""One search for settings: link, slope, clip, bounds of examples, rounds, SNR, epsilon, sizes.
+
+A :class:`Candidate` holds everything that a plan is made from. A question holds most of it fixed,
+and lists the values of what is free (:func:`variants`), says how rounds grow (:func:`lengthen`), or
+gives one number an :class:`Axis` (:func:`smallest`). Every candidate becomes a :class:`Trial`: its
+plan, made with a quick estimate of the privacy limit where the accountant would be slow, and the
+verdict of the judge (:mod:`flmc.planning.judgement`). What is minimised is a property of a trial or
+the place on the axis; the winner is planned again with the accountant before it is handed out.
+
+The queries: :mod:`flmc.planning.choice` (``choose``, link ``auto``, cures of a shift),
+:mod:`flmc.planning.suggestion` (``suggest`` and its obstacles), ``what_if`` of
+:mod:`flmc.planning.planner`, and :mod:`flmc.settings.questions` (``solve``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
+from flmc.models.model import Model
+from flmc.planning.decision import Request, decide
+from flmc.planning.judgement import judge_chain
+from flmc.planning.limits import Limits
+from flmc.planning.plans import Plan
+from flmc.planning.prediction import Prediction
+from flmc.planning.privacy_estimate import estimate_limit
+from flmc.planning.public_model import PublicLaw, PublicModel
+from flmc.uplink.example_clipping import norm_shrink_factor
+from flmc.uplink.link import Link
+from flmc.uplink.schemes import Digital
+from flmc.uplink.uplink import Uplink
+
+_GRAVITY = {"note": 0.0, "warning": 1.0, "infeasible": 10.0}
+"""Weights of findings in the comparison of trials."""
+
+
+class Sloped(NamedTuple):
+    """A link of a family with a given slope at 0; slope None: the link itself."""
+
+    family: Link
+    slope: float | None = None
+
+    def at(self, clip: float) -> Link | None:
+        """The link for gradients up to a clip; None where the family has none so steep."""
+        return self.family if self.slope is None else self.family.with_slope(self.slope, clip)
+
+
+def link_of(uplink: Uplink) -> Link | None:
+    """The link of an uplink; None for a scheme without one."""
+    return uplink.link if isinstance(uplink, Digital) else None
+
+
+def bends(link: Link, clip: float) -> bool:
+    """Whether the mean bit at the clip is below that of a straight line."""
+    bound = link.bound_to(clip)
+    return float(bound.mean(np.array(clip), clip)) < (1 - 1e-6) * clip * bound.slope(clip)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Everything that a plan is made from."""
+
+    model: Model
+    uplink: Uplink
+    limits: Limits
+    request: Request = field(default_factory=Request)
+
+    def with_value(self, name: str, value: Any) -> Candidate | None:
+        """The candidate with another value of one setting, by its name in uplink, limits or
+        request; None where there is no such candidate.
+
+        A ``link`` is a :class:`Sloped`; an ``example_norm`` takes the place of any bound of single
+        examples; ``num_samples`` and ``num_devices`` are those of a public model.
+        """
+        if name == "link":
+            link = value.at(self.uplink.clip)
+            return None if link is None else self._with_uplink(link=link)
+        if name == "example_norm":
+            share = norm_shrink_factor(value, self.model.dim)
+            return self._with_uplink(example_clip=None, example_norm=value, example_shrink=share)
+        if name in ("num_samples", "num_devices"):
+            assert isinstance(self.model, PublicModel)
+            sizes = {
+                "num_samples": self.model.num_samples,
+                "num_devices": self.model.num_devices,
+                "dim": self.model.dim,
+            }
+            return replace(self, model=PublicModel(**{**sizes, name: value}))
+        if name in Limits.__dataclass_fields__:
+            return replace(self, limits=replace(self.limits, **{name: value}))
+        if name in Request.__dataclass_fields__:
+            return replace(self, request=replace(self.request, **{name: value}))
+        return self._with_uplink(**{name: value})
+
+    def _with_uplink(self, **changes: Any) -> Candidate:
+        return replace(self, uplink=replace(self.uplink, **changes))
+
+    def try_out(self, limit: Callable[[], float | None] | None = None) -> Trial:
+        """The candidate's plan with the judge's verdict.
+
+        ``limit`` estimates the gain that the budget allows, in place of the accountant; without one
+        only a budget of the run, for which the accountant is slow, is estimated.
+        """
+        model, uplink, limits, request = self.model, self.uplink, self.limits, self.request
+        try:
+            allowed = limit() if limit else estimate_limit(model, uplink, limits, request)
+            plan = decide(model, uplink, limits, request, allowed)
+        except InvalidSetting as error:
+            return Trial(self, None, None, (), str(error))
+        law, findings = judge_chain(plan, model, request.curvature(model))
+        return Trial(self, plan, law, tuple(findings))
+
+
+def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
+    """All combinations of the values of free settings, the last setting fastest."""
+    if not free:
+        yield held
+        return
+    (name, values), *rest = free.items()
+    for value in values:
+        changed = held.with_value(name, value)
+        if changed is not None:
+            yield from variants(changed, dict(rest))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate, its plan and the findings against it."""
+
+    candidate: Candidate
+    plan: Plan | None
+    """Without a forecast; None where no plan can be made."""
+    law: Prediction | PublicLaw | None
+    findings: tuple[Finding, ...]
+    refusal: str = ""
+    """Why no plan can be made."""
+
+    @property
+    def good(self) -> bool:
+        """Whether there is a plan and nothing speaks against it."""
+        return self.plan is not None and not self.gravity
+
+    @property
+    def gravity(self) -> float:
+        """Weight of the findings, of which one that makes infeasible outweighs some warnings."""
+        return sum(_GRAVITY[each.severity] for each in self.findings)
+
+    @property
+    def mean_shift(self) -> float:
+        """Predicted shift of the mean, in posterior standard deviations; infinite if unknown."""
+        shift = None if self.law is None else self.law.mean_shift
+        return math.inf if shift is None else shift
+
+    @property
+    def closeness(self) -> tuple[float, float]:
+        """What is minimised for the best samples: the gravity of the findings, then the expected
+        squared distance of a chain's draws from the posterior, in posterior units.
+
+        The second is the squared W2 distance of the predicted law, plus dim over the number of
+        independent draws that the kept rounds are worth, roughly.
+        """
+        plan = self.plan
+        if plan is None:
+            return math.inf, math.inf
+        law = self.law
+        off = (law.distance_squared or 0.0) if isinstance(law, Prediction) else math.inf
+        # Burn-in takes about five relaxation times, and a relaxation time is two draws' worth.
+        draws = (plan.num_rounds - plan.num_burn_in) * 5.0 / (2.0 * (plan.rounds_needed or 1))
+        return self.gravity, off + plan.dim / draws
+
+    @property
+    def length(self) -> tuple[float, float]:
+        """What is minimised for the shortest run: rounds, then the rounds of burn-in needed."""
+        plan = self.plan
+        if plan is None:
+            return math.inf, math.inf
+        return plan.num_rounds, plan.rounds_needed or 0
+
+
+def lengthen(
+    at: Callable[[int], Trial],
+    first: int,
+    wanted: Callable[[Trial], int],
+    most_trials: int,
+    worthwhile: float = 0.0,
+) -> Trial:
+    """The trial of a run that grows from ``first`` rounds until it wants no more.
+
+    Under a budget of the run more rounds leave a smaller gain, which needs a smaller step, which
+    needs more rounds: the fixed point, if there is one. Growth also ends where longer runs are not
+    ``worthwhile`` times as many effective draws.
+    """
+    trial = at(first)
+    for _ in range(most_trials):
+        count = wanted(trial)
+        if trial.plan is None or count <= trial.plan.num_rounds:
+            break
+        longer = at(count)
+        if worthwhile and _draws(longer) < worthwhile * _draws(trial):
+            break
+        trial = longer
+    return trial
+
+
+def _draws(trial: Trial) -> float:
+    return (trial.plan.effective_draws or 0.0) if trial.plan is not None else 0.0
+
+
+class Axis(NamedTuple):
+    """How the values of one number are searched, by decibels or by logarithms."""
+
+    step: float
+    """First step away from the value given."""
+    reach: float
+    """Largest distance from the value given."""
+    resolution: float
+    """Distance to which the answer is known."""
+    whole: bool = False
+    """Whether values are whole numbers."""
+    best: bool = False
+    """Whether the best value is asked for, not the smallest."""
+
+
+def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
+    """The smallest place that meets, to a resolution, above ``low``, which does not, up to
+    ``high``, which does."""
+    while high - low > resolution:
+        middle = (low + high) / 2
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    return high
+
+
+def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float | None:
+    """The smallest place on an axis that meets, by steps that grow, then by halving; None where
+    none is within reach.
+
+    From a start that meets the search goes down; from another one up and then down, for more is not
+    always better.
+    """
+    bracket = _bracket(meets, start, axis)
+    return None if bracket is None else bisect(meets, *bracket, axis.resolution)
+
+
+def _bracket(
+    meets: Callable[[float], bool], start: float, axis: Axis
+) -> tuple[float, float] | None:
+    """A place that does not meet and one above it that does; None where none does."""
+    step, last = axis.step, start
+    if meets(start):
+        while abs(last - step - start) <= axis.reach:
+            if not meets(last - step):
+                return last - step, last
+            last, step = last - step, 1.5 * step
+        return last - axis.resolution / 2, last
+    for sign in (1.0, -1.0):
+        step, last = axis.step, start
+        while abs(last + sign * step - start) <= axis.reach:
+            there = last + sign * step
+            if meets(there):
+                return (last, there) if sign > 0 else _floor(meets, there, axis)
+            last, step = there, 1.5 * step
+    return None
+
+
+def _floor(meets: Callable[[float], bool], place: float, axis: Axis) -> tuple[float, float]:
+    """A bracket below a place that meets."""
+    step = axis.step
+    while meets(place - step) and step < axis.reach:
+        place, step = place - step, 1.5 * step
+    return place - step, place

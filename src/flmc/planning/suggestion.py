@@ -1,0 +1,371 @@
+"""Settings from public knowledge alone: sizes, and the scale of the features.
+
+Many plans are made with a quick estimate of the privacy limit; the best are made again with the
+accountant, and returned only if nothing speaks against them. Where nothing fits, the same search
+with one requirement relaxed at a time says what stands in the way, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from flmc.base.errors import InvalidSetting
+from flmc.base.findings import Finding
+from flmc.planning.decision import Request
+from flmc.planning.judgement import clip_in_words
+from flmc.planning.plans import Plan
+from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
+from flmc.planning.privacy_estimate import estimate_gain, gain_estimator
+from flmc.planning.public_model import PublicModel
+from flmc.planning.search import (
+    Candidate,
+    Sloped,
+    Trial,
+    bends,
+    bisect,
+    lengthen,
+    link_of,
+    variants,
+)
+from flmc.uplink.links import Linear, Sigmoid
+from flmc.uplink.uplink import Uplink
+
+MOST_ROUNDS = 100_000
+"""Rounds beyond which nothing is suggested."""
+_KEPT = 60
+"""Number of kept rounds that is suggested."""
+_FEWEST_BURN_IN = 40
+"""Rounds of burn-in that are suggested at least."""
+_MARGIN = 1.05
+"""Rounds of burn-in over those needed, because the number needed is a rough estimate."""
+_MOST_TRIALS = 39
+"""Trials of longer and longer runs with one uplink."""
+_STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
+"""Slope times the spread of local gradients that is tried: steeper links hide more and bend
+more."""
+_CLIPS = (3.0, 3.5, 4.5)
+"""Clips that are tried, in standard deviations of a local gradient."""
+_WIDE_CLIPS = (3.5, 6.0)
+"""The same where single examples are hidden, which the device's clip has no part in."""
+_EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
+"""Bounds of an example's norm that are tried, over the root of the number of entries plus 2."""
+_MOST_SUGGESTIONS = 4
+"""Candidates that are made again with the accountant."""
+_LARGEST_FACTOR = math.log(1000.0)
+"""Largest factor by which a requirement is relaxed, in logarithms."""
+_RESOLUTION = 0.03
+"""Resolution of that factor, in logarithms."""
+_PROMISING = 4
+"""Candidates that are tried with a relaxed requirement: those that need the fewest rounds."""
+
+
+@dataclass(frozen=True)
+class PublicQuestion:
+    """The question for settings that fit, where only sizes are known."""
+
+    held: Candidate
+    """Everything that is given, with a public model."""
+    fixed: frozenset[str] = frozenset()
+    """Names of what is given among ``link``, ``slope_parameter``, ``clip``, ``example_bound``,
+    ``num_rounds`` and ``num_burn_in``; the others are free. A step, a gain, a start and a factor of
+    early steps are fixed by the request itself."""
+    correction: float = 1.0
+    """Factor of the estimated privacy limit: the accountant's limit over the estimate, where it is
+    known."""
+
+    @property
+    def model(self) -> PublicModel:
+        """What is publicly known."""
+        assert isinstance(self.held.model, PublicModel)
+        return self.held.model
+
+    def relaxed(self, name: str, value: Any) -> PublicQuestion:
+        """The question with another value of one requirement."""
+        held = self.held.with_value(name, value)
+        assert held is not None
+        return replace(self, held=held)
+
+    def suggestions(self) -> Iterator[Trial]:
+        """Trials that fit by the accountant's own limit, those with the fewest rounds first."""
+        for trial in self.calibrated.ranked[:_MOST_SUGGESTIONS]:
+            verified = self.calibrated._verified(trial)
+            if verified is not None:
+                yield verified
+
+    @cached_property
+    def calibrated(self) -> PublicQuestion:
+        """The question with its estimate corrected by what the accountant allows the best trial."""
+        limits = self.held.limits
+        if not self.ranked or not has_budget(self.held.uplink, limits):
+            return self
+        plan = _plan_of(self.ranked[0])
+        sizes = (self.model.num_devices, self.model.dim, plan.num_rounds)
+        guess = estimate_gain(plan.uplink, limits, *sizes)
+        if plan.binding == "power" and self.correction * guess > 1.3 * plan.gain_limits.power:
+            return self  # the accountant would not change what decides
+        exact = privacy_limited_gain(plan.uplink, limits, *sizes)
+        return replace(self, correction=0.999 * exact / guess)
+
+    @cached_property
+    def ranked(self) -> list[Trial]:
+        """Trials that fit by the estimate of the privacy limit, the shortest first."""
+        trials = (self.settle(candidate) for candidate in self.candidates())
+        return sorted((each for each in trials if each.good), key=lambda each: each.length)
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Candidates with every value of what is free but the rounds."""
+        spread, example = self.model.spread, self.held.limits.neighbouring == "example"
+        free: dict[str, Sequence[Any]] = {}
+        if "clip" not in self.fixed:
+            free["clip"] = [factor * spread for factor in (_WIDE_CLIPS if example else _CLIPS)]
+        if example and "example_bound" not in self.fixed:
+            # Bounds of norms, which cost less than bounds of entries.
+            root = math.sqrt(self.model.dim + 2.0)
+            free["example_norm"] = [factor * root for factor in _EXAMPLE_NORMS]
+        links = self._links()
+        if links:
+            free["link"] = links
+        return variants(self.held, free)
+
+    def _links(self) -> list[Sloped]:
+        """Links that are tried: of the family that is fixed, else sigmoid and linear; none where
+        the link is not free."""
+        given, clip = link_of(self.held.uplink), self.held.uplink.clip
+        if given is None or "slope_parameter" in self.fixed:
+            return []
+        families = [given] if "link" in self.fixed else [Sigmoid(), Linear()]
+        # Every family has members that are flat enough, if it has any.
+        families = [each for each in families if each.with_slope(1e-3 / clip, clip) is not None]
+        links = [
+            Sloped(family, steepness / self.model.spread)
+            for steepness in _STEEPNESS
+            for family in families
+        ]
+        # The steepest straight link has a slope that follows from the clip.
+        straight = any(not bends(family, clip) for family in families)
+        return [*links, Sloped(Linear())] if straight else links
+
+    def settle(self, candidate: Candidate) -> Trial:
+        """The trial with as many rounds as it needs itself, by the estimate of the privacy
+        limit."""
+        open_rounds = "num_rounds" not in self.fixed
+        first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
+        try:
+            estimate = gain_estimator(
+                candidate.uplink, candidate.limits, self.model.num_devices, self.model.dim
+            )
+        except InvalidSetting as error:
+            return Trial(candidate, None, None, (), str(error))
+
+        def at(rounds: int) -> Trial:
+            asked = self._asked(candidate, rounds)
+            return asked.try_out(lambda: self.correction * estimate(rounds))
+
+        def wanted(trial: Trial) -> int:
+            if trial.plan is None or trial.good or not rounds_may_mend(trial.findings):
+                return 0
+            count = self._rounds_for(trial.plan)
+            return count if count <= MOST_ROUNDS else 0
+
+        return lengthen(at, first, wanted, _MOST_TRIALS if open_rounds else 0)
+
+    def _rounds_for(self, plan: Plan) -> int:
+        """Rounds that a plan needs, kept ones included, with a margin."""
+        needed = max(_FEWEST_BURN_IN, math.ceil(_MARGIN * (plan.rounds_needed or 0)))
+        if "num_burn_in" in self.fixed:
+            needed = max(needed, int(self.held.request.num_burn_in))
+        return needed + _KEPT
+
+    def _asked(
+        self, candidate: Candidate, rounds: int, burn_in: int | str | None = None
+    ) -> Candidate:
+        """The candidate with so many rounds, and with public curvature."""
+        request, model = candidate.request, self.model
+        if burn_in is None:
+            burn_in = request.num_burn_in
+            if "num_burn_in" not in self.fixed:
+                burn_in = "auto" if "num_rounds" in self.fixed else rounds - _KEPT
+        smoothness = request.public_smoothness or model.smoothness or 0.0
+        convexity = request.public_convexity or model.convexity or 0.0
+        asked = replace(
+            request,
+            num_rounds=rounds,
+            num_burn_in=burn_in,
+            public_smoothness=max(smoothness, convexity),
+            public_convexity=min(smoothness, convexity),
+        )
+        return replace(candidate, request=asked)
+
+    def _verified(self, trial: Trial) -> Trial | None:
+        """The trial made again with the accountant, with a few more rounds if it needs them."""
+        candidate, rounds = trial.candidate, _plan_of(trial).num_rounds
+        for _ in range(3):
+            again = self._asked(candidate, rounds).try_out(lambda: None)
+            plan = again.plan
+            if plan is not None and again.good:
+                settled = self._asked(candidate, rounds, plan.num_burn_in)
+                return replace(again, candidate=settled)
+            if plan is None or "num_rounds" in self.fixed:
+                return None
+            rounds = max(math.ceil(1.05 * rounds), self._rounds_for(plan))
+        return None
+
+
+def _plan_of(trial: Trial) -> Plan:
+    assert trial.plan is not None
+    return trial.plan
+
+
+def rounds_may_mend(findings: Sequence[Finding]) -> bool:
+    """Whether another number of rounds might remove all findings: the clipped share and the shift
+    of the mean are the uplink's."""
+    # An infinite shift says that the step is too large, which does depend on the rounds.
+    return not any(
+        each.code == "clipped"
+        or (each.code == "mean-shift" and math.isfinite(each.numbers["mean_shift"]))
+        for each in findings
+    )
+
+
+def reasons(trial: Trial) -> list[tuple[str, str]]:
+    """A line of reason for each setting that a trial suggests, by its name in words."""
+    plan, law = _plan_of(trial), trial.law
+    uplink, model = trial.candidate.uplink, trial.candidate.model
+    assert isinstance(model, PublicModel)
+    assert law is not None
+    lines = [
+        (
+            "clip",
+            f"{uplink.clip:.4g}, {uplink.clip / model.spread:.3g} standard deviations of a local"
+            " gradient near the mode",
+        ),
+        (
+            "step size",
+            f"{plan.step_size:.4g}, by itself: as large as stability, power and privacy allow"
+            " with the right noise",
+        ),
+        (
+            "rounds",
+            f"{plan.num_rounds}, of which {plan.num_burn_in} burn-in, of which"
+            f" {plan.rounds_needed} are needed",
+        ),
+        (
+            "expected",
+            f"variance ratio {law.variance_ratio:.3g}, mean off by {law.mean_shift:.2g}"
+            f" posterior sd, {100 * law.clipped_fraction:.2g} % of entries clipped",
+        ),
+    ]
+    link = link_of(uplink)
+    if link is not None:
+        text = f"slope {uplink.slope * model.spread:.2g} over the spread of local gradients"
+        lines.insert(0, ("link", f"{type(link).__name__.lower()}: {text}"))
+    if uplink.clips_examples:
+        text = f"{clip_in_words(uplink)}: leaves {uplink.example_shrink:.3f} of the gradient"
+        lines.append(("example clip", text))
+    return lines
+
+
+class Obstacle(NamedTuple):
+    """A requirement that, relaxed alone, would let some settings fit."""
+
+    name: str
+    given: float | None
+    """Its value; None for what has no number."""
+    needed: float | None
+    """The value that would do, with all other requirements as they are; None for what has no
+    number."""
+
+    @property
+    def words(self) -> str:
+        """The obstacle as part of a sentence."""
+        if self.name == "neighbouring":
+            return "neighbouring 'example' instead of 'device'"
+        if self.needed is None:
+            return f"{self.name} left open"
+        whole = self.name in ("samples", "devices", "rounds", "burn_in")
+        needed = f"{self.needed:.0f}" if whole else f"{self.needed:.4g}"
+        given = "" if self.given is None else f" instead of {self.given:.6g}"
+        return f"{self.name} {needed}{given}"
+
+
+def find_obstacles(question: PublicQuestion) -> list[Obstacle]:
+    """Requirements of a question without an answer of which every single one, relaxed, gives one:
+    fixed settings first, then budget, SNR, examples and devices."""
+    return [*_fixed(question), *_scaled(question)]
+
+
+def _fixed(question: PublicQuestion) -> Iterator[Obstacle]:
+    """Settings that are fixed and might be left open."""
+    held = question.held
+    for name in sorted(question.fixed):
+        ranked = replace(question, fixed=question.fixed - {name}).ranked
+        if ranked:
+            plan = _plan_of(ranked[0])
+            given = _number(name, held.uplink, held.request)
+            yield Obstacle(name.removeprefix("num_"), given, _number(name, plan.uplink, plan))
+    step = held.request.step_size
+    if step != "auto":
+        ranked = question.relaxed("step_size", "auto").ranked
+        if ranked:
+            yield Obstacle("step_size", float(step), _plan_of(ranked[0]).step_size)
+    if held.limits.neighbouring == "device" and has_budget(held.uplink, held.limits):
+        hidden = question.relaxed("neighbouring", "example")
+        if any(hidden.settle(each).good for each in hidden.candidates()):
+            yield Obstacle("neighbouring", None, None)
+
+
+def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
+    """The number that a setting has, in the uplink or among the rounds; None where it has none."""
+    held: object = counts if name in ("num_rounds", "num_burn_in") else uplink
+    if name == "slope_parameter":
+        held = link_of(uplink)
+    value = getattr(held, name, None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _scaled(question: PublicQuestion) -> Iterator[Obstacle]:
+    """Requirements with a number that may be scaled: budget, SNR, examples, devices."""
+    uplink, limits, model = question.held.uplink, question.held.limits, question.model
+    samples, devices, snr = model.num_samples, model.num_devices, uplink.snr_db
+    # With fewer than four examples a device, local gradients are not what public knowledge says.
+    most = max(devices, samples // 4)
+    scaled: dict[str, tuple[float, Callable[[float], float]]] = {
+        "snr_db": (snr, lambda factor: snr + 20 * math.log10(factor)),
+        "num_samples": (samples, lambda factor: math.ceil(samples * factor)),
+        "num_devices": (devices, lambda factor: min(most, math.ceil(devices * factor))),
+    }
+    if has_budget(uplink, limits):
+        budget = limits.epsilon or 0.0
+        scaled = {"epsilon": (budget, lambda factor: budget * factor), **scaled}
+    promising = _promising(question)
+    for name, (given, value_at) in scaled.items():
+
+        def fits(
+            place: float, name: str = name, value_at: Callable[[float], float] = value_at
+        ) -> bool:
+            relaxed = question.relaxed(name, value_at(math.exp(place)))
+            candidates = list(relaxed.candidates())
+            return any(
+                relaxed.settle(candidates[at]).good for at in promising if at < len(candidates)
+            )
+
+        if fits(_LARGEST_FACTOR):
+            place = bisect(fits, 0.0, _LARGEST_FACTOR, _RESOLUTION)
+            yield Obstacle(name.removeprefix("num_"), given, value_at(math.exp(place)))
+
+
+def _promising(question: PublicQuestion) -> list[int]:
+    """Places, among the candidates, of those that come nearest to what is needed."""
+    loose = question.relaxed("privacy", "off")
+    free = replace(loose, fixed=question.fixed - {"num_rounds"})
+    lengths = []
+    for candidate in loose.candidates():
+        trial = free.settle(candidate)
+        if not trial.good and free.fixed != loose.fixed:
+            trial = loose.settle(candidate)
+        lengths.append(trial.length[0] if trial.good else math.inf)
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return order[:_PROMISING]

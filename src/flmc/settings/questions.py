@@ -1,0 +1,418 @@
+"""Questions in terms of settings: values for what is left open (``suggest``), and the smallest or
+best value of one setting with which a plan meets its requirements (``solve``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flmc.base.errors import FlmcError, InvalidSetting, RunFailed
+from flmc.base.progress import Progress
+from flmc.base.tables import Grid, Listing, Row, format_short
+from flmc.models.model import Model
+from flmc.planning.decision import Request
+from flmc.planning.judgement import objections
+from flmc.planning.plans import Plan
+from flmc.planning.public_model import PublicModel
+from flmc.planning.requirements import Requirement
+from flmc.planning.search import Axis, Candidate, Trial, link_of, smallest
+from flmc.planning.suggestion import PublicQuestion, find_obstacles, reasons
+from flmc.settings.assembly import assemble, make_limits, planner_arguments
+from flmc.settings.construction import make_model, make_uplink
+from flmc.settings.registered import LINKS
+from flmc.settings.schema import Settings, merge
+
+_FIXABLE = {
+    "link": "link",
+    "slope_parameter": "slope_parameter",
+    "clip": "clip",
+    "example_clip": "example_bound",
+    "example_norm": "example_bound",
+    "rounds": "num_rounds",
+    "burn_in": "num_burn_in",
+}
+"""Settings that a search leaves as they are if they are given, and their names there."""
+_FACTOR = math.log(2.0)
+AXES = {
+    "snr_db": Axis(3.0, 60.0, 0.1),
+    "epsilon": Axis(_FACTOR, math.log(1e4), 0.01),
+    "rounds": Axis(_FACTOR, math.log(1e4), 0.01, whole=True),
+    "devices": Axis(_FACTOR, math.log(1e3), 0.01, whole=True),
+    "samples": Axis(_FACTOR, math.log(1e4), 0.01, whole=True),
+    "clip": Axis(0.25, 2.0, 0.02, best=True),
+    "slope_parameter": Axis(0.25, 2.0, 0.02, best=True),
+}
+"""Settings that can be solved for."""
+
+
+@dataclass(frozen=True)
+class SuggestedSettings:
+    """Settings that fit, and why."""
+
+    settings: dict[str, Any]
+    """What was left open, by the names that settings have in files and on the command line."""
+    trial: Trial
+    """The trial that they come from."""
+
+    def listing(self) -> Listing:
+        """Rows of the suggested settings with their reasons, and the options of the command
+        line."""
+        rows = tuple(Row(name, reason) for name, reason in reasons(self.trial))
+        title = "suggested, from public knowledge (standard normal features and residuals)"
+        return Listing(title, (*rows, Row("options", self.options)))
+
+    @property
+    def options(self) -> str:
+        """The settings as options of the command line."""
+        return " ".join(
+            f"--{name.replace('_', '-')} {value:.6g}"
+            if isinstance(value, float)
+            else f"--{name.replace('_', '-')} {value}"
+            for name, value in self.settings.items()
+        )
+
+
+def public_question(settings: Settings) -> PublicQuestion:
+    """The question for what settings leave open; what is given in them stays as it is.
+
+    Refused unless the model is linear regression over the digital or the analog uplink.
+    """
+    if settings.model != "linear":
+        raise InvalidSetting(
+            f"suggestions are for linear regression, got the model {settings.model!r}"
+        )
+    if settings.scheme == "ideal":
+        raise InvalidSetting("suggestions are for digital and analog uplinks, got 'ideal'")
+    if settings.devices > settings.samples:
+        raise InvalidSetting(
+            f"devices must not exceed samples = {settings.samples}, got {settings.devices}"
+        )
+    given = settings.model_fields_set
+    fixed = {_FIXABLE[name] for name in given & _FIXABLE.keys()}
+    changes: dict[str, Any] = {}
+    if settings.link == "auto":
+        fixed -= {"link"}
+        changes["link"] = "sigmoid"
+    if ":" in settings.link:  # a link with its parameter in its name
+        fixed |= {"slope_parameter"}
+    if settings.burn_in == "auto":
+        fixed -= {"num_burn_in"}
+    bounded = settings.example_clip is not None or settings.example_norm is not None
+    if settings.neighbouring == "example" and not bounded:
+        changes["example_norm"] = 1.0  # the search replaces it
+    arguments = planner_arguments(settings)
+    arguments["scheduler"].check(settings.rounds, settings.devices)
+    if "start" not in given:
+        arguments["start"] = "zero"
+    held = Candidate(
+        PublicModel(settings.samples, settings.devices, settings.dim),
+        make_uplink(settings.model_copy(update=changes)),
+        make_limits(settings),
+        Request(**arguments),
+    )
+    return PublicQuestion(held, frozenset(fixed))
+
+
+def suggest_settings(settings: Settings) -> SuggestedSettings:
+    """Settings for what is left open, with a plan that nothing speaks against.
+
+    Where nothing fits, RunFailed says which single requirement stands in the way, and by how much.
+    """
+    question = public_question(settings)
+    against = ""
+    for trial in question.suggestions():
+        chosen = _as_settings(trial, settings)
+        worst = objections(assemble(_with(settings, chosen)).plan())
+        if not worst:
+            return SuggestedSettings(chosen, trial)
+        against = worst[0].short or worst[0].message
+    if against:
+        raise RunFailed(
+            "settings fit as far as public knowledge tells, but not the data that were drawn:"
+            f" {against}; use more examples, or other values"
+        )
+    obstacles = find_obstacles(question.calibrated)
+    if not obstacles:
+        raise RunFailed(
+            "no settings fit, and relaxing a single number does not help: relax several, or what"
+            " has no number (langevin, privacy, gain, scheduling, fading)"
+        )
+    ways = "; or ".join(each.words for each in obstacles)
+    raise RunFailed(f"no settings fit. With all else as it is, this alone would do: {ways}")
+
+
+def _with(settings: Settings, changes: dict[str, Any]) -> Settings:
+    """The settings with some of them given anew."""
+    return merge({}, {**settings.model_dump(exclude_unset=True), **changes})
+
+
+def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
+    """A trial by the names of settings, without what was given."""
+    uplink, request, plan = trial.candidate.uplink, trial.candidate.request, trial.plan
+    assert plan is not None
+    chosen: dict[str, Any] = {}
+    link = link_of(uplink)
+    entry = next((each for each in LINKS if link is not None and each.maker is type(link)), None)
+    if entry is not None and entry.parameters:
+        chosen["link"] = entry.name
+        chosen["slope_parameter"] = getattr(link, entry.parameters[0].name)
+    chosen |= {
+        "clip": uplink.clip,
+        "rounds": request.num_rounds,
+        "burn_in": plan.num_burn_in,
+        "start": request.start,
+        "public_smoothness": request.public_smoothness,
+        "public_convexity": request.public_convexity,
+    }
+    for name in ("example_clip", "example_norm"):
+        if getattr(uplink, name) is not None:
+            chosen[name] = getattr(uplink, name)
+    return {
+        name: value
+        for name, value in chosen.items()
+        if name not in given.model_fields_set or getattr(given, name) == "auto"
+    }
+
+
+class Point(NamedTuple):
+    """A value of the setting that is solved for, with its plan."""
+
+    value: float
+    plan: Plan | None
+    """None where none can be made."""
+    broken: tuple[str, ...]
+    """Why the plan does not do, a sentence each; empty if it does."""
+
+    @property
+    def badness(self) -> tuple[int, float]:
+        """What is minimised for the best value: the number of objections, then the expected
+        distance of the draws from the posterior, rounds of burn-in standing for slowness."""
+        plan = self.plan
+        if plan is None:
+            return 1000, math.inf
+        law = plan.prediction
+        off = 0.0 if law is None else law.distance_squared or 0.0
+        slow = (plan.rounds_needed or 0) / max(1, plan.num_rounds)
+        return len(self.broken), off + plan.dim * slow
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of ``solve``, with the curve beside it."""
+
+    name: str
+    value: float
+    settings: Settings
+    """The settings with that value."""
+    plan: Plan
+    """The plan that they give, within the exact budget."""
+    curve: tuple[Point, ...]
+    """Values that were tried, in order; where a budget of the run is searched, or settings are
+    suggested, their plans are estimates."""
+    suggested: Listing | None = None
+    """The settings that were suggested for the value, with their reasons."""
+
+    @property
+    def words(self) -> str:
+        """The answer in a sentence."""
+        kind = "best" if AXES[self.name].best else "smallest"
+        return f"{self.name} = {self.value:.5g} is the {kind} value that meets the requirements"
+
+    def grid(self) -> Grid:
+        """Table of the values that were tried; estimates, where a budget of the run is searched."""
+        header = ("gain", "binds", "temper-\nature", "burn-in\nneeded", "shift\nin sd", "meets")
+        rows: list[tuple[str, ...]] = []
+        for value, plan, broken in self.curve:
+            why = "yes" if not broken else f"no: {_cause(broken[0])}"
+            if plan is None:
+                rows.append((f"{value:.5g}", "-", "-", "-", "-", "-", why))
+                continue
+            law = plan.prediction
+            shift = law.mean_shift if law else None
+            if shift is not None and shift < 0.001:
+                shift = 0.0
+            numbers = (plan.temperature, plan.rounds_needed, shift)
+            cells = [format_short(number) for number in numbers]
+            gain = format_short(plan.typical_gain)
+            rows.append((f"{value:.5g}", gain, plan.binding, *cells, why))
+        return Grid((self.name, *header), tuple(rows), f"plans for values of {self.name}")
+
+    def to_document(self) -> dict[str, Any]:
+        """The answer and the curve in plain values, for JSON, without the plan."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "estimated": self.settings.scope == "run" or self.suggested is not None,
+            "curve": [
+                {
+                    "value": point.value,
+                    "gain": point.plan and point.plan.typical_gain,
+                    "binding": point.plan and point.plan.binding,
+                    "temperature": point.plan and point.plan.temperature,
+                    "rounds_needed": point.plan and point.plan.rounds_needed,
+                    "broken": list(point.broken),
+                }
+                for point in self.curve
+            ],
+        }
+
+
+def _cause(sentence: str) -> str:
+    """The few words of a sentence that name what is not met."""
+    return sentence.split(":")[0].removesuffix(" is not met")[:24]
+
+
+def solve(
+    settings: Settings,
+    name: str,
+    requirements: Sequence[Requirement] = (),
+    *,
+    suggest: bool = False,
+    progress: Progress | None = None,
+) -> Solution:
+    """The smallest (or best) value of a setting of :data:`AXES` with which the plan has no finding
+    that speaks against it and meets the requirements.
+
+    SNR, epsilon, rounds, devices and examples are solved for the smallest value, clip and slope
+    parameter for the best one. A burn-in that is not given is automatic. With ``suggest`` the other
+    settings that are left open are suggested anew for every value. RunFailed if no value does.
+    """
+    _check(settings, name)
+    trials = _Values(settings, name, tuple(requirements), suggest, progress)
+    return trials.best() if AXES[name].best else trials.smallest()
+
+
+def _check(settings: Settings, name: str) -> None:
+    """Refuse a setting that cannot be solved for, or that has no effect."""
+    if name not in AXES:
+        raise InvalidSetting(f"solve must be one of {', '.join(AXES)}; got {name!r}")
+    idle = {
+        "epsilon": settings.privacy == "off" or settings.scheme == "ideal",
+        "snr_db": settings.scheme == "ideal",
+        "clip": settings.scheme == "ideal",
+        "slope_parameter": settings.scheme != "digital",
+        "devices": settings.model != "linear",
+        "samples": settings.model != "linear",
+    }
+    if idle.get(name, False):
+        raise InvalidSetting(
+            f"{name} has no effect with scheme {settings.scheme!r}, privacy {settings.privacy!r}"
+            f" and model {settings.model!r}: it cannot be solved for"
+        )
+
+
+class _Values:
+    """Plans for values of one setting, each made once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        requirements: tuple[Requirement, ...],
+        suggest: bool,
+        progress: Progress | None,
+    ) -> None:
+        self.given, self.name, self.axis = settings, name, AXES[name]
+        self.requirements, self.suggest, self.progress = requirements, suggest, progress
+        self.tried: dict[float, Point] = {}
+        self.models: dict[Any, Model] = {}
+
+    def settings_at(self, value: float) -> Settings:
+        """The settings with another value; a burn-in that was not given is automatic."""
+        changes: dict[str, Any] = {self.name: int(value) if self.axis.whole else value}
+        if "burn_in" not in self.given.model_fields_set and not self.suggest:
+            changes["burn_in"] = "auto"
+        return _with(self.given, changes)
+
+    def at(self, place: float) -> Point:
+        """The point at a place of the axis: a logarithm, or decibels."""
+        value = place if self.name == "snr_db" else math.exp(place)
+        if self.axis.whole:
+            # Places of whole numbers are logarithms, rounded: just above 7 is still 7.
+            value = float(max(1, math.ceil(value * (1 - 1e-12))))
+        if value not in self.tried:
+            self.tried[value] = self._try(value)
+            if self.progress is not None:
+                self.progress(1.0 - 0.9 ** len(self.tried))
+        return self.tried[value]
+
+    def _try(self, value: float) -> Point:
+        try:
+            settings = self.settings_at(value)
+            if self.suggest:
+                fitting = public_question(settings).ranked
+                plan = fitting[0].plan if fitting else None
+                return Point(value, plan, () if fitting else ("no settings fit",))
+            plan = assemble(settings, self._model(settings)).try_plan()
+        except InvalidSetting as error:
+            return Point(value, None, (str(error),))
+        return Point(value, plan, self.broken(plan, roughly=True))
+
+    def _model(self, settings: Settings) -> Model:
+        """The model, made once for the same data."""
+        key = (settings.devices, settings.samples, settings.dim)
+        if key not in self.models:
+            self.models[key] = make_model(settings)
+        return self.models[key]
+
+    def broken(self, plan: Plan, *, roughly: bool) -> tuple[str, ...]:
+        """Why a plan does not do, a sentence each."""
+        against = [f"{each.code}: {each.short or each.message}" for each in objections(plan)]
+        asked = (each.broken(plan, roughly=roughly) for each in self.requirements)
+        return (*against, *(text for text in asked if text is not None))
+
+    def start(self) -> float:
+        """Place of the value that was given."""
+        value = getattr(self.given, self.name)
+        if value is None:
+            value = getattr(assemble(self.given).uplink, "slope", 0.0) * 2.0
+        return float(value) if self.name == "snr_db" else math.log(value)
+
+    def smallest(self) -> Solution:
+        """The solution with the smallest value that does."""
+        place = smallest(lambda place: not self.at(place).broken, self.start(), self.axis)
+        if place is None:
+            values = sorted(self.tried)
+            why = self.at(self.start()).broken[0]
+            raise RunFailed(
+                f"no value of {self.name} from {values[0]:.5g} to {values[-1]:.5g} was found that"
+                f" meets the requirements; at the one given: {why}"
+            )
+        return self._verified(self._beyond(place))
+
+    def _beyond(self, place: float) -> Iterator[Point]:
+        """The point at a place, and a little further where the estimate was too kind."""
+        for more in (0, 1, 2, 4, 8, 16, 32, 64):
+            yield self.at(place + more * self.axis.resolution)
+
+    def best(self) -> Solution:
+        """The solution with the best of the values on a grid about the given one."""
+        start, axis = self.start(), self.axis
+        count = int(axis.reach / axis.step)
+        points = [self.at(start + index * axis.step) for index in range(-count, count + 1)]
+        made = [point for point in points if point.plan is not None]
+        if not made:
+            raise RunFailed(f"no value of {self.name} can be planned for: {points[0].broken[0]}")
+        return self._verified(sorted(made, key=lambda point: point.badness)[:3])
+
+    def _verified(self, points: Iterable[Point]) -> Solution:
+        """The solution of the first point that does by the accountant's own limit."""
+        why = ""
+        for point in points:
+            settings, listing = self.settings_at(point.value), None
+            try:
+                if self.suggest:
+                    suggested = suggest_settings(settings)
+                    settings, listing = _with(settings, suggested.settings), suggested.listing()
+                plan = assemble(settings).plan()
+            except FlmcError as error:  # the accountant knows better than the estimate
+                why = str(error)
+                continue
+            broken = self.broken(plan, roughly=False)
+            if not broken:
+                curve = tuple(self.tried[each] for each in sorted(self.tried))
+                return Solution(self.name, point.value, settings, plan, curve, listing)
+            why = broken[0]
+        raise RunFailed(f"no value of {self.name} meets the requirements: {why}")

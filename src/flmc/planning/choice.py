@@ -28,7 +28,7 @@ from flmc.models.model import Model
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.search import Candidate, Sloped, Trial, bends, lengthen, link_of, variants
+from flmc.planning.search import Candidate, Sloped, Trial, bends, lengthen, variants
 from flmc.planning.step_size import Curvature
 from flmc.uplink.links import Linear, Probit, Sigmoid
 from flmc.uplink.schemes import Digital
@@ -87,10 +87,7 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
         held, note = _with_clip(held, curvature)
         notes.append(note)
     if "link" in free or "slope" in free:
-        if link_of(held.uplink) is None:
-            raise InvalidSetting(
-                f"link 'auto' is for the digital scheme, got {held.uplink.scheme!r}"
-            )
+        _check_link(held.uplink)
         settled = replace(request, num_rounds=300, num_burn_in=200) if "rounds" in free else request
         with_link = _with_link if "link" in free else _with_slope
         uplink, note = with_link(replace(held, request=settled))
@@ -102,6 +99,12 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
     # A link that is chosen by prediction looks at the posterior, whatever else is public.
     predicted = "link" in free and isinstance(model, LinearGaussian)
     return Choice(held.uplink, request, tuple(notes), predicted or not curvature.public)
+
+
+def _check_link(uplink: Uplink) -> None:
+    """Refuse an uplink without a link."""
+    if uplink.link is None:
+        raise InvalidSetting(f"link 'auto' is for the digital scheme, got {uplink.scheme!r}")
 
 
 def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Finding]:
@@ -126,7 +129,7 @@ def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Findin
 def _with_slope(held: Candidate) -> tuple[Uplink, Finding]:
     """The uplink with a slope of its link that fits the clip."""
     clip = held.uplink.clip
-    link: Any = link_of(held.uplink)
+    link: Any = held.uplink.link
     steep: Any = link.with_slope(_STEEPNESS / clip, clip)
     if steep is None or not bends(steep, clip):
         raise InvalidSetting(
@@ -152,8 +155,8 @@ def _uplink_with(held: Candidate, link: Sloped) -> Uplink:
 def _with_link(held: Candidate) -> tuple[Uplink, Finding]:
     """The uplink with a link that suits the devices."""
     if isinstance(held.model, LinearGaussian):
-        chosen = _closest(held)
-        text = f"link {link_of(chosen)!r}: by prediction its samples are closest to the posterior"
+        chosen = with_closest_link(held)
+        text = f"link {chosen.link!r}: by prediction its samples are closest to the posterior"
         return chosen, Finding("chosen-link", "note", text)
     text = (
         "link Linear(1.0): straight, so that the mean of the samples stays where it belongs even"
@@ -201,14 +204,15 @@ def choose_link(
     >>> flmc.plan(model, uplink, flmc.Limits(epsilon=2)).warnings
     ()
     """
-    best = _closest(Candidate(model, uplink, limits or Limits(), Request(**settings)))
+    best = with_closest_link(Candidate(model, uplink, limits or Limits(), Request(**settings)))
     assert isinstance(best, Digital)
     return best
 
 
 @one_blas_thread()
-def _closest(held: Candidate) -> Uplink:
+def with_closest_link(held: Candidate) -> Uplink:
     """The uplink with the link whose samples are predicted to be closest to the posterior."""
+    _check_link(held.uplink)
     if not isinstance(held.model, LinearGaussian):
         raise InvalidSetting(
             "link 'auto' chooses by prediction, which is for linear regression: name a link"
@@ -251,7 +255,7 @@ def cure_of_shift(held: Candidate, shift: float) -> str:
 
 def _cures(held: Candidate) -> Iterator[Candidate]:
     """Candidates that may cure a shift: straight and flatter links, other clips."""
-    uplink, link = held.uplink, link_of(held.uplink)
+    uplink, link = held.uplink, held.uplink.link
     clips = [factor * uplink.clip for factor in _CLIPS]
     if link is None:
         yield from variants(held, {"clip": [clip for clip in clips if clip > uplink.clip]})
@@ -264,8 +268,8 @@ def _cures(held: Candidate) -> Iterator[Candidate]:
 
 def _instruction(trial: Trial, held: Candidate) -> str:
     """The change of a trial, as an instruction."""
-    before: Any = link_of(held.uplink)
-    after: Any = link_of(trial.candidate.uplink)
+    before: Any = held.uplink.link
+    after: Any = trial.candidate.uplink.link
     parts = []
     if type(after) is not type(before):
         parts.append(f"the {type(after).__name__.lower()} link")

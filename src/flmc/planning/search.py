@@ -32,7 +32,6 @@ from flmc.planning.privacy_estimate import estimate_limit
 from flmc.planning.public_model import PublicLaw, PublicModel
 from flmc.uplink.example_clipping import norm_shrink_factor
 from flmc.uplink.link import Link
-from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 _GRAVITY = {"note": 0.0, "warning": 1.0, "infeasible": 10.0}
@@ -48,11 +47,6 @@ class Sloped(NamedTuple):
     def at(self, clip: float) -> Link | None:
         """The link for gradients up to a clip; None where the family has none so steep."""
         return self.family if self.slope is None else self.family.with_slope(self.slope, clip)
-
-
-def link_of(uplink: Uplink) -> Link | None:
-    """The link of an uplink; None for a scheme without one."""
-    return uplink.link if isinstance(uplink, Digital) else None
 
 
 def bends(link: Link, clip: float) -> bool:

@@ -27,7 +27,6 @@ from flmc.planning.search import (
     bends,
     bisect,
     lengthen,
-    link_of,
     variants,
 )
 from flmc.uplink.links import Linear, Sigmoid
@@ -133,7 +132,7 @@ class PublicQuestion:
     def _links(self) -> list[Sloped]:
         """Links that are tried: of the family that is fixed, else sigmoid and linear; none where
         the link is not free."""
-        given, clip = link_of(self.held.uplink), self.held.uplink.clip
+        given, clip = self.held.uplink.link, self.held.uplink.clip
         if given is None or "slope_parameter" in self.fixed:
             return []
         families = [given] if "link" in self.fixed else [Sigmoid(), Linear()]
@@ -258,7 +257,7 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
             f" posterior sd, {100 * law.clipped_fraction:.2g} % of entries clipped",
         ),
     ]
-    link = link_of(uplink)
+    link = uplink.link
     if link is not None:
         text = f"slope {uplink.slope * model.spread:.2g} over the spread of local gradients"
         lines.insert(0, ("link", f"{type(link).__name__.lower()}: {text}"))
@@ -321,7 +320,7 @@ def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
     """The number that a setting has, in the uplink or among the rounds; None where it has none."""
     held: object = counts if name in ("num_rounds", "num_burn_in") else uplink
     if name == "slope_parameter":
-        held = link_of(uplink)
+        held = uplink.link
     value = getattr(held, name, None)
     return float(value) if isinstance(value, int | float) else None
 

@@ -14,14 +14,14 @@ from flmc.base.findings import Finding
 from flmc.data.federated import FederatedData
 from flmc.models.model import Model
 from flmc.models.whitening import whiten
-from flmc.planning.choice import choose, choose_link
+from flmc.planning.choice import choose, with_closest_link
 from flmc.planning.decision import Request, decide
 from flmc.planning.judgement import judge_law, judge_shift, predict_plan, with_forecast
 from flmc.planning.limits import Limits
 from flmc.planning.planner import WhatIf, plan, what_if
 from flmc.planning.plans import Plan
 from flmc.planning.privacy_estimate import estimate_limit
-from flmc.planning.search import Candidate, link_of
+from flmc.planning.search import Candidate
 from flmc.planning.two_stage_plan import TwoStagePlan, plan_two_stages
 from flmc.settings.construction import (
     data_of_file,
@@ -34,7 +34,6 @@ from flmc.settings.construction import (
 )
 from flmc.settings.registered import SCHEDULERS
 from flmc.settings.schema import Settings, merge
-from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 
@@ -155,7 +154,7 @@ def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
     request = Request(**planner_arguments(settings))
     chosen = choose(Candidate(model, make_uplink(settings), limits, request), names)
     changed: dict[str, Any] = {"clip": chosen.uplink.clip, "choose": None}
-    link = link_of(chosen.uplink)
+    link = chosen.uplink.link
     if link is not None and ("link" in names or "slope" in names):
         changed |= {"link": spell_link(link), "slope_parameter": None}
     if "rounds" in names:
@@ -176,10 +175,10 @@ def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
     """The settings with the link that is predicted to suit the model, in place of ``auto``."""
     refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
     without = make_uplink(settings.model_copy(update={"link": "linear"}))
-    if not isinstance(without, Digital):
-        raise InvalidSetting(f"link 'auto' is for the digital scheme, got {settings.scheme!r}")
-    chosen = choose_link(model, without, limits, **planner_arguments(settings)).link
-    return settings.model_copy(update={"link": spell_link(chosen)})
+    request = Request(**planner_arguments(settings))
+    link = with_closest_link(Candidate(model, without, limits, request)).link
+    assert link is not None
+    return settings.model_copy(update={"link": spell_link(link)})
 
 
 def assemble_with_held_out(

@@ -17,7 +17,7 @@ from flmc.planning.judgement import objections
 from flmc.planning.plans import Plan
 from flmc.planning.public_model import PublicModel
 from flmc.planning.requirements import Requirement
-from flmc.planning.search import Axis, Candidate, Trial, link_of, smallest
+from flmc.planning.search import Axis, Candidate, Trial, smallest
 from flmc.planning.suggestion import PublicQuestion, find_obstacles, reasons
 from flmc.settings.assembly import assemble, make_limits, planner_arguments
 from flmc.settings.construction import make_model, make_uplink
@@ -153,7 +153,7 @@ def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
     uplink, request, plan = trial.candidate.uplink, trial.candidate.request, trial.plan
     assert plan is not None
     chosen: dict[str, Any] = {}
-    link = link_of(uplink)
+    link = uplink.link
     entry = next((each for each in LINKS if link is not None and each.maker is type(link)), None)
     if entry is not None and entry.parameters:
         chosen["link"] = entry.name

@@ -10,9 +10,9 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import USELESS_EPSILON
+from flmc.settings.questions import suggest_settings
 from flmc.settings.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
-from flmc.settings.questions import suggest_settings
 from flmc.studio.controls import CONTROLS, field_of, format_value, read_given
 from flmc.studio.elements.cards import (
     ChartCard,

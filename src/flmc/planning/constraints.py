@@ -53,7 +53,7 @@ class Constraints:
         if not self.scheduler.by_channel:
             return None
         sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
-        return draw_planned_rounds(self.scheduler, self.uplink.channel, *sizes)
+        return draw_planned_rounds(self.scheduler, self.uplink.known_fading, *sizes)
 
     @cached_property
     def active(self) -> Array | None:
@@ -101,7 +101,7 @@ class Constraints:
         if self.rounds is None:
             sizes = (self.model.num_devices, self.model.dim)
             return draw_rounds_for_power(self.uplink, *sizes, self.active, self.num_rounds)
-        drawn, independent = self.rounds, self.uplink.channel.independent
+        drawn, independent = self.rounds, self.uplink.known_fading.independent
         length = drawn.num_drawn if independent else self.num_rounds
         return DrawnRounds(drawn.fading, drawn.active, drawn.numbers, length)
 
@@ -229,7 +229,7 @@ class Constraints:
         if self.limits.allocation == "adaptive":
             cap = self.adaptive_gain(steps, num_burn_in, np.minimum(langevin, power), privacy)
         else:
-            constant = self.uplink.channel.constant
+            constant = self.uplink.known_fading.constant
             cap = np.minimum(langevin, min(privacy, power if constant else self.average_limit))
         if not np.isfinite(np.minimum(cap, power)).all():
             raise InvalidSetting(

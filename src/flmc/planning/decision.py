@@ -158,7 +158,7 @@ def _bytes_of_plan(
     drawn for the whole run, and of a device's data, whose curvature is used if the posterior is
     known."""
     each = 300.0 if limits.allocation == "adaptive" else 64.0
-    fading = uplink.channel
+    fading = uplink.known_fading
     if not policy.everyone or not (fading.constant or fading.independent):
         each += 40.0 * model.num_devices
     numbers = model.dim if model.posterior is None else model.dim**2
@@ -232,8 +232,8 @@ def _check_gain(task: Constraints, given: float | Sequence[float] | Array) -> Ar
         )
     for value in (cap.min(), cap.max()):
         checks.positive("gain", float(value))
-    if uplink.channel.constant and math.isfinite(uplink.power_limit):
-        fading = uplink.channel.draw_checked(
+    if uplink.known_fading.constant and math.isfinite(uplink.power_limit):
+        fading = uplink.known_fading.draw_checked(
             np.random.default_rng(0), range(1), task.model.num_devices, dim
         )
         full = np.broadcast_to(cap, (len(cap), dim))

@@ -185,7 +185,7 @@ def cure_of_heat(decided: Plan) -> str:
     step = f"a step of {decided.step_size / heat:.3g} at the same gain"
     if heat < 1:
         return f"; use a smaller gain, langevin 'calibrated', or {step}"
-    if not decided.uplink.channel.constant and decided.binding == "power":
+    if not decided.uplink.known_fading.constant and decided.binding == "power":
         return f"; deep fades do it: use more SNR, fewer devices in a round, or {step}"
     ways = {"power": "more SNR", "privacy": "a larger epsilon", "given": "a larger gain"}
     return f"; use {ways.get(decided.binding, 'a smaller slope')}, or {step} (or step_size 'auto')"

@@ -90,7 +90,7 @@ _whole_runs = _WholeRuns(_KEPT_BYTES)
 def _law(plan: Plan) -> Fading:
     """Law of the path gains themselves, not of their estimates."""
     uplink = plan.uplink
-    return uplink.channel if uplink.estimated is None else uplink.estimated.fading
+    return uplink.known_fading if uplink.estimated is None else uplink.estimated.fading
 
 
 def constant_path_gains(plan: Plan, seed: int) -> Array:

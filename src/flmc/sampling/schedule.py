@@ -89,7 +89,7 @@ def is_shared(plan: Plan) -> bool:
     plan
         The plan of a run.
     """
-    return plan.uplink.channel.constant and _is_known(plan)
+    return plan.uplink.known_fading.constant and _is_known(plan)
 
 
 def _is_known(plan: Plan) -> bool:

@@ -206,16 +206,16 @@ def draw_rounds_for_power(
     uplink, num_devices, dim, active, num_rounds
         As for :func:`planned_power_limit`.
     """
-    channel, rounds = uplink.channel, range(num_rounds)
-    asked = rounds if active is not None else standing_for(channel, rounds)
-    parts = list(draw_planned_channels(channel, asked, num_rounds, num_devices, dim).parts())
+    law, rounds = uplink.known_fading, range(num_rounds)
+    asked = rounds if active is not None else standing_for(law, rounds)
+    parts = list(draw_planned_channels(law, asked, num_rounds, num_devices, dim).parts())
     fading = np.concatenate([each for _, each in parts])
     numbers = np.concatenate([each for each, _ in parts])
     if active is not None:  # whole runs only, so that every round counts as often
         whole = max(1, len(numbers) // num_rounds) * num_rounds
         fading, numbers = fading[:whole], numbers[:whole]
     who = np.ones((len(numbers), num_devices)) if active is None else active[numbers % num_rounds]
-    length = len(numbers) if channel.independent else num_rounds
+    length = len(numbers) if law.independent else num_rounds
     return DrawnRounds(fading, np.asarray(who), numbers, length)
 
 
@@ -249,8 +249,8 @@ def planned_power_limit(
         The gain.
     """
     rounds = range(num_rounds if active is None else len(active))
-    asked = rounds if active is not None else standing_for(uplink.channel, rounds)
-    channels = draw_planned_channels(uplink.channel, asked, len(rounds), num_devices, dim)
+    asked = rounds if active is not None else standing_for(uplink.known_fading, rounds)
+    channels = draw_planned_channels(uplink.known_fading, asked, len(rounds), num_devices, dim)
     gains = [
         power_limited_gain(uplink, fading, None if active is None else active[part % len(rounds)])
         for part, fading in channels.parts()
@@ -285,10 +285,10 @@ def planned_gain(
         which go through the kept rounds in order, perhaps again and again.
     """
     varies = active is not None or len(cap) > 1
-    asked = kept if varies else standing_for(uplink.channel, kept)
+    asked = kept if varies else standing_for(uplink.known_fading, kept)
     gains = []
     for part, fading in draw_planned_channels(
-        uplink.channel, asked, kept.stop, num_devices, dim
+        uplink.known_fading, asked, kept.stop, num_devices, dim
     ).parts():
         # With more drawn channels than kept rounds, each kept round meets several channels.
         rounds = kept.start + part % len(kept)

@@ -137,8 +137,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return 0.0
 
     @property
-    def channel(self) -> Fading:
-        """Law of the path gains that devices know; entries of a complex symbol share one."""
+    def known_fading(self) -> Fading:
+        """Law of the path gains as devices know them: ``fading`` itself, its estimates, or one path
+        gain for both entries of a complex symbol."""
         return (
             PairedFading(self.fading)
             if self.modulation == "complex"

@@ -78,7 +78,7 @@ def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
     if scene.run is not None:
         return scene.run
     count = scene.num_rounds
-    fading = scene.uplink.channel.draw_checked(rng, range(count), scene.num_devices, scene.dim)
+    fading = scene.uplink.known_fading.draw_checked(rng, range(count), scene.num_devices, scene.dim)
     active = np.ones((count, scene.num_devices))
     return Rounds(scene.caps, scene.gains, fading, active, np.ones(count))
 

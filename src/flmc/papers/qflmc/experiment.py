@@ -224,7 +224,7 @@ def chains_of(plan: Plan) -> str:
     plan
         What is to be run.
     """
-    constant = plan.uplink.channel.constant and plan.scheduler.everyone
+    constant = plan.uplink.known_fading.constant and plan.scheduler.everyone
     return repr(
         (
             plan.uplink.scheme,

@@ -44,7 +44,7 @@ def expect(plan: Plan) -> Expectation:
     """What a plan expects of its kept rounds."""
     if plan.scheduler.by_channel:
         sizes = (plan.num_rounds, plan.num_devices, plan.dim)
-        rounds = draw_planned_rounds(plan.scheduler, plan.uplink.channel, *sizes)
+        rounds = draw_planned_rounds(plan.scheduler, plan.uplink.known_fading, *sizes)
         cap = calibrated_cap(plan, plan.gain[:1], rounds.num_active)
         gain = realised_gain(
             plan.uplink,

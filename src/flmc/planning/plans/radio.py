@@ -71,7 +71,9 @@ class Radio:
 def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Radio:
     """SNR and path gain of an uplink, over the rounds that plans draw if the channel is random."""
     drawn = without_copies(
-        draw_planned_channels(uplink.channel, range(num_rounds), num_rounds, num_devices, dim).drawn
+        draw_planned_channels(
+            uplink.known_fading, range(num_rounds), num_rounds, num_devices, dim
+        ).drawn
     )
     mean_square = float(np.mean(np.square(drawn)))
     varies = bool(drawn.max() > drawn.min())
@@ -153,12 +155,12 @@ def _energy_of_a_round(plan: Plan) -> float:
         return float(energy.sum() / (rounds.num_drawn * plan.num_devices))
     every = range(plan.num_rounds)
     active, varies = plan.planned_active, plan.planned_active is not None or len(plan.gain) > 1
-    channel = plan.uplink.channel
+    law = plan.uplink.known_fading
     gains = planned_gain(plan.uplink, plan.gain, active, every, plan.num_devices, plan.dim)
-    asked = every if varies else standing_for(channel, every)
+    asked = every if varies else standing_for(law, every)
     total = count = 0.0
     for part, fading in draw_planned_channels(
-        channel, asked, plan.num_rounds, plan.num_devices, plan.dim
+        law, asked, plan.num_rounds, plan.num_devices, plan.dim
     ).parts():
         energy = _energies(plan.uplink, gains[part], fading)
         if active is not None:

@@ -22,7 +22,7 @@ NAMES = [name for name in ENGINES if name != "auto"]
 def test_every_engine_is_registered() -> None:
     assert registered.ENGINES.names == ENGINES
     for name in NAMES:
-        assert issubclass(registered.ENGINES[name].maker, Engine)  # type: ignore[arg-type]
+        assert issubclass(registered.ENGINES[name].maker, Engine)
         assert registered.ENGINES[name].maker().name == name
 
 

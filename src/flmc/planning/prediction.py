@@ -24,7 +24,6 @@ from flmc.base.special import ndtr_once
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.uplink.csi import arrival_of
-from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 EXPERIMENTS_PREDICTED = 8
@@ -239,7 +238,7 @@ def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
     """Mean and variance of the symbols of gradients. A bit's variance follows from its mean, which
     need not be computed twice."""
     symbol = uplink.mean_symbol(gradient)
-    if type(uplink).symbol_variance is Digital.symbol_variance:
+    if uplink.symbol_format.kind == "bits":
         return symbol, np.asarray(1.0 - np.square(symbol))
     return symbol, uplink.symbol_variance(gradient)
 

@@ -38,7 +38,6 @@ from flmc.sampling.engine import Engine, Resources
 from flmc.sampling.moments import Moments
 from flmc.sampling.schedule import Activity, draw_activity
 from flmc.sampling.simulation import RoundObserver, simulate
-from flmc.uplink.schemes import Digital
 
 
 def _blas_threads(one: bool) -> AbstractContextManager[None]:
@@ -117,7 +116,7 @@ class Job:
         # log densities, whose starts need not have anything to do with the prior.
         if type(model.prior) is not Normal or isinstance(model, LogDensityModel):
             yield model.prior.draw(np.random.default_rng(0), model.dim)
-        if isinstance(uplink, Digital):
+        if uplink.link is not None:
             yield uplink.link.probability(np.linspace(-uplink.clip, uplink.clip, 101))
 
     def metrics(self, chains: Chains) -> Metrics | None:

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flmc.base.randomness import Purpose, check_seed
-from flmc.uplink.links import Linear, Probit, Sigmoid, Sign
-from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -103,81 +101,42 @@ class SymbolKind(NamedTuple):
 
     Attributes
     ----------
-    link
-        Name of the link; None where symbols are gradients.
+    curve
+        Name of the function that the mean bit scales; None where symbols are gradients.
     clipping
         ``entry``, ``norm`` or ``none``.
+    height
+        Factor of the function.
     """
 
-    link: str | None
+    curve: str | None
     clipping: str
-
-
-_MEAN_BITS: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "sigmoid": lambda jax, g, slope: jax.numpy.tanh(slope * g),
-    "probit": lambda jax, g, slope: jax.scipy.special.erf(slope * g),
-    "linear": lambda jax, g, slope: slope * g,
-    "sign": lambda jax, g, slope: jax.numpy.sign(g),
-}
-"""Mean bit of every link that is known here, of gradients and a factor of theirs."""
+    height: float = 1.0
 
 
 def kind_of(uplink: Uplink) -> SymbolKind | None:
-    """What is to be compiled for an uplink; None for one with symbols or a link of its own.
-
-    Parameters
-    ----------
-    uplink
-        Any uplink.
-    """
-    # Compared as functions: a subclass that overrides them transmits something else.
-    kind = type(uplink)
-    if kind.clipped is not Uplink.clipped:
+    """The code to compile for an uplink; None for one with symbols or a link of its own."""
+    if not uplink.standard_symbols:
         return None
     clipping = uplink.clipping if math.isfinite(uplink.clip) else "none"
-    if kind.symbols in (Analog.symbols, Ideal.symbols):
-        return SymbolKind(None, clipping if kind.symbols is Analog.symbols else "none")
-    if kind.symbols is not Digital.symbols or not isinstance(uplink, Digital):
-        return None
-    for name, link in (("sigmoid", Sigmoid), ("probit", Probit), ("linear", Linear)):
-        if type(uplink.link).probability is link.probability:
-            return SymbolKind(name, clipping)
-    if type(uplink.link).probability is Sign.probability:
-        return SymbolKind("sign", clipping)
-    return None
+    if uplink.link is None:
+        return SymbolKind(None, clipping)
+    curve = uplink.link.curve(uplink.clip) if uplink.link.within_extremes else None
+    return None if curve is None else SymbolKind(curve.function, clipping, curve.height)
 
 
 def link_factor(uplink: Uplink) -> float:
-    r"""Factor of the gradient in the mean bit: a/2, :math:`a/\sqrt2` or :math:`r/\ell`.
-
-    Parameters
-    ----------
-    uplink
-        An uplink that :func:`kind_of` knows.
-    """
-    link = uplink.link if isinstance(uplink, Digital) else None
-    if isinstance(link, Sigmoid):
-        return link.slope_parameter / 2.0
-    if isinstance(link, Probit):
-        return link.slope_parameter / math.sqrt(2.0)
-    return link.ratio / uplink.clip if isinstance(link, Linear) else 1.0
+    """Factor of the gradient in the mean bit of an uplink that :func:`kind_of` knows."""
+    curve = None if uplink.link is None else uplink.link.curve(uplink.clip)
+    return 1.0 if curve is None else curve.factor
 
 
-def thresholds(jax: Any, link: str, clipped: Any, factor: Any) -> Any:
-    """Numbers below which a random word makes a +1 bit, as integers of 32 bits with sign.
-
-    Parameters
-    ----------
-    jax
-        The module.
-    link
-        Name of the link.
-    clipped
-        Clipped gradients, in any shape.
-    factor
-        As :func:`link_factor` gives it.
-    """
-    scaled = np.float32(2147483648.0) * _MEAN_BITS[link](jax, clipped, factor)
+def thresholds(jax: Any, kind: SymbolKind, clipped: Any, factor: Any) -> Any:
+    """Numbers below which a random word makes a +1 bit, as integers of 32 bits with sign, in the
+    shape of the clipped gradients; ``factor`` is that of :func:`link_factor`."""
+    name = str(kind.curve)
+    function = getattr(jax.numpy, name, None) or getattr(jax.scipy.special, name)
+    scaled = np.float32(2147483648.0 * kind.height) * function(factor * clipped)
     limited = jax.numpy.clip(scaled, -np.float32(2147483648.0), LARGEST_BELOW)
     return limited.astype(jax.numpy.int32)
 
@@ -369,13 +328,13 @@ def _superpose(
         ready = scaled_to_norm(numpy, local, fixed.clip)
     first = (index * (groups + 1)).astype(numpy.uint32)
     low = numpy.zeros((), numpy.uint32)
-    if kind.link is not None:
+    if kind.curve is not None:
         low = words(fixed.quantiser, entry, first + numpy.uint32(groups))[0]
 
     def add(group: Any, sums: Any) -> Any:
         total, clipped, undefined = sums
         halves = [None] * AT_ONCE
-        if kind.link is not None:
+        if kind.curve is not None:
             drawn = words(fixed.quantiser, entry, first + group.astype(numpy.uint32))
             halves = _halves(jax, drawn, low)
         for position, half in enumerate(halves):
@@ -395,8 +354,8 @@ def _superpose(
                 gradient = numpy.clip(gradient, -fixed.clip, fixed.clip)
                 gradient = numpy.where(numpy.isnan(gradient), 0.0, gradient)
             symbol = numpy.where(weight != 0.0, gradient * weight, 0.0)
-            if kind.link is not None:
-                limit = thresholds(jax, kind.link, gradient, fixed.link_factor)
+            if kind.curve is not None:
+                limit = thresholds(jax, kind, gradient, fixed.link_factor)
                 symbol = numpy.where(half < limit, weight, -weight)
             active = (weight != 0.0).astype(numpy.int32)
             total = total + symbol

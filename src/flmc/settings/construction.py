@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,12 @@ from flmc.data.synthetic import DrawnExamples, draw_linear, draw_linear_statisti
 from flmc.models.linear import LinearGaussian
 from flmc.models.model import Model
 from flmc.models.wide_linear import WIDE, WideLinear
-from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS
+from flmc.settings.registered import FADINGS, LINKS, MODELS, SCHEDULERS, SCHEMES
 from flmc.settings.registry import CURRENT_DIRECTORY, Registry
 from flmc.settings.schema import Settings
 from flmc.uplink.example_clipping import typical_shrink
 from flmc.uplink.fading import Fading
 from flmc.uplink.link import Link
-from flmc.uplink.schemes import Analog, Digital, Ideal
 from flmc.uplink.uplink import Uplink
 
 _NAMING: dict[str, Registry] = {
@@ -224,41 +224,29 @@ def model_of(settings: Settings, found: FederatedData) -> Model:
 # From settings to uplinks: scheme, link and fading by their names.
 
 
-def make_uplink(settings: Settings) -> Uplink:
-    """The digital, analog or ideal uplink that settings describe.
+def scheme_of(settings: Settings) -> type[Uplink]:
+    """Class of the uplink that settings name: it says what it takes, and what it implies."""
+    kind: type[Uplink] = SCHEMES.entry_of(settings.scheme).maker
+    return kind
 
-    Parameters
-    ----------
-    settings
-        Checked settings; a link is refused for a scheme without bits.
+
+def make_uplink(settings: Settings) -> Uplink:
+    """The uplink that settings describe; the scheme takes those of its fields that they have.
+
+    A link is refused for a scheme without one, and what describes a channel for one without.
     """
-    if settings.scheme != "digital":
-        refuse(
-            settings,
-            ("link", "slope_parameter"),
-            f"are for the digital scheme, not {settings.scheme}",
-        )
-    if settings.scheme == "ideal":
-        refuse(settings, ("csi_error", "average_snr_db"), "are for a channel, and ideal has none")
-        return Ideal()
-    radio: dict[str, Any] = {
-        "clip": settings.clip,
-        "clipping": settings.clipping,
-        "modulation": settings.modulation,
-        "csi_error": settings.csi_error,
-        "average_snr_db": settings.average_snr_db,
-        "fading": make_fading(settings.fading),
-        "snr_db": settings.snr_db,
-        "noise_power": settings.noise_power,
-        "example_clip": settings.example_clip,
-        "example_norm": settings.example_norm,
-        "example_shrink": _example_shrink(settings),
-    }
-    return (
-        Analog(**radio)
-        if settings.scheme == "analog"
-        else Digital(link=make_link(settings), **radio)
-    )
+    entry, own = SCHEMES.read(settings.scheme)
+    kind = scheme_of(settings)
+    taken = kind.setting_names()
+    if "link" not in taken:
+        with_link = [each.name for each in SCHEMES if "link" in each.maker.setting_names()]
+        why = f"are for the {' and '.join(with_link)} scheme, not {entry.name}"
+        refuse(settings, ("link", "slope_parameter"), why)
+    if kind.noise_is_exact:
+        why = f"are for a channel, and {entry.name} has none"
+        refuse(settings, ("csi_error", "average_snr_db"), why)
+    made = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
+    return kind.from_settings({**made, **own})
 
 
 def _example_shrink(settings: Settings) -> float:
@@ -344,14 +332,24 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def spell_link(link: Link) -> str:
-    """A registered link as settings write it, with its parameters to the last digit.
+_FIELDS: dict[str, Callable[[Settings], Any]] = {
+    **{
+        name: attrgetter(name)
+        for name in (
+            *("clip", "clipping", "modulation", "csi_error", "average_snr_db"),
+            *("snr_db", "noise_power", "example_clip", "example_norm"),
+        )
+    },
+    "fading": lambda settings: make_fading(settings.fading),
+    "example_shrink": _example_shrink,
+    "link": make_link,
+}
+"""What settings say of each field of an uplink."""
 
-    Parameters
-    ----------
-    link
-        One of flmc's own links.
-    """
-    entry = next(each for each in LINKS if each.maker is type(link))
-    values = [repr(getattr(link, parameter.name)) for parameter in entry.parameters]
-    return f"{entry.name}:{','.join(values)}" if values else entry.name
+
+def spell_link(link: Link) -> str:
+    """A registered link as settings write it, with its parameters to the last digit."""
+    entry = LINKS.maker_of(link)
+    if entry is None:
+        raise InvalidSetting(f"the link {link.name} has no name in settings: {LINKS.choices}")
+    return entry.spell(link)

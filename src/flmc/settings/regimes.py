@@ -19,16 +19,21 @@ from flmc.planning.judgement import predict_plan
 from flmc.planning.plans import Plan
 from flmc.planning.prediction import Prediction
 from flmc.settings.assembly import assemble
-from flmc.settings.construction import make_model
+from flmc.settings.construction import make_model, scheme_of
+from flmc.settings.registered import SCHEMES
 from flmc.settings.schema import Settings, merge
 
 # The other scheme with the same effective step: what digital is compared with in analog, and the
 # other way round.
 
 
-_OTHER = {"digital": "analog", "analog": "digital"}
-_OF_DIGITAL = ("link", "slope_parameter")
-"""Settings that the analog scheme refuses."""
+def _other_scheme(settings: Settings) -> str | None:
+    """Name of the first scheme that sends values where this one draws symbols at random, or the
+    other way round; None for a scheme without a channel."""
+    this = scheme_of(settings)
+    others = (each for each in SCHEMES if not each.maker.noise_is_exact)
+    names = (each.name for each in others if each.maker.randomised != this.randomised)
+    return None if this.noise_is_exact else next(names, None)
 
 
 def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
@@ -45,13 +50,11 @@ def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | No
     >>> analog.uplink.scheme, analog.step_size == digital.effective_step_size
     ('analog', True)
     """
-    step = plan.effective_step_size
-    if settings.scheme not in _OTHER or step is None:
+    step, name = plan.effective_step_size, _other_scheme(settings)
+    if name is None or step is None:
         return None
-    given = settings.model_dump(exclude_unset=True)
-    for name in ("gain", *(_OF_DIGITAL if settings.scheme == "digital" else ())):
-        given.pop(name, None)
-    given |= {"scheme": _OTHER[settings.scheme], "step_size": step}
+    given = settings.model_dump(exclude_unset=True, exclude={"gain", "link", "slope_parameter"})
+    given |= {"scheme": name, "step_size": step}
     try:
         other = assemble(merge({}, given), model).plan(forecast=False)
         if other.slope in (None, 1.0):
@@ -202,4 +205,4 @@ class _Points:
         if law.distance_squared is None or other_law.distance_squared is None:
             return None
         closer = other_law.distance_squared < law.distance_squared
-        return closer if plan.uplink.scheme == "digital" else not closer
+        return closer if plan.uplink.randomised else not closer

@@ -98,29 +98,16 @@ class Entry:
         return f"{self.name}[:{names}]" if optional else f"{self.name}:{names}"
 
     @property
-    def maker(self) -> Callable[..., Any]:
+    def maker(self) -> Any:
         """The class or function that makes the thing; imported only now if it was named."""
         if not isinstance(self.make, str):
             return self.make
         module, _, name = self.make.partition(":")
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return found
+        return getattr(importlib.import_module(module), name)
 
-    def build(self, *given: float | int | str | None, what: str = "") -> Any:
-        """The thing itself, with these parameters and the defaults of the rest.
-
-        Parameters
-        ----------
-        *given
-            Parameters in their order; None: the default.
-        what
-            What the thing is called in messages; empty: its name.
-
-        Raises
-        ------
-        InvalidSetting
-            If there are too many parameters, or one without default is missing.
-        """
+    def values(self, *given: float | int | str | None, what: str = "") -> dict[str, Any]:
+        """Parameters by name, with defaults for those that are None or missing at the end; ``what``
+        names the thing in messages in place of its own name."""
         if len(given) > len(self.parameters):
             raise InvalidSetting(
                 f"{what or self.name} must be {self.spelling}, got {len(given)} parameters"
@@ -135,7 +122,16 @@ class Entry:
             raise InvalidSetting(
                 f"{what or self.name} must be written {self.spelling}: {missing[0]} is missing"
             )
-        return self.maker(**chosen)
+        return chosen
+
+    def build(self, *given: float | int | str | None) -> Any:
+        """The thing itself, with these parameters and the defaults of the rest."""
+        return self.maker(**self.values(*given))
+
+    def spell(self, made: Any) -> str:
+        """How a thing that this entry made is written, with its parameters to the last digit."""
+        values = [repr(getattr(made, parameter.name)) for parameter in self.parameters]
+        return f"{self.name}:{','.join(values)}" if values else self.name
 
 
 @dataclass(frozen=True)
@@ -196,44 +192,30 @@ class Registry:
         own = ["package.module:object (your own)"] if self.kind is not None else []
         return "; ".join([*(f"{entry.spelling} ({entry.help})" for entry in self), *own])
 
-    def check_name(self, name: str) -> str:
-        """Return a name that is registered, and refuse any other.
+    def check_name(self, text: str) -> str:
+        """Return a text whose name is registered, and refuse any other."""
+        self.entry_of(text)
+        return text
 
-        Parameters
-        ----------
-        name
-            What was written.
-
-        Raises
-        ------
-        InvalidSetting
-            If no thing has this name.
-        """
-        if name not in self.entries:
+    def entry_of(self, text: str) -> Entry:
+        """Entry of a thing that is written ``name`` or ``name:PARAMETER,...``; parameters are
+        refused for one that takes none."""
+        name, colon, _ = text.partition(":")
+        entry = self.entries.get(name)
+        if entry is None or (colon and not entry.parameters):
             raise InvalidSetting(
-                f"{self.setting} must be one of {', '.join(self.names)}; got {name!r}"
+                f"{self.setting} must be one of {', '.join(self.names)}; got {text!r}"
             )
-        return name
+        return entry
 
-    def build(self, text: str) -> Any:
-        """The thing that is written ``name``, ``name:PARAMETER,...`` or ``package.module:object``.
+    def maker_of(self, made: Any) -> Entry | None:
+        """Entry whose class a thing is of; None for a thing of the user's own."""
+        entries: dict[Any, Entry] = {entry.make: entry for entry in self}
+        return entries.get(type(made))
 
-        Parameters
-        ----------
-        text
-            What was written.
-
-        Raises
-        ------
-        InvalidSetting
-            If nothing has this name, its parameters are wrong, or a user's own object cannot be
-            loaded.
-        """
+    def read(self, text: str) -> tuple[Entry, dict[str, Any]]:
+        """Entry and parameters of a thing that is written ``name`` or ``name:PARAMETER,...``."""
         name, colon, rest = text.partition(":")
-        if name not in self.entries:
-            if self.kind is None:
-                self.check_name(name)
-            return self.load(text)
         entry = self.entries[name]
         what = f"{self.setting} {entry.spelling!r}"
         takes_text = any(parameter.text for parameter in entry.parameters)
@@ -246,7 +228,17 @@ class Registry:
             raise InvalidSetting(
                 f"{what} takes {len(numbers)} parameters, got {len(texts)}: {text!r}"
             )
-        return entry.build(*numbers, what=what)
+        return entry, entry.values(*numbers, what=what)
+
+    def build(self, text: str) -> Any:
+        """The thing that is written ``name``, ``name:PARAMETER,...`` or ``package.module:object``;
+        anything else is refused with all that may be written."""
+        if text.partition(":")[0] in self.entries:
+            entry, values = self.read(text)
+            return entry.maker(**values)
+        if self.kind is None:
+            self.check_name(text)
+        return self.load(text)
 
     def load(self, path: str) -> Any:
         """A user's own object at ``package.module:object``.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flmc.base.errors import InvalidSetting
+from flmc.settings.construction import scheme_of
 from flmc.settings.registered import FADINGS, LINKS, SCHEDULERS, SCHEMES
 from flmc.settings.schema import Settings, merge
 
@@ -86,20 +87,23 @@ def _spellings(registry: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _digital(settings: Settings) -> bool:
-    return settings.scheme == "digital"
+def _has_link(settings: Settings) -> bool:
+    return "link" in scheme_of(settings).setting_names()
 
 
 def _has_slope(settings: Settings) -> bool:
-    return _digital(settings) and settings.link in ("sigmoid", "probit")
+    """Whether a link has a slope parameter without an upper end, for which there is a slider."""
+    if not _has_link(settings) or settings.link not in LINKS.names:
+        return False
+    return any(each.name == "slope_parameter" for each in LINKS[settings.link].parameters)
 
 
 def _has_channel(settings: Settings) -> bool:
-    return settings.scheme != "ideal"
+    return not scheme_of(settings).noise_is_exact
 
 
 def _has_budget(settings: Settings) -> bool:
-    return settings.scheme != "ideal" and settings.privacy != "off"
+    return _has_channel(settings) and settings.privacy != "off"
 
 
 def _hides_examples(settings: Settings) -> bool:
@@ -143,7 +147,7 @@ GROUPS: dict[str, tuple[Control, ...]] = {
         Control(
             "clip", "Clip", "slider", low=0.1, high=1000, logarithmic=True, applies=_has_channel
         ),
-        Control("link", "Link", "text", words=(*_spellings(LINKS), "auto"), applies=_digital),
+        Control("link", "Link", "text", words=(*_spellings(LINKS), "auto"), applies=_has_link),
         Control(
             "slope_parameter", "Slope", "slider", low=0.001, high=1, logarithmic=True,
             applies=_has_slope,

@@ -23,7 +23,7 @@ _CHECK_POINTS = 2001
 """Gradients in [-clip, clip] at which a link is tried; an odd number, so that 0 is among them."""
 
 
-class Curve(NamedTuple):
+class MeanCurve(NamedTuple):
     r"""Mean bit of a link as a scaled standard function, :math:`\psi(g) = s f(c g)`.
 
     Engines that compile the round take the function of this name from their own library.
@@ -240,7 +240,7 @@ class Link(ABC):
         """
         return None
 
-    def curve(self, clip: float) -> Curve | None:
+    def curve(self, clip: float) -> MeanCurve | None:
         r"""Mean bit as a scaled standard function, for engines that compile the round.
 
         Parameters
@@ -250,7 +250,7 @@ class Link(ABC):
 
         Returns
         -------
-        Curve or None
+        MeanCurve or None
             None, as here, if it is no standard function: then only engines that call
             ``probability``, or tabulate it, can run the link.
         """

@@ -14,7 +14,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.special import expit, ndtr, normal_between
 from flmc.privacy.bit_pairs import MovedBit
 from flmc.privacy.gaussian_rate import GaussianRate, rate_of_bent_link, rate_of_straight_link
-from flmc.uplink.link import Curve, Link
+from flmc.uplink.link import Link, MeanCurve
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class Sigmoid(Link):
         r"""Sigmoid with :math:`a = 2\kappa`, at any clip."""
         return replace(self, slope_parameter=2.0 * slope)
 
-    def curve(self, clip: float) -> Curve:
+    def curve(self, clip: float) -> MeanCurve:
         r"""Mean bit, :math:`\tanh(a g/2)`."""
-        return Curve("tanh", self.slope_parameter / 2.0)
+        return MeanCurve("tanh", self.slope_parameter / 2.0)
 
 
 @dataclass(frozen=True)
@@ -179,9 +179,9 @@ class Probit(Link):
         r"""Probit with :math:`a = \kappa\sqrt{\pi/2}`, at any clip."""
         return replace(self, slope_parameter=slope * math.sqrt(math.pi / 2))
 
-    def curve(self, clip: float) -> Curve:
+    def curve(self, clip: float) -> MeanCurve:
         r"""Mean bit, :math:`\operatorname{erf}(a g/\sqrt2)`."""
-        return Curve("erf", self.slope_parameter / math.sqrt(2.0))
+        return MeanCurve("erf", self.slope_parameter / math.sqrt(2.0))
 
 
 @dataclass(frozen=True)
@@ -296,9 +296,9 @@ class Linear(Link):
         ratio = slope * clip
         return replace(self, ratio=ratio, clip=clip) if ratio <= 1.0 else None
 
-    def curve(self, clip: float) -> Curve:
+    def curve(self, clip: float) -> MeanCurve:
         r"""Mean bit, the straight line :math:`r g/\ell`."""
-        return Curve("positive", self.ratio / clip)  # the identity in NumPy's words
+        return MeanCurve("positive", self.ratio / clip)  # the identity in NumPy's words
 
 
 @dataclass(frozen=True)
@@ -327,6 +327,6 @@ class Sign(Link):
         # np.sign is 0 at 0, which gives the fair bit; a bit itself is never 0.
         return 0.5 + 0.5 * np.sign(g)
 
-    def curve(self, clip: float) -> Curve:
+    def curve(self, clip: float) -> MeanCurve:
         """Mean bit, the sign."""
-        return Curve("sign", 1.0)
+        return MeanCurve("sign", 1.0)

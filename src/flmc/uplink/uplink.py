@@ -48,6 +48,9 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
     randomised: ClassVar[bool] = False
     """Whether a symbol is random given the gradient: then ``symbols`` takes a uniform random number
     for each entry."""
+    standard_symbols: ClassVar[bool] = False
+    """Whether a symbol is the clipped gradient itself or, with a link, a bit that is +1 with the
+    link's probability: then engines may write it anew in compiled code."""
     published_step_size: ClassVar[float | None] = None
     """Step size that the paper takes for this scheme, section IV; None: the paper has none."""
     noise_is_exact: ClassVar[bool] = False
@@ -101,8 +104,11 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
             )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a class that states the fact ``random_bits``, which meant two things."""
+        """Reset ``standard_symbols`` for a subclass that clips or transmits in its own way, and
+        refuse one that states ``random_bits``, which meant two things."""
         super().__init_subclass__(**kwargs)
+        if {"symbols", "clipped"} & vars(cls).keys():
+            cls.standard_symbols = vars(cls).get("standard_symbols", False)
         if "random_bits" in vars(cls):
             raise TypeError(
                 f"{cls.__name__}.random_bits is no fact of an uplink any more: state randomised"

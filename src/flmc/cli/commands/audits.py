@@ -13,6 +13,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
 from flmc.settings.assembly import assemble
+from flmc.settings.construction import scheme_of
 from flmc.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def audit_command(
     from flmc.evaluation.audit.scene import Scene
     from flmc.views.progress_bars import show_progress
 
-    if settings.scheme == "ideal":
+    if scheme_of(settings).noise_is_exact:
         raise InvalidSetting(
             "scheme must be digital or analog: the ideal uplink states no privacy to audit"
         )

@@ -29,9 +29,8 @@ from flmc.evaluation.audit.bounds import CONFIDENCE, lower_bound
 from flmc.evaluation.audit.likelihood_ratio import at_worst_centre
 from flmc.evaluation.audit.outcome import Audit
 from flmc.evaluation.audit.resolution import Resolution, expected_resolution
-from flmc.evaluation.audit.scene import Rounds, Scene, canary, neighbour
+from flmc.evaluation.audit.scene import Rounds, Scene, canary, level_law, neighbour
 from flmc.sampling.roles import Transmission, air, device, server
-from flmc.uplink.schemes import Digital
 
 Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
 """A function from a scene, gradients (round, entry) of the attacked device, a number of trials and
@@ -124,14 +123,23 @@ def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = Non
     uplink, gains = scene.uplink, scene.gains
     u = 2.0 * gains * own / uplink.noise_power
     one, two = (uplink.clipped(each) for each in (first, -first if second is None else second))
-    if isinstance(uplink, Digital):
+    laws = [law for each in (one, two) if (law := level_law(uplink, each)) is not None]
+    if laws and uplink.symbol_format.kind == "bits":
         # A common factor exp(-(y + A)^2 / (2 N_0)) has cancelled; exp(u) itself could overflow.
-        high, low = (uplink.link.bounded_probability(each, uplink.clip) for each in (one, two))
+        high, low = laws[0][..., 1], laws[1][..., 1]
         with np.errstate(divide="ignore"):
             terms = np.logaddexp(np.log(high) + u, np.log1p(-high)) - np.logaddexp(
                 np.log(low) + u, np.log1p(-low)
             )
         return np.asarray(terms.sum(axis=(1, 2)))
+    if laws:
+        # Level s adds s u/2 - (A s)^2/(2 N_0) to the exponent, where y^2 has cancelled.
+        levels = np.array(uplink.symbol_format.levels or ())
+        power = np.square(gains)[..., None] * np.square(levels) / uplink.noise_power
+        exponent = (u[..., None] * levels - power) / 2.0
+        with np.errstate(divide="ignore"):
+            sums = [np.logaddexp.reduce(exponent + np.log(law), axis=-1) for law in laws]
+        return np.asarray((sums[0] - sums[1]).sum(axis=(1, 2)))
     middle = np.square(gains) * (one + two) / uplink.noise_power
     return np.asarray(((one - two) * (u - middle) / 2.0).sum(axis=(1, 2)))
 

@@ -8,16 +8,17 @@ code with the accountant."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from flmc.base.arrays import Array
-from flmc.evaluation.audit.scene import Scene, canary, example_reach, neighbour
+from flmc.evaluation.audit.scene import Scene, canary, example_reach, level_law, neighbour
 from flmc.planning.plans import Plan
 from flmc.uplink.power import finite_cap
-from flmc.uplink.schemes import Digital
 
 _POINTS = 2**14
 """Points of the grid of losses."""
@@ -100,16 +101,26 @@ def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> 
     uplink = scene.uplink
     gains = scene.gains / math.sqrt(uplink.noise_power)
     one, two = uplink.clipped(first), uplink.clipped(second)
-    if isinstance(uplink, Digital):
-        one, two = (uplink.link.bounded_probability(each, uplink.clip) for each in (one, two))
+    levels = uplink.symbol_format.levels
+    make: Callable[..., _Entry] = _value
+    if levels is not None:
+        make = _bit if uplink.symbol_format.kind == "bits" else partial(_level, levels)
+    worlds = [row for each in (one, two) for row in _rows(level_law(uplink, each), each)]
     # Equal entries are computed once; rounding to 12 digits, because equal ones may differ in the
     # last bits.
-    kinds = np.stack([gains.ravel(), one.ravel(), two.ravel()])
+    kinds = np.stack([gains.ravel(), *worlds])
     kinds, counts = np.unique(kinds.round(12), axis=1, return_counts=True)
-    make = _bit if isinstance(uplink, Digital) else _value
     return _composed(
         [(make(louder, *kind), int(count)) for kind, count in zip(kinds.T, counts, strict=True)]
     )
+
+
+def _rows(law: Array | None, clipped: Array) -> list[Array]:
+    """Numbers that describe each entry of a world, in rows: the value, or the probabilities of all
+    levels but the first, which follows from them."""
+    if law is None:
+        return [clipped.ravel()]
+    return [law[..., level].ravel() for level in range(1, law.shape[-1])]
 
 
 def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
@@ -121,6 +132,20 @@ def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
     return _Entry(
         losses, *(np.concatenate([p * _WEIGHTS, (1 - p) * _WEIGHTS]) for p in (high, low))
     )
+
+
+def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: float) -> _Entry:
+    """Entry that sends one of several levels under unit noise; ``chances`` are the probabilities of
+    all levels but the first, in one world and then in the other."""
+    half = len(levels) - 1
+    one, two = (np.array([1.0 - sum(p), *p]) for p in (chances[:half], chances[half:]))
+    means = gain * np.array(levels)
+    received = (louder * means[:, None] + _NODES).ravel()
+    with np.errstate(divide="ignore"):  # a level that a world does not use
+        seen = -0.5 * np.square(received[:, None] - means)
+        losses = np.logaddexp.reduce(seen + np.log(np.maximum(one, 0.0)), axis=1)
+        losses -= np.logaddexp.reduce(seen + np.log(np.maximum(two, 0.0)), axis=1)
+    return _Entry(losses, *((np.maximum(p, 0.0)[:, None] * _WEIGHTS).ravel() for p in (one, two)))
 
 
 def _value(louder: float, gain: float, one: float, two: float) -> _Entry:
@@ -177,7 +202,7 @@ def at_worst_centre(scene: Scene, delta: float) -> Scene:
     """The scene with its gradients at the centre from which one example reveals most at ``delta``,
     the same for all entries; unchanged where a whole device differs, or values are sent."""
     uplink = scene.uplink
-    if scene.whole_device or not isinstance(uplink, Digital):
+    if scene.whole_device or uplink.symbol_format.levels is None:
         return scene
     most = uplink.clip - min(uplink.clip, example_reach(scene))
 
@@ -200,7 +225,7 @@ def loss_of_round(plan: Plan) -> AttackLossLaw | None:
     uplink = plan.uplink
     if plan.exposure is None or uplink.noise_is_exact or uplink.estimated is not None:
         return None
-    if uplink.clips_norm and uplink.scheme == "digital":
+    if uplink.clips_norm and uplink.symbol_format.levels is not None:
         return None
     caps = np.broadcast_to(finite_cap(plan.uplink, plan.gain), (len(plan.gain), plan.dim))
     loudest = float(caps.max())

@@ -213,3 +213,15 @@ def thue_morse(count: int) -> Array:
     """First terms of the Thue-Morse sequence: +1 for indices with an even sum of binary digits,
     else -1."""
     return np.array([(-1.0) ** number.bit_count() for number in range(count)])
+
+
+def level_law(uplink: Uplink, gradient: Array) -> Array | None:
+    """Probabilities of the levels of clipped gradients, (..., level); None where the symbol is the
+    gradient itself. A random symbol of unknown law is refused: nothing could be attacked."""
+    law = uplink.level_probabilities(gradient)
+    if law is None and uplink.randomised:
+        raise InvalidSetting(
+            f"an audit needs the law of symbols, and {type(uplink).__name__} does not state its"
+            " level_probabilities"
+        )
+    return law

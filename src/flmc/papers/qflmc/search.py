@@ -76,7 +76,7 @@ def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
     '0.0028435'
     """
     share = epsilon / dim
-    if isinstance(uplink, Digital):
+    if uplink.link is not None:
         high = float(uplink.link.probability(np.array([uplink.clip]))[0])
         scale = math.sqrt(uplink.noise_power)
         return scale * largest_gain(lambda gain: exceedance(gain, high, share), delta, 0.1)

@@ -35,7 +35,6 @@ from flmc.sampling.schedule import (
     is_shared,
     shared_schedule,
 )
-from flmc.uplink.schemes import Digital
 
 MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
 """Chains of one call at most, where each has its own channel and where all share one; and calls
@@ -100,7 +99,7 @@ class Group:
         costs = Quadratic(*(np.ascontiguousarray(array, np.float64) for array in costs))
         centre = np.array(centre_of(model)[rows], np.float64)
         unit = float(plan.uplink.clip) if math.isfinite(plan.uplink.clip) else 1.0
-        link = fit(plan.uplink.link, unit) if isinstance(plan.uplink, Digital) else None
+        link = None if plan.uplink.link is None else fit(plan.uplink.link, unit)
         alike = schedule is draw_schedule and is_shared(plan)
         fewest = _FEWEST_SYMBOLS // (len(rounds) * plan.num_devices * plan.dim)
         most = _MOST_ALIKE if alike else MOST_CHAINS

@@ -37,8 +37,6 @@ from flmc.sampling.compiled.link_curve import fit
 from flmc.sampling.compiled.starts import draw_starts
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, defined_together
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
-from flmc.uplink.schemes import Analog, Digital, Ideal
-from flmc.uplink.uplink import Uplink
 
 _WORST_CONDITION = 1e10
 """Largest curvature over smallest. At 1e10 the posterior is 1e5 times as wide in one direction as
@@ -81,14 +79,8 @@ class NumbaEngine(Engine):
         str or None
             The reason, as the end of a sentence; None if the engine can run the plan.
         """
-        # Compared as functions: a subclass that overrides them transmits what the kernel does not
-        # compute.
-        kind = type(plan.uplink)
-        if (
-            kind.symbols not in (Digital.symbols, Analog.symbols, Ideal.symbols)
-            or kind.clipped is not Uplink.clipped
-        ):
-            return f"{kind.__name__} has symbols of its own"
+        if not plan.uplink.standard_symbols:
+            return f"{type(plan.uplink).__name__} has symbols of its own"
         # A subclass with a gradient of its own may have inherited quadratic costs that are not its
         # own.
         if not defined_together(model, "gradient", "quadratic"):
@@ -114,8 +106,9 @@ class NumbaEngine(Engine):
                 "the posterior is too much wider in one direction than in another for single"
                 " precision"
             )
-        if isinstance(plan.uplink, Digital) and fit(plan.uplink.link, plan.uplink.clip) is None:
-            return f"the link {type(plan.uplink.link).__name__} cannot be tabulated to 1e-6"
+        link = plan.uplink.link
+        if link is not None and fit(link, plan.uplink.clip) is None:
+            return f"the link {type(link).__name__} cannot be tabulated to 1e-6"
         return None
 
     def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:

@@ -10,6 +10,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.tables import format_up
 from flmc.planning.plans import Plan
 from flmc.planning.plans.rows import USELESS_EPSILON
+from flmc.settings.construction import scheme_of
 from flmc.settings.questions import suggest_settings
 from flmc.settings.regimes import LEVELS, RegimeMap, regime_maps
 from flmc.settings.schema import Settings
@@ -203,7 +204,7 @@ class PlanPage:
     async def _show_regimes(self, turn: Turn, settings: Settings) -> None:
         """Show the map of regimes from coarse to fine; until the finest it stays marked as
         stale."""
-        if settings.scheme == "ideal" or settings.privacy == "off":
+        if scheme_of(settings).noise_is_exact or settings.privacy == "off":
             self._regimes.say("Without a channel or a budget there is no map of regimes.")
             return
         maps = regime_maps(settings, stop=lambda: turn.over)

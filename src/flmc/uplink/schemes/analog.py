@@ -37,6 +37,7 @@ class Analog(Uplink):
     """
 
     scheme: ClassVar[str] = "analog"
+    standard_symbols: ClassVar[bool] = True
     published_step_size: ClassVar[float | None] = 1.28e-4
 
     @property

@@ -52,6 +52,7 @@ class Digital(Uplink):
 
     scheme: ClassVar[str] = "digital"
     randomised: ClassVar[bool] = True
+    standard_symbols: ClassVar[bool] = True
     published_step_size: ClassVar[float | None] = 8.28e-3
 
     link: Link = field(default_factory=Sigmoid)

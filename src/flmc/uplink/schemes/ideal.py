@@ -26,6 +26,7 @@ class Ideal(Uplink):
     and none of its settings can be changed."""
 
     scheme: ClassVar[str] = "ideal"
+    standard_symbols: ClassVar[bool] = True
     published_step_size: ClassVar[float | None] = 1.28e-4  # the analog one
     noise_is_exact: ClassVar[bool] = True
 

@@ -2,10 +2,6 @@
 
 import sys
 
-from flmc.base.start_up import collecting_later, spare_threads
-
-spare_threads(sys.argv[1:])
-with collecting_later():
-    from flmc.cli import main
+from flmc_command import main
 
 sys.exit(main())

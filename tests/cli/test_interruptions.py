@@ -1,49 +1,111 @@
-"""Ctrl-C in the first second, and places where nobody may write: one line each."""
+"""Ctrl-C and SIGTERM at any time, and places where nobody may write: one line each."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from flmc.base.errors import Interrupted
 from flmc.cli import main
-from support import full, full_only
+from flmc.runs.records import load
+from flmc_command import EXIT_CODE
+from support import full
+from system.interrupts import run_all, table
 
-SCRIPT = Path(sys.executable).parent / "flmc"
+
+def test_interrupts_at_random_instants() -> None:
+    """Every command ends soon after a signal, with one line, and loses nothing: the program itself
+    asserts that. `make evidence` sends 300 signals beside two busy loops."""
+    tallies = run_all(full(40, 10), seed=7, loops=full(2, 0))
+    assert sum(tally.interrupted for tally in tallies.values()) >= full(20, 4), str(table(tallies))
 
 
-@full_only
-def test_interrupted_in_the_first_second() -> None:
-    """Before Python hears signals at all the process just ends (-2), and while Python itself starts
-    it says so in its own way; from the first line of flmc on there is one line, whatever is being
-    imported or compiled."""
-    rng = random.Random(1)
-    for _ in range(full(15, 2)):
-        process = subprocess.Popen(
-            [SCRIPT, "run", "--rounds", "9000000", "--json"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        time.sleep(rng.uniform(0.02, 1.2))
-        process.send_signal(signal.SIGINT)
-        try:
-            _, said = process.communicate(timeout=60)
-        finally:
-            process.kill()  # no effect on one that has ended
-        assert process.returncode in (-2, 1, 130), said
-        if "Traceback" in said:  # at most up to the import of the script's own function
-            assert "flmc/cli" not in said
-            assert "flmc_command.py" not in said
-        elif process.returncode != -2:
-            assert "flmc: interrupted" in said
+def start(code: str, *words: str) -> subprocess.Popen[str]:
+    """A process that runs some lines and then the command ``flmc``."""
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{code}\nfrom flmc_command import main\nexit(main())", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+DEAF = """
+import ctypes, os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
+
+def interrupt_now(*given, **options):
+    threading.Timer(0.2, os.kill, (os.getpid(), {number})).start()
+    {work}
+
+import flmc.planning.planner
+import flmc.settings.assembly
+flmc.settings.assembly.Problem.plan = interrupt_now
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "work",
+    [
+        "ctypes.CDLL(None).sleep(60)",  # foreign code that lets other threads run
+        "[None for _ in iter(int, 1)]",  # Python that never ends
+        "threading.Event().wait()",
+    ],
+)
+def test_nothing_that_computes_outlasts_a_signal(number: int, work: str) -> None:
+    """Neither foreign code, nor an endless loop, nor a lock; also where a shell ignores Ctrl-C."""
+    process = start(DEAF.format(number=int(number), work=work), "plan")
+    try:
+        out, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out, said) == (EXIT_CODE, "", "flmc: interrupted\n")
+
+
+UNWILLING = """
+import ctypes, os, signal, sys, threading
+import flmc_command
+flmc_command.PATIENCE = 0.5
+import flmc.runs.job
+
+def never_ends(self, *given, **options):
+    for delay in {delays}:
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+    while True:  # a signal wakes it up
+        ctypes.CDLL(None).sleep(60)
+
+flmc.runs.job.Job._run = never_ends
+"""
+
+
+@pytest.mark.parametrize("delays", [(0.1,), (0.1, 0.2)])
+def test_a_run_that_does_not_stop_is_left(delays: tuple[float, ...], tmp_path: Path) -> None:
+    """After its patience, or at the second signal; the record is whole."""
+    place = str(tmp_path / "r")
+    process = start(UNWILLING.format(delays=delays), "run", "--json", "--out", place)
+    try:
+        out, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (EXIT_CODE, "")
+    assert said.split("\n") == [
+        "",
+        "stopping after the rounds in hand; once more stops at once",
+        f"flmc: interrupted; what was recorded in {place!r} is whole",
+        "",
+    ]
+    assert load(place).result is None
+
+
+def test_one_exit_code_says_interrupted() -> None:
+    assert Interrupted.exit_code == EXIT_CODE
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

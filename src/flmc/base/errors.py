@@ -1,7 +1,7 @@
 """The errors that flmc raises on purpose, one class per meaning.
 
 A user's mistake is :class:`InvalidSetting`, with exit code 2; a run that failed is
-:class:`RunFailed`, with exit code 1."""
+:class:`RunFailed`, with exit code 1; an interrupted one :class:`Interrupted`, with 130."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class RunFailed(FlmcError, RuntimeError):  # noqa: N818 (the name is part of the
 
 class Interrupted(FlmcError, RuntimeError):  # noqa: N818 (not an error, but an end)
     """A run was asked to stop, and did so between two rounds."""
+
+    exit_code = 130
 
 
 class MissingExtra(FlmcError, ImportError):  # noqa: N818 (the name is part of the interface)

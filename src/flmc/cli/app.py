@@ -9,7 +9,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -19,52 +19,107 @@ from flmc.base.errors import FlmcError
 from flmc.base.start_up import collecting_later
 from flmc.base.version import VERSION
 from flmc.cli.output import fail, with_option_names, with_replacement
+from flmc_command import EXIT_CODE
 
 # The base of typer's own errors. typer exports it from 0.28 on. Before that it is the base of
 # UsageError, the base of BadParameter: click's ClickException, or from 0.26 on typer's copy of it.
 CommandLineError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
 _COMMANDS = {
-    "plan": "commands.plans:plan_command",
-    "run": "commands.runs:run_command",
-    "resume": "commands.runs:resume_command",
-    "compare": "commands.comparison:compare_command",
-    "audit": "commands.audits:audit_command",
-    "ledger": "commands.runs:ledger_command",
-    "sweep": "commands.sweeps:sweep_command",
-    "reproduce": "commands.studies:reproduce_command",
-    "status": "commands.federations:status_command",
-    "studio": "commands.studio:studio_command",
-    "device": "commands.federations:device_command",
-    "air": "commands.federations:air_command",
-    "serve": "commands.federations:serve_command",
-    "deploy": "commands.deployment:deploy_app",
-    "schema": "schemas.catalogue:schema_command",
-    "version": "app:print_version",
+    "plan": (
+        "commands.plans:plan_command",
+        "What the constraints allow: gain, limits, which one binds, temperature, privacy of a round"
+        " and of the run.",
+    ),
+    "run": (
+        "commands.runs:run_command",
+        "Simulate, and print metrics against the exact posterior with their standard errors.",
+    ),
+    "resume": (
+        "commands.runs:resume_command",
+        "Go on with a recorded run after an interruption, to the identical result.",
+    ),
+    "compare": (
+        "commands.comparison:compare_command",
+        "Compare a plan's sampler with other methods: privacy, and scores on examples held out.",
+    ),
+    "audit": (
+        "commands.audits:audit_command",
+        "Attack the uplink of a plan: an empirical lower bound on epsilon beside the accountant's"
+        " upper bound, for one round and for a short run. Exit code 1 if the attack refutes the"
+        " accountant.",
+    ),
+    "ledger": (
+        "commands.runs:ledger_command",
+        "What one chain of a recorded run has spent: epsilon against round, for the device that"
+        " spent most, and a picture.",
+    ),
+    "sweep": (
+        "commands.sweeps:sweep_command",
+        "A grid of plans, each planned and run: the settings in the table [sweep] of the config"
+        " file vary.",
+    ),
+    "reproduce": (
+        "commands.studies:reproduce_command",
+        "A published study measured again: its figures, its claims or numbers judged, and what a"
+        " better design gains.",
+    ),
+    "status": (
+        "commands.federations:status_command",
+        "How the runs at a broker stand: rounds, active devices, epsilon spent, who is there.",
+    ),
+    "studio": (
+        "commands.studio:studio_command",
+        "Plan, solve, run and compare in a web browser, with sliders and live pictures.",
+    ),
+    "device": (
+        "commands.federations:device_command",
+        "Take part in a federation as a device, with data that stay here.",
+    ),
+    "air": (
+        "commands.federations:air_command",
+        "Be the air of a federation: add up what devices send, and the channel's noise.",
+    ),
+    "serve": (
+        "commands.federations:serve_command",
+        "Be the server of a federation; a run that was interrupted goes on.",
+    ),
+    "deploy": (
+        "commands.deployment:deploy_app",
+        "A federation of real processes: certificates, access rights and start scripts for its"
+        " broker, air, server and devices.",
+    ),
+    "schema": (
+        "schemas.catalogue:schema_command",
+        "Print the JSON Schema of what a command prints with --json, or the names of all schemas.",
+    ),
+    "version": ("app:print_version", "Print the version of flmc."),
 }
-"""Module in :mod:`flmc.cli` and function of every command, in the order of the help; a command that
-has subcommands is a ``typer.Typer`` there."""
+"""Module in :mod:`flmc.cli` and function of every command, a ``typer.Typer`` where it has commands
+of its own; and the first paragraph of its help, which a test holds to the command's own. The order
+is that of the help."""
 
 
-def make_app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
-    """The command ``flmc`` with some of its subcommands.
-
-    Parameters
-    ----------
-    names
-        Subcommands to import; all by default. A call needs one of them, and importing the others
-        and making their options takes a quarter of the time of a plan.
-    """
+def make_app(names: Collection[str] = tuple(_COMMANDS)) -> typer.Typer:
+    """The command ``flmc`` with the named commands imported. The others have their line in the help
+    and do nothing: NumPy and the commands take ten times as long to import as a help to print."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_options)
-    for name in names:
-        module, _, function = _COMMANDS[name].partition(":")
-        found = getattr(importlib.import_module(f"flmc.cli.{module}"), function)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+    for name, (place, paragraph) in _COMMANDS.items():
+        module, _, function = place.partition(":")
+        if name not in names:
+            app.command(name, help=paragraph)(_not_imported)
+            continue
+        command = getattr(importlib.import_module(f"flmc.cli.{module}"), function)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(command)
     return app
+
+
+def _not_imported() -> None:
+    """Stand in for a command that was not called."""
 
 
 def _options(
@@ -141,10 +196,14 @@ def _forget_output() -> None:
 
 def _run(words: list[str]) -> int:
     """Run a command, and return its exit code; whatever is no mistake of the user's is raised."""
+    if words == ["--version"]:  # typer would import pydantic for the value of a flag
+        print_version()
+        return 0
     try:
-        # Only the command that is called is imported; where none is named, help names all.
+        # The first word that is no option names the command, and only that is imported.
+        called = next((word for word in words if not word.startswith("-")), "")
         with collecting_later():
-            app = make_app(words[:1] if words and words[0] in _COMMANDS else _COMMANDS)
+            app = make_app([called])
         code = app(words, standalone_mode=False)
         # Without its standalone mode typer returns a number where it was interrupted.
         if code:
@@ -160,5 +219,5 @@ def _run(words: list[str]) -> int:
             return 2
         return fail(with_replacement(message), 2)
     except (typer.Abort, KeyboardInterrupt):
-        return fail("interrupted", 1)
+        return fail("interrupted", EXIT_CODE)
     return 0

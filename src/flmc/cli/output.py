@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flmc.base.tables import Listing, Row
-from flmc.models.model import Model
-from flmc.planning.plans import Plan
-from flmc.settings.schema import WITHDRAWN, Settings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # help and version print without them
+    from flmc.models.model import Model
+    from flmc.planning.plans import Plan
     from flmc.planning.privacy_cost import Cost
+    from flmc.settings.schema import Settings
 
 Json = Annotated[
     bool,
@@ -48,10 +48,12 @@ def with_option_names(message: str) -> str:
 def with_replacement(message: str) -> str:
     """The message about an unknown option, with what to write instead of a withdrawn one."""
     unknown = re.search(r"No such option: --([a-z-]+)", message)
-    if unknown is not None and unknown[1].replace("-", "_") in WITHDRAWN:
-        instead = WITHDRAWN[unknown[1].replace("-", "_")]
-        return f"the option --{unknown[1]} was withdrawn: {instead}"
-    return message
+    if unknown is None:
+        return message
+    from flmc.settings.schema import WITHDRAWN  # which help and version do without
+
+    instead = WITHDRAWN.get(unknown[1].replace("-", "_"))
+    return message if instead is None else f"the option --{unknown[1]} was withdrawn: {instead}"
 
 
 def model_check(model: Model, plan: Plan) -> list[Listing]:

@@ -86,7 +86,7 @@ def run_command(
     choose_engine(settings.engine, planned, problem.model)
     if not json_:
         show(planned.listing(), *model_check(problem.model, planned), *data_note(settings), "")
-    with show_progress("simulating") as progress, stopping_at_signals() as stop:
+    with show_progress("simulating") as progress, stopping_at_signals(out) as stop:
         result = run(
             planned,
             problem.model,
@@ -119,7 +119,7 @@ def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStage
     settings, both = problem.settings, problem.two_stages()
     if not json_:
         show(both.listing(), *data_note(settings), "")
-    with show_progress("simulating") as progress, stopping_at_signals() as stop:
+    with show_progress("simulating") as progress, stopping_at_signals(out) as stop:
         result = run_two_stages(
             both,
             problem.model,
@@ -209,7 +209,7 @@ def resume_command(
     with searching_only(code_from):
         problem = _problem_of(asked)
     settings = problem.settings
-    with show_progress("simulating") as progress, stopping_at_signals() as stop:
+    with show_progress("simulating") as progress, stopping_at_signals(directory) as stop:
         result = resume(
             directory,
             problem.plan(),

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from flmc.base import checks
-from flmc.base.errors import Interrupted, InvalidSetting, RunFailed
+from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.cli.options import with_settings
 from flmc.cli.output import Json, print_json
-from flmc.cli.signals import interrupting_at_signals
 from flmc.runs.sweeps.grid import SweepGrid
 from flmc.runs.sweeps.grid_run import differs, run_grid
 from flmc.runs.sweeps.workers import on_dask, on_this_machine
+from flmc_command import WorkInHand
 
 
 @with_settings
@@ -58,18 +58,16 @@ def sweep_command(
             f"{str(out)!r} held another sweep: its table is replaced, its finished points are kept",
             err=True,
         )
-    try:
-        with show_progress("sweeping") as progress, interrupting_at_signals():
-            if scheduler is None:
-                work = on_this_machine(count, plan_only=plan_only)
+    # Every finished point is a file of its own, so that there is nothing to save at the end.
+    hint = "finished points are kept: the same command goes on with the rest"
+    in_hand = WorkInHand("" if out is None else hint, saves=False)
+    with show_progress("sweeping") as progress, in_hand:
+        if scheduler is None:
+            work = on_this_machine(count, plan_only=plan_only)
+            done = run_grid(grid, out, work, progress, plan_only=plan_only)
+        else:
+            with on_dask(scheduler, count, plan_only=plan_only) as work:
                 done = run_grid(grid, out, work, progress, plan_only=plan_only)
-            else:
-                with on_dask(scheduler, count, plan_only=plan_only) as work:
-                    done = run_grid(grid, out, work, progress, plan_only=plan_only)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted; finished points are kept: the same command goes on with the rest"
-        ) from None
     picture = None if out is None else draw_sweep_file(done, out)
     if json_:
         print_json({**done.to_document(), "out": None if out is None else str(out)})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from flmc.base.arrays import one_blas_thread
@@ -32,7 +34,8 @@ def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
             with one_blas_thread():
                 yield from map(task_done, tasks)
             return
-        yield from _in_processes(workers, task_done, tasks)
+        in_worker = partial(_do_for, os.getpid(), plan_only=plan_only)
+        yield from _in_processes(workers, in_worker, tasks)
 
     if workers > 1:
         _joblib()  # if it is missing, say so before anything is computed
@@ -51,7 +54,9 @@ def _in_processes(
     for together in (True, True, False):
         for part in [list(left.items())] if together else [[task] for task in left.items()]:
             try:
-                for key, row in _pool(workers)(_joblib().delayed(do)(task) for task in part):
+                with _deaf_children():
+                    rows = _pool(workers)(_joblib().delayed(do)(task) for task in part)
+                for key, row in rows:
                     del left[key]
                     yield key, row
             except BrokenProcessPool:
@@ -77,6 +82,37 @@ def _pool(workers: int) -> Any:
     return _joblib().Parallel(n_jobs=max(2, workers), return_as="generator_unordered")
 
 
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """While this lasts, processes are started that do not hear Ctrl-C, which a terminal sends to
+    them too: this process decides, and hears it at the end of the context at the latest."""
+    from multiprocessing import resource_tracker as tracker_of_python
+
+    from joblib.externals.loky.backend import resource_tracker
+
+    # First the processes that clean up, because starting Python's clears the mask of signals.
+    # joblib's warns where its parent has left without cleaning up, as an interrupted sweep does.
+    filters = os.environ.get(_WARNINGS)
+    os.environ[_WARNINGS] = ",".join(filter(None, (filters, _NO_WARNING)))
+    try:
+        tracker_of_python.ensure_running()
+        resource_tracker.ensure_running()
+    finally:
+        os.environ.pop(_WARNINGS)
+        if filters is not None:
+            os.environ[_WARNINGS] = filters
+    # Children inherit the mask.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_WARNINGS = "PYTHONWARNINGS"
+_NO_WARNING = "ignore::UserWarning:joblib.externals.loky.backend.resource_tracker"
+
+
 def _joblib() -> Any:
     """The module joblib, or an error that names the missing extra."""
     try:
@@ -93,6 +129,24 @@ def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
     """Key and row of one task."""
     key, given = task
     return key, plan_point(given) if plan_only else run_point(given)
+
+
+def _do_for(parent: int, task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
+    """Key and row of one task, in a worker process of ``parent``."""
+    _follow(parent)
+    return _do(task, plan_only=plan_only)
+
+
+@lru_cache(maxsize=1)
+def _follow(parent: int) -> None:
+    """End this worker process soon after its parent has ended, in whatever way."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 _PATIENCE = 15.0

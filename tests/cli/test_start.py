@@ -35,4 +35,5 @@ def test_the_line_of_a_command_is_that_of_its_own_help(name: str) -> None:
     module, _, function = place.partition(":")
     command = getattr(importlib.import_module(f"flmc.cli.{module}"), function)
     own = command.info.help if isinstance(command, typer.Typer) else command.__doc__
+    assert own is not None
     assert line == " ".join(own.split("\n\n")[0].split())

@@ -1,7 +1,8 @@
 """The command ``flmc``: its subcommands, and its exit codes.
 
-0: done; 1: a run failed or a requirement is broken; 2: bad input; 70: a defect of flmc. One line
-says what is wrong; there is no traceback, unless ``--debug`` asks for that of a defect."""
+0: done; 1: a run failed or a requirement is broken; 2: bad input; 130: interrupted; 70: a defect of
+flmc. One line says what is wrong; there is no traceback, unless ``--debug`` asks for that of a
+defect."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _COMMANDS = {
     ),
     "compare": (
         "commands.comparison:compare_command",
-        "Compare a plan's sampler with other methods: privacy, and scores on examples held out.",
+        "Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and"
+        " errors against the exact posterior where it is known.",
     ),
     "audit": (
         "commands.audits:audit_command",

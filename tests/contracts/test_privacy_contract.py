@@ -167,12 +167,8 @@ def test_a_delta_is_caught_from_a_millionth_on(share: float, caught: bool) -> No
     class Rounded(flmc.Analog):
         def privacy_event(self, transmissions: Sent, neighbouring: str = "device") -> Event:
             event = super().privacy_event(transmissions, neighbouring)
-            exact = event.delta_within_loss
-
-            def less(epsilon: float, criterion: str, num_devices: int | None) -> float:
-                return share * exact(epsilon, criterion, num_devices)
-
-            object.__setattr__(event, "delta_within_loss", less)
+            exact = event.tight_delta
+            object.__setattr__(event, "tight_delta", lambda epsilon: share * exact(epsilon))
             return event
 
     assert any(understated(Rounded())) is caught

@@ -14,7 +14,7 @@ import pytest
 import flmc
 from flmc.planning.privacy_cost import cost_of_run, exposure_of
 from flmc.planning.temperature import calibrated_gain
-from flmc.privacy import gaussian, loss_grid
+from flmc.privacy import composed_loss, gaussian
 from reference_pair import ReferencePair
 from support import QUICK, full, many_repetitions, repeated
 
@@ -148,7 +148,7 @@ def test_a_coarse_grid_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {}
     # Thirty million entries fit the grid; where only a few cells are affordable, it is said.
     for rounds, cells in ((300, 2**14), (6_000_000, 2**14), (301, 16)):
-        monkeypatch.setattr(loss_grid, "_MOST_CELLS", cells)
+        monkeypatch.setattr(composed_loss, "_MOST_CELLS", cells)
         exposure = exposure_of(
             flmc.Digital(), np.array([[0.27]]), flmc.AllDevices(), rounds, 20, model.dim
         )

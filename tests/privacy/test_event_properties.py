@@ -14,7 +14,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bit_tails import LossLaw, exceedance
+from flmc.privacy.bit_tails import BitLossLaw, exceedance
 from flmc.privacy.event import CRITERIA, Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.privacy.root_finding import largest_argument, largest_gain
@@ -325,7 +325,7 @@ def test_a_root_takes_few_steps(count: int) -> None:
 def test_the_quick_bound_of_the_tail_is_a_bound(
     p: float, gain: float, count: int, epsilon: float
 ) -> None:
-    parts = [(LossLaw.under_first(ReferencePair(p, 1 - p, gain)), count)]
+    parts = [(BitLossLaw.under_first(ReferencePair(p, 1 - p, gain)), count)]
     exact, quick = (exceedance(parts, epsilon, both=True, quick=quick) for quick in (False, True))
     assert exact <= quick
 

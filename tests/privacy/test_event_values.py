@@ -14,7 +14,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.privacy import gaussian
 from flmc.privacy.bit_event import BitEvent
-from flmc.privacy.bit_tails import LossLaw, _by_contour, _by_grid, _saddle, exceedance
+from flmc.privacy.bit_tails import BitLossLaw, _by_contour, _by_grid, _saddle, exceedance
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
 from flmc.uplink.channel import superpose_received
@@ -61,7 +61,7 @@ def test_the_papers_bound_is_wrong_for_one_device() -> None:
     0.01."""
     gain = 1.051
     pair = ReferencePair(1 / (1 + math.exp(-1.5)), 1 / (1 + math.exp(1.5)), gain)
-    assert 2 * exceedance([(LossLaw.of_paper(pair, 1), 5)], 5.0) == pytest.approx(0.01, rel=0.01)
+    assert 2 * exceedance([(BitLossLaw.of_paper(pair, 1), 5)], 5.0) == pytest.approx(0.01, rel=0.01)
     assert digital(gain).delta(5.0, "tail", 20) == pytest.approx(0.145, abs=0.0005)
     with pytest.raises(flmc.errors.InvalidSetting, match="not valid for one device"):
         digital(gain).delta(5.0, "paper", 1)
@@ -153,7 +153,7 @@ def test_contour_against_grid(gain: float) -> None:
     """Two ways to one tail probability; the grid's losses are rounded up."""
     pair = ReferencePair(0.8, 0.2, gain)
     spread = pair.spread * math.sqrt(5)
-    for law in (LossLaw.under_first(pair), LossLaw.of_paper(pair, 3)):
+    for law in (BitLossLaw.under_first(pair), BitLossLaw.of_paper(pair, 3)):
         mean, variance = law.moments()
         mean, deviation = 5 * mean, math.sqrt(5 * variance)
         for epsilon in (mean - spread, mean + spread, mean + 3 * spread):

@@ -18,7 +18,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.evaluation.audit.attack import audit
 from flmc.evaluation.audit.attack import transmit as really_transmit
 from flmc.evaluation.audit.scene import Scene
-from flmc.privacy import composed_loss, loss_grid, tilted_loss
+from flmc.privacy import composed_event, composed_loss, tilted_loss
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.event import Event
 from flmc.privacy.gaussian import GaussianEvent
@@ -352,15 +352,15 @@ def test_a_grid_that_does_not_fit_is_coarsened_and_says_so(
     event: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coarsened grid gives an upper bound for every kind of event: never an error, never less."""
-    fine, coarse = event.tight_epsilon_if_sent(1e-5)
+    fine, coarse = event.solve_epsilon(1e-5)
     assert not coarse
     # Coarsened when the grid is chosen, and where no grid is small enough.
-    for module, name, most in ((loss_grid, "_MOST_CELLS", 8), (tilted_loss, "MOST_POINTS", 2)):
+    for module, name, most in ((composed_loss, "_MOST_CELLS", 8), (tilted_loss, "MOST_POINTS", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, most)
-            composed_loss.composed_loss.cache_clear()
-            looser, coarse = event.tight_epsilon_if_sent(1e-5)  # not remembered
-            composed_loss.composed_loss.cache_clear()
+            composed_event.composed_loss.cache_clear()
+            looser, coarse = event.solve_epsilon(1e-5)  # not remembered
+            composed_event.composed_loss.cache_clear()
         assert coarse
         assert fine * (1 - 1e-9) <= looser <= event.largest_loss
 

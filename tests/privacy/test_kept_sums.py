@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flmc
-from flmc.privacy import composed_loss, tilted_loss
+from flmc.privacy import composed_event, tilted_loss
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.bit_pairs import REACH
 from flmc.privacy.event import Event
@@ -63,18 +63,18 @@ def test_nothing_is_known_at_once_of_certain_or_lopsided_bits() -> None:
 def test_a_gain_and_its_costs_are_the_same_without_what_is_kept(event: Event) -> None:
     """A search begins anew for every trial, and the infinite gain is asked for: the same bits."""
     gain = event.solve_gain(3.0, 1e-5, "tight", None)
-    found = event.scaled(gain).tight_epsilon_if_sent(1e-5)
+    found = event.scaled(gain).solve_epsilon(1e-5)
 
     def anew(factor: float) -> float:
-        composed_loss.composed_loss.cache_clear()
-        return event.spender(3.0, "tight", None)(factor)
+        composed_event.composed_loss.cache_clear()
+        return event.delta_at_gain(factor, epsilon=3.0, criterion="tight", num_devices=None)
 
     if isinstance(event, BitEvent):
-        guess, near = event.guess_gain(3.0, 1e-5)
-        assert largest_gain(anew, 1e-5, guess, bracket=near) == gain
+        search = event.gain_search(3.0, 1e-5, "tight")
+        assert largest_gain(anew, 1e-5, search.start, bracket=search.first_step) == gain
     assert anew(math.inf) > 1e-5 >= anew(gain)
-    composed_loss.composed_loss.cache_clear()
-    assert event.scaled(gain).tight_epsilon_if_sent(1e-5) == found
+    composed_event.composed_loss.cache_clear()
+    assert event.scaled(gain).solve_epsilon(1e-5) == found
 
 
 def test_what_another_question_could_not_afford_is_not_held_against_an_epsilon(
@@ -83,14 +83,14 @@ def test_what_another_question_could_not_afford_is_not_held_against_an_epsilon(
     """A sum that is kept remembers tilts for which no grid was affordable; an epsilon that is read
     from other tilts is no looser for them."""
     event = BitEvent(0.8, 0.2, 1.0, ((0.1, 3000),))
-    composed_loss.composed_loss.cache_clear()
+    composed_event.composed_loss.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(tilted_loss, "MOST_POINTS", 2)
         far = 0.9 * event.largest_loss
-        assert composed_loss.composed_delta(event, far) >= 0.0
-        kept = composed_loss.composed_loss(event, REACH)
+        assert event.tight_delta(far) >= 0.0
+        kept = composed_event.composed_loss(event, REACH)
         assert kept.loose
-    epsilon, loose = event.tight_epsilon_if_sent(1e-5)
-    composed_loss.composed_loss.cache_clear()
+    epsilon, loose = event.solve_epsilon(1e-5)
+    composed_event.composed_loss.cache_clear()
     assert not loose
-    assert (epsilon, loose) == event.tight_epsilon_if_sent(1e-5)
+    assert (epsilon, loose) == event.solve_epsilon(1e-5)

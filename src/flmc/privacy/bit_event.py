@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,16 +17,11 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.special import log_ndtr
 from flmc.privacy import gaussian
 from flmc.privacy.bit_pairs import PairHull
-from flmc.privacy.bit_tails import BitPair, LossLaw, exceedance
-from flmc.privacy.composed_loss import (
-    composed_delta,
-    composed_epsilon,
-    delta_of_loud_bits,
-    limited_without_noise,
-)
-from flmc.privacy.event import CRITERIA, Event
+from flmc.privacy.bit_tails import BitLossLaw, BitPair, exceedance
+from flmc.privacy.composed_event import ComposedEvent
+from flmc.privacy.event import CRITERIA, GainSearch
 from flmc.privacy.root_finding import largest_argument
-from flmc.privacy.transmissions import Transmissions, mu_of
+from flmc.privacy.transmissions import Transmissions, total_mu
 
 SYMMETRY_TOLERANCE = 1e-12
 """Distance of high + low from 1 up to which a pair counts as symmetric: rounding of the link."""
@@ -34,10 +29,12 @@ SYMMETRY_TOLERANCE = 1e-12
 _MANY, _NEAR, _FAR = 1000, 0.02, 0.15
 """Entries sent from which on the loss is nearly Gaussian at the gains that a budget allows; first
 steps of a search from the Gaussian gain, in logarithms, from there on and below."""
+_SUMMED = 64
+"""Number of bits up to which the probability of a sum is summed up."""
 
 
 @dataclass(frozen=True)
-class BitEvent(Event):
+class BitEvent(ComposedEvent):
     r"""Privacy event of bits that are +1 with one of two probabilities, :math:`\Phi(\pm\ell)`.
 
     Attributes
@@ -82,18 +79,10 @@ class BitEvent(Event):
         return PairHull.of([(self.low, 1.0 - self.high), (1.0 - self.high, self.low)])
 
     @property
-    def largest_loss(self) -> float:
-        r"""Upper bound of the privacy loss at any signal-to-noise ratio.
-
-        It is :math:`\ln(\Phi(\ell)/\Phi(-\ell))` for each entry if the pair is symmetric, else the
-        larger of both orders."""
-        return self.hull.largest_loss * self.num_transmissions
-
-    @property
     def mu(self) -> float:
         """Distance of the means in standard deviations if bits are deterministic: they move
         by 2 A."""
-        return mu_of(2.0, self.noise_power, self.transmissions)
+        return total_mu(2.0, self.noise_power, self.transmissions)
 
     @property
     def pairs(self) -> list[tuple[BitPair, int]]:
@@ -114,13 +103,7 @@ class BitEvent(Event):
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
         """Refuse ``tail`` and ``paper`` for links that are not symmetric, and ``paper`` for one
-        device.
-
-        Parameters
-        ----------
-        criterion, num_devices
-            One of ``CRITERIA``, and the number of devices in all.
-        """
+        device."""
         if criterion == "tight":
             return
         if criterion == "paper" and (num_devices is None or num_devices < 2):
@@ -136,43 +119,18 @@ class BitEvent(Event):
                 " entries; use 'tight'"
             )
 
-    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta: composed on a grid, by tails, or in closed form for deterministic
-        bits.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon below the largest loss.
-        criterion, num_devices
-            One of ``CRITERIA``, and the number of devices in all.
-        """
+    def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Upper bound of delta by the tails of the loss, in closed form for deterministic bits."""
         if criterion == "paper":
             return self._paper_delta(epsilon, num_devices or 2)
         if self.deterministic:
-            return (gaussian.delta if criterion == "tight" else gaussian.tail_delta)(
-                epsilon, self.mu
-            )
-        if criterion == "tail":
-            return exceedance(self.losses, epsilon, both=True)
-        return composed_delta(self, epsilon)
-
-    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon, never above the largest loss, and whether the grid was coarsened.
-
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger.
-        """
-        if self.deterministic:
-            return gaussian.epsilon(delta, self.mu), False
-        return composed_epsilon(self, delta)
+            return gaussian.tail_delta(epsilon, self.mu)
+        return exceedance(self.losses, epsilon, both=True)
 
     @property
-    def losses(self) -> list[tuple[LossLaw, int]]:
+    def losses(self) -> list[tuple[BitLossLaw, int]]:
         """Laws of the loss of one entry under the first data set, and their counts."""
-        return [(LossLaw.under_first(pair), count) for pair, count in self.pairs]
+        return [(BitLossLaw.under_first(pair), count) for pair, count in self.pairs]
 
     def _paper_delta(self, epsilon: float, num_devices: int) -> float:
         """Delta of the paper's bound, twice the probability that X exceeds epsilon.
@@ -182,25 +140,17 @@ class BitEvent(Event):
         if self.deterministic:  # the loss is linear in the noise
             mean = (num_devices - 1) * self.mu**2 / 2
             return min(1.0, 2 * math.exp(log_ndtr((mean - epsilon) / self.mu)))
-        laws = [(LossLaw.of_paper(pair, num_devices), count) for pair, count in self.pairs]
+        laws = [(BitLossLaw.of_paper(pair, num_devices), count) for pair, count in self.pairs]
         return min(1.0, 2 * exceedance(laws, epsilon))
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta when every bit is received as it was sent.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon below the largest loss.
-        criterion, num_devices
-            One of ``CRITERIA``, and the number of devices in all.
-        """
+        """Delta when every bit is received as it was sent."""
         # Certain bits reveal everything; the paper's bound tends to the largest loss.
         if self.deterministic or criterion == "paper":
             return 1.0
         if criterion == "tail":
             return self._tail_of_counts(epsilon)
-        return delta_of_loud_bits(self, epsilon)
+        return super().delta_without_noise(epsilon, criterion, num_devices)
 
     def _tail_of_counts(self, epsilon: float) -> float:
         """Pr(abs(loss) > epsilon) of symmetric bits that are received without error: of n losses of
@@ -213,82 +163,76 @@ class BitEvent(Event):
         k = np.arange(max(0, math.floor(mean - reach)), min(n, math.ceil(mean + reach)) + 1)
         ways = np.array([_log_choose(n, int(i)) for i in k])
         mass = np.exp(ways + k * math.log1p(-error) + (n - k) * math.log(error))
-        found = mass[np.abs((2 * k - n) * each) > epsilon * (1 - 1e-12)].sum()
-        return min(1.0, float(found) * (1 + 1e-8))  # logarithms of large factorials are rounded
+        beyond = float(mass[np.abs((2 * k - n) * each) > epsilon * (1 - 1e-12)].sum())
+        return min(1.0, beyond * (1 + 1e-8))  # logarithms of large factorials are rounded
 
-    def guess_gain(self, epsilon: float, delta: float) -> tuple[float, float]:
-        """Gain by the Gaussian mechanism whose means differ as much as those of the bits, which is
-        close where so much is sent that gains are small, and how far to look from it.
-
-        Parameters
-        ----------
-        epsilon, delta
-            The budget.
-        """
+    def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
+        """By ``tight``, begin at the gain of the Gaussian mechanism whose means differ as much as
+        those of the bits: it is close where so much is sent that gains are small."""
+        if criterion != "tight":
+            return super().gain_search(epsilon, delta, criterion)
         apart = 2.0 * (self.high - self.low)
         like = gaussian.GaussianEvent(apart, self.noise_power, self.transmissions)
-        near = _NEAR if self.num_transmissions >= _MANY else _FAR
-        return like.allowed_gain(epsilon, delta), near
+        step = _NEAR if self.num_transmissions >= _MANY else _FAR
+        start = like.allowed_gain(epsilon, delta)
+        return GainSearch(start, step, limited=self.surely_limited(epsilon, delta))
 
     def surely_limited(self, epsilon: float, delta: float) -> bool:
-        """Whether it is known at once that some gain breaks the budget by ``tight``.
+        r"""Whether it is known at once that some gain breaks the budget by ``tight``; False where
+        it is not known.
 
-        Parameters
-        ----------
-        epsilon, delta
-            The budget.
-        """
+        Of n symmetric bits that are received as they were sent, k have the loss
+        :math:`a = \ln(p/(1-p))`, the others :math:`-a`. Delta is at least :math:`1 - 1/e` times the
+        probability that their sum, (2 k - n) a, is :math:`\epsilon + 1` or more: summed up for few
+        bits, and by Hoeffding's inequality for many. It spares the exact answer, which is
+        costly."""
         if not self.symmetric or self.error <= 0.0:
             return False
         number = sum(count for gain, count in self.transmissions if gain > 0)
-        return limited_without_noise(self.error, number, epsilon, delta)
+        error, right = self.error, 1.0 - self.error
+        each = math.log1p((1.0 - 2.0 * error) / error)
+        if not each > 0:
+            return False
+        wanted = (number + (epsilon + 1.0) / each) / 2.0 * (1 + 1e-12)  # of the n, at least
+        if number > _SUMMED:
+            short = number * right - wanted
+            likely = -math.expm1(-2.0 * short * short / number) if short > 0 else 0.0
+        else:
+            likely = math.fsum(
+                math.comb(number, k) * right**k * error ** (number - k)
+                for k in range(math.ceil(wanted), number + 1)
+            )
+        return likely * -math.expm1(-1.0) > delta * (1 + 1e-6)
 
-    def solve_gain(
-        self, epsilon: float, delta: float, criterion: str, num_devices: int | None
+    def below_violations(
+        self, gain: float, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Factor of all gains within the budget; by ``tail`` one below which no gain breaks it
-        either.
+        """Largest factor up to ``gain`` below which no gain breaks the budget.
 
-        Parameters
-        ----------
-        epsilon, delta
-            The budget.
-        criterion, num_devices
-            One of ``CRITERIA``, and the number of devices in all.
-        """
-        found = super().solve_gain(epsilon, delta, criterion, num_devices)
-        # Only `tail` may fail at a smaller gain than one at which it holds.
-        if criterion != "tail" or self.deterministic or found == 0 or epsilon >= self.largest_loss:
-            return found
-        return self._below_first_violation(
-            self.spender(epsilon, criterion, num_devices), epsilon, delta, found
+        Only ``tail`` may fail at a smaller gain than one at which it holds: where bits are received
+        nearly without error it holds again. So every gain below is tried too, on a ladder of 10 %
+        steps, by a quick bound first."""
+        if criterion != "tail" or self.deterministic or gain == 0 or epsilon >= self.largest_loss:
+            return gain
+        spent = partial(
+            self.delta_at_gain, epsilon=epsilon, criterion=criterion, num_devices=num_devices
         )
 
-    def _below_first_violation(
-        self, spent: Callable[[float], float], epsilon: float, delta: float, found: float
-    ) -> float:
-        """Factor of all gains below which ``tail`` holds throughout.
+        def breaks(factor: float) -> bool:
+            quick = exceedance(self.scaled(factor).losses, epsilon, both=True, quick=True)
+            return quick > delta and spent(factor) > delta
 
-        This criterion may hold again as the gain grows, where bits are received nearly without
-        error: so every gain below the one that was found is tried too, on a ladder of 10 % steps;
-        by a quick bound first."""
-
-        def breaks(gain: float) -> bool:
-            quick = exceedance(self.scaled(gain).losses, epsilon, both=True, quick=True)
-            return quick > delta and spent(gain) > delta
-
-        top = min(
-            found, 12.0 * math.sqrt(self.noise_power) / self.softest
-        )  # beyond, the noise changes no bit
+        # Beyond 12 standard deviations the noise changes no bit.
+        top = min(gain, 12.0 * math.sqrt(self.noise_power) / self.softest)
         first = min(min(1.0, epsilon) / self.mu, top) / 2
         while breaks(first):
             first /= 2
         ladder = np.geomspace(first, top, 2 + int(math.log(top / first) / 0.1)).tolist()
         for low, high in itertools.pairwise(ladder):
-            # The gain that was found keeps the budget: so ended the search for it.
-            if high != found and breaks(high):
-                return largest_argument(lambda gain: spent(gain) - delta, low, high, tolerance=1e-9)
-        return found
+            # The search ended at `gain` because it keeps the budget.
+            if high != gain and breaks(high):
+                return largest_argument(lambda x: spent(x) - delta, low, high, tolerance=1e-9)
+        return gain
 
 
 def _log_choose(n: int, k: int) -> float:

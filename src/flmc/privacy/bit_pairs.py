@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -67,19 +68,7 @@ class PairHull:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[float, float]]) -> PairHull:
-        """Hull of some pairs.
-
-        Parameters
-        ----------
-        pairs
-            Pairs of q and 1 - p: the probability of +1 under the second data set, and of -1 under
-            the first.
-
-        Returns
-        -------
-        PairHull
-            The pairs as vertices.
-        """
+        """Hull of some pairs."""
         low, miss = (np.array(values) for values in zip(*pairs, strict=True))
         return cls(low, 1.0 - low - miss, miss)
 
@@ -91,20 +80,7 @@ class PairHull:
         return float(np.max(ratios))
 
     def loss(self, w: Array, amplitude: float) -> Array:
-        """Privacy loss at received values.
-
-        Parameters
-        ----------
-        w
-            Received values in standard deviations of the noise, (point).
-        amplitude
-            Amplitude A of a bit, in the same unit.
-
-        Returns
-        -------
-        Array
-            Losses between -600 and 600, (vertex, point).
-        """
+        """Privacy loss at received values."""
         u = np.clip(2.0 * min(amplitude, _LOUD) * np.asarray(w), -700.0, 700.0)
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
         with np.errstate(divide="ignore"):
@@ -115,15 +91,7 @@ class PairHull:
         return np.asarray(np.clip(np.where(u > 0, up, down), -_FARTHEST, _FARTHEST))
 
     def loss_range(self, amplitude: float, reach: float = REACH) -> tuple[float, float]:
-        """Smallest and largest loss within reach of the noise, over all vertices.
-
-        Parameters
-        ----------
-        amplitude
-            Amplitude A of a bit, in standard deviations of the noise.
-        reach
-            How far the noise reaches, in its standard deviations.
-        """
+        """Smallest and largest loss within reach of the noise, over all vertices."""
         far = min(amplitude, _LOUD) + reach
         ends = self.loss(np.array([-far, far]), amplitude)
         return float(ends.min()), float(ends.max())
@@ -133,11 +101,6 @@ class PairHull:
 
         It sets the size of a grid, not a bound, so the vertices at both ends and the one with the
         largest gap do.
-
-        Parameters
-        ----------
-        amplitude
-            Amplitude A of a bit, in standard deviations of the noise.
         """
         some = sorted({0, int(np.argmax(self.gap)), len(self.gap) - 1})
         few = PairHull(self.low[some], self.gap[some], self.miss[some])
@@ -157,21 +120,7 @@ class PairHull:
         return math.sqrt(max(float(np.max(square - np.square(mean))), 0.0))
 
     def excess(self, epsilon: Array, amplitude: float) -> Array:
-        r"""Largest excess :math:`D(\epsilon)` over the vertices, rounded up.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilons of either sign, at most 600 in magnitude, (point).
-        amplitude
-            Amplitude A of a bit, in standard deviations of the noise.
-
-        Returns
-        -------
-        Array
-            An upper bound of :math:`\delta(\epsilon) - (1 - e^\epsilon)_+` for every pair in the
-            hull, (point).
-        """
+        r"""Largest excess :math:`D(\epsilon)` over the vertices, rounded up."""
         loud = min(amplitude, _LOUD)
         c = np.expm1(np.asarray(epsilon))
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
@@ -234,26 +183,14 @@ class MovableLink(Hashable, Protocol):
         """Probabilities before and after gradient entries at ``x`` moved up by ``shift``."""
 
 
+# Kept: searches for a gain ask for the same hull again and again.
+@lru_cache(maxsize=64)
 def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
     r"""Polygon around the pairs of a bit whose gradient moves by at most ``shift``, in either
     order.
 
     The divergence grows with p and falls with q, so the longest move is the worst. The pairs in the
     other order are those of an odd link at the opposite place, which are on the same curve.
-
-    Parameters
-    ----------
-    link
-        An odd link, :math:`\Phi(-x) = 1 - \Phi(x)`, whose density is log-concave.
-    clip
-        Bound of the gradient entry: it stays in [-clip, clip].
-    shift
-        Largest move.
-
-    Returns
-    -------
-    PairHull
-        The vertices.
     """
     shift = min(shift, 2.0 * clip)
     nodes = link.moved(_places(link, clip, shift), shift)

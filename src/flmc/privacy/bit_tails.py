@@ -21,8 +21,8 @@ import numpy as np
 
 from flmc.base.arrays import Array, ComplexArray
 from flmc.base.special import ndtr
-from flmc.privacy.composed_loss import ComposedLoss
-from flmc.privacy.loss_grid import EntryLoss, LossGrid
+from flmc.privacy.composed_loss import ComposedLoss, EntryLoss
+from flmc.privacy.loss_grid import LossGrid
 from flmc.privacy.root_finding import largest_argument
 
 REACH = 10.0
@@ -56,18 +56,7 @@ class BitPair:
         object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
 
     def loss(self, w: Array) -> Array:
-        """Privacy loss at received values.
-
-        Parameters
-        ----------
-        w
-            Received values, in standard deviations of the noise, in any shape.
-
-        Returns
-        -------
-        Array
-            Losses, in the shape of ``w``.
-        """
+        """Privacy loss at received values."""
         u = 2.0 * self.amplitude * np.asarray(w)
         fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
@@ -82,19 +71,7 @@ class BitPair:
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:
-        """Received value at which the loss has a given value.
-
-        Parameters
-        ----------
-        loss
-            Losses, in any shape.
-
-        Returns
-        -------
-        Array
-            Values w in standard deviations of the noise; infinite at and beyond the bounds of the
-            loss.
-        """
+        """Received value at which the loss has a given value."""
         loss = np.minimum(loss, _LARGEST_LOSS)
         # The loss l is attained where exp(2 A w) = above/below; both are written with the distance
         # of l from its bounds, so that nothing cancels near them.
@@ -138,7 +115,7 @@ _LOUDEST = 40.0
 
 
 @dataclass(frozen=True)
-class LossLaw:
+class BitLossLaw:
     """Law of a pair's loss when the received value is normal with variance 1 about one of
     ``centres``, which have ``weights``."""
 
@@ -147,13 +124,13 @@ class LossLaw:
     weights: tuple[float, ...]
 
     @classmethod
-    def under_first(cls, pair: BitPair) -> LossLaw:
+    def under_first(cls, pair: BitPair) -> BitLossLaw:
         """Law of the loss when the received value comes from P, the first data set."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude, -pair.amplitude), (pair.high, 1.0 - pair.high))
 
     @classmethod
-    def of_paper(cls, pair: BitPair, num_devices: int) -> LossLaw:
+    def of_paper(cls, pair: BitPair, num_devices: int) -> BitLossLaw:
         """Law of the paper's bound of the loss: the received value is noise plus A (K - 1)."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
@@ -287,25 +264,12 @@ _FINE, _FINEST = 600.0, 4000.0
 """Grid steps per standard deviation of a loss: of many, and of a few."""
 
 
-Sum = Sequence[tuple[LossLaw, int]]
+Sum = Sequence[tuple[BitLossLaw, int]]
 """Laws of independent losses, each with the number of times that it is added."""
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
-    r"""Upper bound of Pr(X > epsilon) for a sum X of losses, but for a relative 1e-9.
-
-    Parameters
-    ----------
-    parts
-        Laws of independent losses, each with the number of times that it is added.
-    epsilon
-        Value that the sum exceeds.
-    both
-        Whether to bound Pr(abs(X) > epsilon), for the loss under P of symmetric pairs. X under Q
-        has the law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`.
-    quick
-        Whether to return a looser bound, which takes little time and is never below the other.
-    """
+    r"""Upper bound of Pr(X > epsilon) for a sum X of losses, but for a relative 1e-9."""
     highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
@@ -389,7 +353,7 @@ class _Line:
     """Moment generating function of a law at c, c + i dt, c + 2 i dt, ..., a chunk of points at a
     time."""
 
-    def __init__(self, law: LossLaw, c: float, spacing: float) -> None:
+    def __init__(self, law: BitLossLaw, c: float, spacing: float) -> None:
         self._law, self._c, self._spacing = law, c, spacing
         self._width = math.inf
 

@@ -18,14 +18,35 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from functools import lru_cache
-from typing import Self
+from functools import lru_cache, partial
+from typing import NamedTuple, Self
 
 from flmc.base import checks
 from flmc.base.arrays import one_blas_thread
 from flmc.base.errors import InvalidSetting
-from flmc.privacy.root_finding import largest_argument, largest_gain
+from flmc.privacy.root_finding import FIRST_STEP, largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions
+
+CRITERIA = ("tight", "tail", "paper")
+"""Names of the privacy criteria that are known."""
+_SMALLEST_TAIL = 1e-13
+"""Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
+_ROUNDED = 1 - 1e-14
+"""Share of the largest loss from which on an epsilon counts as having reached it: both are
+rounded."""
+
+
+class GainSearch(NamedTuple):
+    """Where a search for the largest gain begins, and how exact it is."""
+
+    start: float
+    """A gain of about the right size."""
+    first_step: float = FIRST_STEP
+    """First step from there, in logarithms: small, because far above the answer delta is costly."""
+    tolerance: float = 1e-9
+    """Relative width at which the search ends, in logarithms."""
+    limited: bool = False
+    """Whether some gain is known to break the budget, so that an infinite one need not be tried."""
 
 
 def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
@@ -37,19 +58,13 @@ def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
     )
 
 
-CRITERIA = ("tight", "tail", "paper")
-"""Names of the privacy criteria that are known."""
-_SMALLEST_TAIL = 1e-13
-"""Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
-_ROUNDED = 1 - 1e-14
-"""Share of the largest loss from which an epsilon has reached it: both are rounded."""
-
-
 class Event(ABC):
     """Privacy event of one device; every epsilon and delta is an upper bound, every gain a lower
     one.
 
-    A subclass is a frozen dataclass with the fields ``noise_power`` and ``transmissions``."""
+    A subclass is a frozen dataclass with the fields ``noise_power`` and ``transmissions``. It
+    implements :attr:`largest_loss`, :attr:`mu` and :meth:`tight_delta`; the rest has answers that
+    hold for every event, which a subclass overrides where it knows better ones."""
 
     noise_power: float
     """Variance N_0 of the channel's noise in an entry."""
@@ -91,34 +106,38 @@ class Event(ABC):
         """Criteria that are proven for this event: ``tight``, unless a subclass knows more."""
         return ("tight",)
 
-    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Refuse a criterion that is not proven for this event, with the reason.
-
-        ``num_devices`` is the number of devices in all, which only ``paper`` needs."""
-        if criterion not in self.criteria:
-            raise InvalidSetting(
-                f"{self.tight_only[0]} needs privacy 'tight', got {criterion!r}:"
-                f" {self.tight_only[1]}"
-            )
-
     @property
     def tight_only(self) -> tuple[str, str]:
         """Words of the message that refuses ``tail`` and ``paper``: what is refused, and why."""
         return f"a {type(self).__name__}", "nothing else is proven for it"
 
-    @abstractmethod
-    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta for an epsilon below the largest loss, where something was sent."""
+    def check_criterion(self, criterion: str, num_devices: int | None) -> None:
+        """Refuse a criterion that is not proven for this event, with the reason.
+
+        ``num_devices`` is the number of devices in all, which only ``paper`` needs."""
+        if criterion not in self.criteria:
+            what, why = self.tight_only
+            raise InvalidSetting(f"{what} needs privacy 'tight', got {criterion!r}: {why}")
 
     @abstractmethod
-    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon by ``tight``, and whether a grid was coarsened, where something
+    def tight_delta(self, epsilon: float) -> float:
+        """Upper bound of delta by ``tight``, for an epsilon below the largest loss, where something
         was sent."""
 
-    @abstractmethod
+    def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Upper bound of delta by ``tail`` or ``paper``, likewise; asked only of events that have
+        them among their ``criteria``."""
+        raise NotImplementedError(f"{type(self).__name__} states criteria that it does not answer")
+
+    def solve_epsilon(self, delta: float) -> tuple[float, bool]:
+        """Upper bound of epsilon by ``tight``, and whether a grid was coarsened on the way, where
+        something was sent; from a search on delta, unless a subclass knows better."""
+        return self.tail_epsilon(delta, "tight", None), False
+
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
         """Upper bound of delta in the limit of an infinite gain, for an epsilon below the largest
-        loss."""
+        loss: 1, unless a subclass knows that noise is not all that hides the data."""
+        return 1.0
 
     def delta(
         self, epsilon: float, criterion: str = "tight", num_devices: int | None = None
@@ -130,7 +149,7 @@ class Event(ABC):
         epsilon
             The loss that may be exceeded with probability delta only.
         criterion, num_devices
-            One of ``CRITERIA``; devices in all, which only the criterion ``paper`` needs.
+            One of ``criteria``; devices in all, which only the criterion ``paper`` needs.
 
         Returns
         -------
@@ -145,7 +164,9 @@ class Event(ABC):
         self._check(criterion, num_devices)
         if epsilon >= self.largest_loss * _ROUNDED or self.silent:
             return 0.0
-        return self.delta_within_loss(epsilon, criterion, num_devices)
+        if criterion == "tight":
+            return self.tight_delta(epsilon)
+        return self.tail_delta(epsilon, criterion, num_devices)
 
     def epsilon(
         self, delta: float, criterion: str = "tight", num_devices: int | None = None
@@ -157,7 +178,7 @@ class Event(ABC):
         delta
             Probability with which the loss may be larger.
         criterion, num_devices
-            One of ``CRITERIA``; devices in all, which only the criterion ``paper`` needs.
+            One of ``criteria``; devices in all, which only the criterion ``paper`` needs.
 
         Raises
         ------
@@ -170,23 +191,16 @@ class Event(ABC):
         if delta <= 0:  # nothing may be exceeded
             return self.largest_loss
         if criterion == "tight":
-            return self.tight_epsilon(delta)[0]
+            return _tight_epsilon(self, delta)[0]
         return _tail_epsilon(self, delta, criterion, num_devices)
 
     def tight_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon by ``tight``, and whether it is looser than usual.
-
-        It is looser where the grid of the composition had to be coarsened.
-
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger.
-        """
+        """Upper bound of epsilon by ``tight``, and whether it is looser than usual because the grid
+        of the composition had to be coarsened."""
         return (0.0, False) if self.silent else _tight_epsilon(self, delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of epsilon by ``tail`` or ``paper``, from a search on delta."""
+        """Upper bound of epsilon by any criterion, from a search on delta."""
 
         def excess(minus: float) -> float:
             return self.delta(-minus, criterion, num_devices) - delta
@@ -211,7 +225,7 @@ class Event(ABC):
         epsilon, delta
             The budget.
         criterion, num_devices
-            One of ``CRITERIA``; devices in all, which only the criterion ``paper`` needs.
+            One of ``criteria``; devices in all, which only the criterion ``paper`` needs.
 
         Raises
         ------
@@ -220,32 +234,54 @@ class Event(ABC):
         """
         checks.positive("epsilon", epsilon, extreme=math.inf)
         checks.positive("delta", delta, extreme=math.inf)
-        return _allowed_gain(self, epsilon, delta, criterion, num_devices)
+        if criterion != "tight" and delta < _SMALLEST_TAIL:
+            raise InvalidSetting(
+                f"delta must be at least {_SMALLEST_TAIL:g} for privacy {criterion!r}, got"
+                f" {delta:g}; use 'tight'"
+            )
+        if self.silent:
+            return math.inf
+        gain = self.solve_gain(epsilon, delta, criterion, num_devices)
+        if gain == 0:
+            raise nothing_allowed(epsilon, delta)
+        return gain
 
+    # Kept on the method itself, so that a budget that is asked for again costs a look-up: events
+    # are small frozen values, compared by what they hold.
+    @lru_cache(maxsize=4096)  # noqa: B019  # nothing large is kept alive
+    @one_blas_thread()
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
         """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0: none."""
-        spender = self.spender(epsilon, criterion, num_devices)
-        guess = self.guess_gain(epsilon, delta) if criterion == "tight" else None
-        if guess is not None:
-            limited = self.surely_limited(epsilon, delta)
-            return largest_gain(spender, delta, guess[0], bracket=guess[1], limited=limited)
-        # Near the gain at which epsilon would be spent on average, were the loss Gaussian.
-        return largest_gain(spender, delta, min(1.0, epsilon) / self.mu)
+        spent = partial(
+            self.delta_at_gain, epsilon=epsilon, criterion=criterion, num_devices=num_devices
+        )
+        start, step, tolerance, limited = self.gain_search(epsilon, delta, criterion)
+        gain = largest_gain(spent, delta, start, step, tolerance, limited=limited)
+        return self.below_violations(gain, epsilon, delta, criterion, num_devices)
 
-    def guess_gain(self, epsilon: float, delta: float) -> tuple[float, float] | None:
-        """A gain close to what the budget allows, and the first step of a search from it, in
-        logarithms; None: none is known, as here."""
-        return None
+    def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
+        """Where to look for the gain that a budget allows: near the one at which epsilon would be
+        spent on average, were the loss Gaussian."""
+        return GainSearch(min(1.0, epsilon) / self.mu)
 
-    def surely_limited(self, epsilon: float, delta: float) -> bool:
-        """Whether some gain is known to break the budget by ``tight``; False: not known."""
-        return False
+    def below_violations(
+        self, gain: float, epsilon: float, delta: float, criterion: str, num_devices: int | None
+    ) -> float:
+        """Largest factor up to ``gain`` below which no gain breaks the budget: ``gain`` itself
+        where delta grows with the gain, as it does by ``tight``."""
+        return gain
 
-    def spender(self, epsilon: float, criterion: str, num_devices: int | None) -> _Spender:
-        """Function that gives delta at one epsilon for a factor of all gains."""
-        return _Spender(self, epsilon, criterion, num_devices)
+    def delta_at_gain(
+        self, gain: float, *, epsilon: float, criterion: str, num_devices: int | None
+    ) -> float:
+        """Upper bound of delta with all gains multiplied by ``gain``, which may be infinite."""
+        if math.isfinite(gain):
+            return self.scaled(gain).delta(epsilon, criterion, num_devices)
+        if epsilon >= self.largest_loss * _ROUNDED:
+            return 0.0
+        return self.delta_without_noise(epsilon, criterion, num_devices)
 
     def scaled(self, gain: float) -> Self:
         """Event with every gain multiplied by ``gain``."""
@@ -265,49 +301,14 @@ class Event(ABC):
         self.check_criterion(criterion, num_devices)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Spender:
-    """Delta of an event at one epsilon, as a function of the factor of all gains."""
-
-    unit: Event
-    epsilon: float
-    criterion: str
-    num_devices: int | None
-
-    def __call__(self, gain: float) -> float:
-        if math.isinf(gain):
-            if self.epsilon >= self.unit.largest_loss * _ROUNDED:
-                return 0.0
-            return self.unit.delta_without_noise(self.epsilon, self.criterion, self.num_devices)
-        return self.unit.scaled(gain).delta(self.epsilon, self.criterion, self.num_devices)
-
-
 @lru_cache(maxsize=1024)
 @one_blas_thread()
 def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
     """Epsilon of an event, kept: plans that differ in other things cost the same."""
-    return event.tight_epsilon_if_sent(delta)
+    return event.solve_epsilon(delta)
 
 
 @lru_cache(maxsize=1024)
 def _tail_epsilon(event: Event, delta: float, criterion: str, num_devices: int | None) -> float:
     """The same by ``tail`` or ``paper``."""
     return event.tail_epsilon(delta, criterion, num_devices)
-
-
-@lru_cache(maxsize=4096)
-@one_blas_thread()
-def _allowed_gain(
-    unit: Event, epsilon: float, delta: float, criterion: str, num_devices: int | None
-) -> float:
-    if criterion != "tight" and delta < _SMALLEST_TAIL:
-        raise InvalidSetting(
-            f"delta must be at least {_SMALLEST_TAIL:g} for privacy {criterion!r}, got {delta:g};"
-            " use 'tight'"
-        )
-    if unit.silent:
-        return math.inf
-    found = unit.solve_gain(epsilon, delta, criterion, num_devices)
-    if found == 0:
-        raise nothing_allowed(epsilon, delta)
-    return found

@@ -14,7 +14,7 @@ import numpy as np
 from flmc.base.special import log_ndtr, ndtr
 from flmc.privacy.event import CRITERIA, Event
 from flmc.privacy.root_finding import largest_argument
-from flmc.privacy.transmissions import Transmissions, mu_of
+from flmc.privacy.transmissions import Transmissions, total_mu
 
 _SMALL, _HUGE = 1e-2, 1e10
 """Distances of the means below which delta is a small difference, and from which on epsilon is
@@ -23,20 +23,7 @@ mu^2/2 to all digits that there are."""
 
 def delta(epsilon: float, mu: float) -> float:
     r"""Exact delta of an epsilon: :math:`\Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 -
-    \epsilon/\mu)`.
-
-    Parameters
-    ----------
-    epsilon
-        Epsilon, not negative.
-    mu
-        Distance of the means in standard deviations; may be infinite.
-
-    Returns
-    -------
-    float
-        Delta, rounded up but for 1e-13 of it; below 1e-200 it is known roughly only.
-    """
+    \epsilon/\mu)`."""
     if mu == 0.0:
         return 0.0
     if math.isinf(mu):
@@ -54,20 +41,7 @@ def delta(epsilon: float, mu: float) -> float:
 
 
 def epsilon(target: float, mu: float) -> float:
-    """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up.
-
-    Parameters
-    ----------
-    target
-        Delta that is allowed.
-    mu
-        Distance of the means in standard deviations; infinite makes epsilon infinite.
-
-    Returns
-    -------
-    float
-        Epsilon.
-    """
+    """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up."""
     if delta(0.0, mu) <= target:
         return 0.0
     if math.isinf(mu):
@@ -85,18 +59,6 @@ def tail_delta(epsilon: float, mu: float) -> float:
     It is :math:`T(x) = \frac12[\operatorname{erf}(\frac{\epsilon-x}{2\sqrt x}) -
     \operatorname{erf}(\frac{-\epsilon-x}{2\sqrt x})]` with :math:`x = \mu^2/2`; the paper leaves
     out the half that makes T a probability.
-
-    Parameters
-    ----------
-    epsilon
-        Epsilon, not negative.
-    mu
-        Distance of the means in standard deviations; may be infinite.
-
-    Returns
-    -------
-    float
-        The probability.
     """
     if mu == 0.0:
         return 0.0
@@ -112,18 +74,6 @@ def tail_epsilon(target: float, mu: float) -> float:
     """Smallest epsilon >= 0 that the loss's magnitude exceeds at most with probability ``target``.
 
     It is rounded up.
-
-    Parameters
-    ----------
-    target
-        Probability that is allowed.
-    mu
-        Distance of the means in standard deviations; infinite makes epsilon infinite.
-
-    Returns
-    -------
-    float
-        Epsilon.
     """
     if math.isinf(mu):
         return math.inf
@@ -161,53 +111,25 @@ class GaussianEvent(Event):
     def mu(self) -> float:
         r"""Distance of the means, :math:`\mu^2 = \sum (\Delta A)^2/N_0`; squares add over entries
         and rounds."""
-        return mu_of(self.sensitivity, self.noise_power, self.transmissions)
+        return total_mu(self.sensitivity, self.noise_power, self.transmissions)
 
     @property
     def criteria(self) -> tuple[str, ...]:
         """Every criterion; ``paper`` is the same as ``tail`` for this event."""
         return CRITERIA
 
-    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta of an epsilon, in closed form.
+    def tight_delta(self, epsilon: float) -> float:
+        """Delta of an epsilon, in closed form."""
+        return delta(epsilon, self.mu)
 
-        Parameters
-        ----------
-        epsilon
-            Epsilon, not negative.
-        criterion, num_devices
-            ``tight``, or a criterion about tails; the number of devices is not used.
-        """
-        return (delta if criterion == "tight" else tail_delta)(epsilon, self.mu)
+    def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """Delta of an epsilon by the criteria about tails, in closed form."""
+        return tail_delta(epsilon, self.mu)
 
-    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """Epsilon of a delta, in closed form, and False because no grid can be coarse.
-
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger.
-        """
+    def solve_epsilon(self, delta: float) -> tuple[float, bool]:
+        """Epsilon of a delta, in closed form, and False because no grid can be coarse."""
         return epsilon(delta, self.mu), False
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Epsilon by the criteria about tails, in closed form.
-
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger in magnitude.
-        criterion, num_devices
-            Not used: both criteria about tails are the same for this event.
-        """
+        """Epsilon by the criteria about tails, in closed form."""
         return tail_epsilon(delta, self.mu)
-
-    def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """1, because everything is revealed without noise.
-
-        Parameters
-        ----------
-        epsilon, criterion, num_devices
-            Not used.
-        """
-        return 1.0

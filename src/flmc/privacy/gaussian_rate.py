@@ -46,15 +46,7 @@ class GaussianRate(NamedTuple):
     ratio: float = 0.0
 
     def at(self, amplitude: float, reach: float = math.inf) -> float:
-        """Upper bound of the rate.
-
-        Parameters
-        ----------
-        amplitude
-            Amplitude A of a bit, in standard deviations of the noise; may be infinite.
-        reach
-            Standard deviations beyond the amplitude up to which thresholds count.
-        """
+        """Upper bound of the rate."""
         if amplitude == 0.0:
             return 0.0
         # There the first bound is beyond the second.
@@ -89,13 +81,7 @@ def _steeper(ratio: float, farthest: float) -> float:
 
 def rate_of_bent_link(slope: float) -> GaussianRate:
     r"""Rate of the sigmoid and of the probit link, whose slope falls away from 0 as fast as bits
-    become certain: both bounds are :math:`\kappa\sqrt{\pi/2}`.
-
-    Parameters
-    ----------
-    slope
-        Slope :math:`\kappa` of the mean bit at 0.
-    """
+    become certain: both bounds are :math:`\kappa\sqrt{\pi/2}`."""
     rate = slope * ROOT_HALF_PI * _ROUNDING
     return GaussianRate(rate, rate)
 
@@ -104,16 +90,6 @@ def rate_of_straight_link(ratio: float, clip: float) -> GaussianRate:
     r"""Rate of the link :math:`(1 + r x/\ell)/2`.
 
     A loud bit at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`.
-
-    Parameters
-    ----------
-    ratio, clip
-        r in (0, 1], and the clip.
-
-    Returns
-    -------
-    GaussianRate
-        For a ratio of 1, where bits at the clip are certain, loud bits have no bound.
     """
     slope, rest = ratio / clip, (1.0 - ratio) / 2
     loud = math.inf

@@ -8,7 +8,7 @@ from functools import cache
 
 _MOST_STEPS = 200
 """Steps after which a search ends with what it has, which is safe."""
-_BRACKET = 0.4
+FIRST_STEP = 0.4
 """Step of the search for a bracket, in logarithms: small, because far above the answer delta is
 costly to compute."""
 
@@ -24,25 +24,6 @@ def largest_argument(
 
     It follows Chandrupatla's rule: inverse quadratic interpolation where the last three points
     promise that it works, else the middle.
-
-    Parameters
-    ----------
-    excess
-        The increasing function, with excess(low) <= 0.
-    low, high
-        Ends of the interval.
-    tolerance
-        Relative width at which the search ends.
-
-    Returns
-    -------
-    float
-        An x with excess(x) <= 0, always; ``high`` if that satisfies it.
-
-    Raises
-    ------
-    ValueError
-        If excess(low) is positive.
     """
     f_low, f_high = excess(low), excess(high)
     if f_high <= 0:
@@ -96,7 +77,7 @@ def largest_gain(
     delta_of: Callable[[float], float],
     target: float,
     scale: float,
-    bracket: float = _BRACKET,
+    bracket: float = FIRST_STEP,
     tolerance: float = 1e-9,
     *,
     limited: bool = False,
@@ -104,24 +85,6 @@ def largest_gain(
     """Largest gain whose delta is at most ``target``, rounded down.
 
     The search is on logarithms, where delta is nearly a straight line.
-
-    Parameters
-    ----------
-    delta_of
-        Delta as a function of the gain, increasing; it is asked for an infinite gain too.
-    target
-        Delta that is allowed.
-    scale
-        A gain of about the right size, to begin with.
-    bracket, tolerance
-        First step of the search, and the relative width at which it ends, in logarithms.
-    limited
-        Whether it is known that not every gain is allowed, so that it need not be asked.
-
-    Returns
-    -------
-    float
-        The gain; infinite if every gain is allowed, 0 if none is found.
     """
     if not limited and delta_of(math.inf) <= target:
         return math.inf
@@ -132,10 +95,10 @@ def largest_gain(
     def excess(log_gain: float) -> float:
         return math.log(max(spent(math.exp(log_gain)), floor)) - math.log(target)
 
-    found = _bracketed(excess, math.log(scale), bracket)
-    if found is None:
+    ends = _bracketed(excess, math.log(scale), bracket)
+    if ends is None:
         return 0.0
-    gain = math.exp(largest_argument(excess, *found, tolerance=tolerance))
+    gain = math.exp(largest_argument(excess, *ends, tolerance=tolerance))
     while not spent(gain) <= target:  # the exponential is rounded
         gain *= 1 - 1e-12
     return gain

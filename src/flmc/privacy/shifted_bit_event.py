@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -16,15 +15,14 @@ from flmc.base.special import log_ndtr
 from flmc.privacy import gaussian
 from flmc.privacy.bit_event import BitEvent
 from flmc.privacy.bit_pairs import MovableLink, PairHull, hull_of_moves
-from flmc.privacy.composed_loss import composed_delta, composed_epsilon, delta_of_loud_bits
-from flmc.privacy.event import Event
+from flmc.privacy.composed_event import ComposedEvent
+from flmc.privacy.event import Event, GainSearch
 from flmc.privacy.gaussian_rate import GaussianRate
-from flmc.privacy.root_finding import largest_gain
-from flmc.privacy.transmissions import Transmissions, mu_of
+from flmc.privacy.transmissions import Transmissions, total_mu
 
 
 @dataclass(frozen=True)
-class ShiftedBitEvent(Event):
+class ShiftedBitEvent(ComposedEvent):
     """Privacy event of bits of a gradient entry that moves by at most ``shift`` when one example is
     replaced.
 
@@ -51,89 +49,31 @@ class ShiftedBitEvent(Event):
     @property
     def hull(self) -> PairHull:
         """Polygon around all pairs that neighbours can make, wherever the gradient is."""
-        return _hull(self.link, self.clip, self.shift)
-
-    @property
-    def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any signal-to-noise ratio."""
-        return self.hull.largest_loss * self.num_transmissions
+        return hull_of_moves(self.link, self.clip, self.shift)
 
     @property
     def mu(self) -> float:
         """Distance of the means if the bits' expectations were sent: the size of a search's first
         step."""
         moved = float(np.max(self.hull.gap))
-        return mu_of(2.0 * moved, self.noise_power, self.transmissions)
+        return total_mu(2.0 * moved, self.noise_power, self.transmissions)
 
     @property
     def tight_only(self) -> tuple[str, str]:
         """Words of the message that refuses ``tail`` and ``paper``."""
         return "neighbouring 'example'", "the worst case is not one pair"
 
-    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta, from the composed loss of all entries.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon below the largest loss.
-        criterion, num_devices
-            Not used: only ``tight`` is accepted.
-        """
-        return composed_delta(self, epsilon)
-
-    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon, never above the largest loss, and whether the grid was coarsened.
-
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger.
-        """
-        return composed_epsilon(self, delta)
-
-    def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta at a gain so large that the noise changes no bit.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon below the largest loss.
-        criterion, num_devices
-            Passed on; only ``tight`` is accepted.
-        """
-        return delta_of_loud_bits(self, epsilon)
-
-    def solve_gain(
-        self, epsilon: float, delta: float, criterion: str, num_devices: int | None
-    ) -> float:
-        """Factor of all gains within the budget, by few trials, because every trial is costly.
-
-        Parameters
-        ----------
-        epsilon, delta
-            The budget.
-        criterion, num_devices
-            Only ``tight`` is accepted; the number of devices is not used.
-        """
-        # The pair in the middle is quick to account and allows about as much: begin near its gain.
+    def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
+        """Begin near the gain of the pair in the middle, which is quick to account and allows about
+        as much; few trials follow, because every trial is costly."""
         x = np.array([-min(self.shift / 2, self.clip)])
         low = float(self.link.moved(x, self.shift).low[0])
-        near = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
-        guess = near.allowed_gain(epsilon, delta)
-        spent = self.spender(epsilon, criterion, num_devices)
-        if math.isinf(guess):  # in the middle every gain is allowed
-            scale = math.sqrt(self.noise_power) / self.softest
-            return largest_gain(spent, delta, scale, tolerance=1e-5)
+        middle = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
+        start = middle.allowed_gain(epsilon, delta)
+        if math.isinf(start):  # in the middle every gain is allowed
+            return GainSearch(math.sqrt(self.noise_power) / self.softest, tolerance=1e-5)
         # A budget that the pair in the middle breaks is broken by all pairs together.
-        limited = near.surely_limited(epsilon, delta)
-        return largest_gain(spent, delta, guess, 0.01, 1e-5, limited=limited)
-
-
-@lru_cache(maxsize=64)
-def _hull(link: MovableLink, clip: float, shift: float) -> PairHull:
-    """Polygon around the pairs of a link, kept: searches for a gain ask for it again and again."""
-    return hull_of_moves(link, clip, shift)
+        return GainSearch(start, 0.01, 1e-5, limited=middle.surely_limited(epsilon, delta))
 
 
 # Privacy event of bits of a gradient that one example moves by a bounded Euclidean norm.
@@ -205,13 +145,7 @@ class SharedShiftEvent(Event):
 
     def shared_mu(self, reach: float = math.inf) -> float:
         r"""Distance :math:`\mu` of the means of the Gaussian mechanism that dominates; may be
-        infinite.
-
-        Parameters
-        ----------
-        reach
-            How far the noise reaches, in its standard deviations.
-        """
+        infinite."""
         rate, deviation = self.link.gaussian_rate(self.clip), math.sqrt(self.noise_power)
         rates = [(rate.at(gain / deviation, reach), count) for gain, count in self.transmissions]
         return self.shift * math.sqrt(sum(count * each * each for each, count in rates))
@@ -236,28 +170,14 @@ class SharedShiftEvent(Event):
         """Words of the message that refuses ``tail`` and ``paper``."""
         return "example_norm", "the worst case is not one pair"
 
-    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta: the smaller one of both bounds.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon below the largest loss.
-        criterion, num_devices
-            Passed on; only ``tight`` is accepted.
-        """
+    def tight_delta(self, epsilon: float) -> float:
+        """Upper bound of delta: the smaller one of both bounds."""
         shared = min(gaussian.delta(epsilon, mu) + lost for mu, lost in self._ways)
         return min(shared, self.by_entry.delta(epsilon)) if self._entries_may_do else shared
 
-    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
+    def solve_epsilon(self, delta: float) -> tuple[float, bool]:
         """Upper bound of epsilon, the smaller one of both bounds, and whether a grid was coarsened
-        on the way.
-
-        Parameters
-        ----------
-        delta
-            Probability with which the loss may be larger.
-        """
+        on the way."""
         # Of each way as much of delta is left as is not lost.
         kept = [(mu, delta - lost) for mu, lost in self._ways if lost < delta]
         shared = min(self.largest_loss, *(gaussian.epsilon(left, mu) for mu, left in kept))
@@ -267,15 +187,7 @@ class SharedShiftEvent(Event):
         return (apart, coarse) if apart < shared else (shared, False)
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta at a gain so large that the noise changes no bit.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon below the largest loss.
-        criterion, num_devices
-            Passed on; only ``tight`` is accepted.
-        """
+        """Upper bound of delta at a gain so large that the noise changes no bit."""
         rounds = sum(count for _, count in self.transmissions)
         loud = self.shift * self.link.gaussian_rate(self.clip).loud * math.sqrt(rounds)
         apart = self.by_entry.delta_without_noise(epsilon, criterion, num_devices)

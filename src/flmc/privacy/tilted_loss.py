@@ -40,13 +40,7 @@ class TiltedLoss:
 
     @classmethod
     def of(cls, grid: LossGrid, theta: float) -> TiltedLoss:
-        """Tilted law of one loss.
-
-        Parameters
-        ----------
-        grid, theta
-            The law, and the tilt.
-        """
+        """Tilted law of one loss."""
         with np.errstate(divide="ignore"):
             exponent = np.log(grid.mass) + theta * grid.losses
         largest = float(exponent.max())
@@ -91,14 +85,7 @@ class TiltedLoss:
 
     def transform(self, size: int) -> ComplexArray:
         """Fourier transform of the masses, kept: a stage adds the same law twice, once in groups
-        and once what is left over.
-
-        Parameters
-        ----------
-        size
-            Length of the transform. A law that is longer is wrapped around, as the transform wraps
-            the sum, of which only a window matters in the end.
-        """
+        and once what is left over."""
         if size not in self._transforms:
             mass = self.mass
             if len(mass) > size:
@@ -114,13 +101,7 @@ class TiltedLoss:
         return {}
 
     def log_moment(self, s: float) -> float:
-        """Logarithm of E[exp(s (number of steps from the first loss))] of the tilted law.
-
-        Parameters
-        ----------
-        s
-            Exponent of either sign, for one step.
-        """
+        """Logarithm of E[exp(s (number of steps from the first loss))] of the tilted law."""
         weight = s * self._steps
         largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
         weight -= largest
@@ -135,11 +116,6 @@ class TiltedLoss:
         A mass at a loss x between two points l and l + h of the coarse grid is shared by them so
         that the masses of P and Q are kept: :math:`u = (1 - e^{l-x})/(1 - e^{-h})` goes to the
         upper one. It is connect the dots for a law on a grid.
-
-        Parameters
-        ----------
-        factor
-            A whole number.
         """
         if factor == 1:
             return self
@@ -186,27 +162,13 @@ class TiltedLoss:
 
     def delta(self, epsilon: float) -> float:
         r"""Upper bound of the hockey-stick divergence, :math:`\sum_{x > \epsilon} m(x)\,(1 -
-        e^{\epsilon - x})`.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon.
-        """
+        e^{\epsilon - x})`."""
         above, mass = self._above(epsilon)
         found = dot(mass, -np.expm1(epsilon - above))
         return min(1.0, found + self.uncertain(epsilon))
 
     def mean_above(self, threshold: float, weight: Callable[[Array], Array]) -> float:
-        """Upper bound of E[weight(loss); loss > threshold], not tilted.
-
-        Parameters
-        ----------
-        threshold
-            Loss above which the mean is taken.
-        weight
-            Function of an array of losses with values between 0 and 2.
-        """
+        """Upper bound of E[weight(loss); loss > threshold], not tilted."""
         above, mass = self._above(threshold)
         hidden = self.rounding * math.exp(min(self.log_scale - self.theta * threshold, 600.0))
         return dot(mass, weight(above)) + 2.0 * (self.infinite + hidden)
@@ -217,11 +179,6 @@ class TiltedLoss:
 
         Tilted mass that rounding misses at a loss x counts :math:`e^{K - \theta x} (1 - e^{\epsilon
         - x})` at most, which is largest at :math:`x = \epsilon + \ln(1 + 1/\theta)`.
-
-        Parameters
-        ----------
-        epsilon
-            Epsilon.
         """
         theta = self.theta
         peak = theta * math.log(theta / (1 + theta)) - math.log1p(theta) if theta > 0 else 0.0
@@ -229,18 +186,7 @@ class TiltedLoss:
         return self.infinite + self.rounding * math.exp(min(exponent, 600.0))
 
     def epsilon(self, target: float) -> float:
-        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up.
-
-        Parameters
-        ----------
-        target
-            Delta that is allowed.
-
-        Returns
-        -------
-        float
-            Epsilon; infinite where there is none.
-        """
+        """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up."""
         low, high = 0.0, self.step * (self.first + len(self.mass))
         if high <= 0.0 or self.delta(high) > target:
             return math.inf if self.delta(max(high, 0.0)) > target else 0.0
@@ -293,25 +239,7 @@ Terms = Sequence[tuple[TiltedLoss, int]]
 
 
 def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
-    """Law of a sum of independent losses, by FFT.
-
-    Parameters
-    ----------
-    terms
-        Tilted losses of one step and tilt, each with the number of times that it is added.
-    truncated
-        Minus the logarithm of the tilted mass that may leave the window on either side.
-
-    Returns
-    -------
-    TiltedLoss
-        The law of the sum within a window; what lies above it counts as infinite.
-
-    Raises
-    ------
-    TooWideError
-        If the FFT would be too long.
-    """
+    """Law of a sum of independent losses, by FFT."""
     lowest = sum(count * term.first for term, count in terms)
     start, stop = _window(terms, truncated)
     # A power of two that holds the window: the FFT is periodic, and must not wrap within it.

@@ -19,19 +19,7 @@ _MOST_DISTINCT = 10_000
 
 
 def count_gains(gains: Array) -> Transmissions:
-    """Distinct gains with their counts.
-
-    Parameters
-    ----------
-    gains
-        Gain of every entry that was sent, in any shape. A gain of 0 sends nothing and is left out.
-
-    Returns
-    -------
-    Transmissions
-        Gains, increasing. Beyond ten thousand distinct ones they are rounded up, which can only
-        overstate the cost.
-    """
+    """Distinct gains with their counts."""
     flat = checks.finite_array("gain", np.ravel(gains))
     if (flat < 0).any():
         raise InvalidSetting(f"a gain must not be negative, got {flat.min():g}")
@@ -49,18 +37,6 @@ def round_up(transmissions: Transmissions, most: int) -> Transmissions:
     A cost grows with the square of a gain, so levels are chosen to add little to the sum of
     squares: an interval of gains in which rounding up to the largest one adds much is divided where
     that saves most, again and again.
-
-    Parameters
-    ----------
-    transmissions
-        Gains, each with the number of entries that were sent with it.
-    most
-        Largest number of distinct gains.
-
-    Returns
-    -------
-    Transmissions
-        Gains, increasing, without those of 0.
     """
     merged: dict[float, int] = {}
     for gain, count in transmissions:
@@ -103,21 +79,11 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
     return np.array(sorted(last for *_, last in parts), dtype=np.intp)
 
 
-def mu_of(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
-    r"""Distance :math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` of the means of a Gaussian mechanism.
-
-    Parameters
-    ----------
-    sensitivity
-        Largest move :math:`\Delta` of a value, before the gain A.
-    noise_power
-        :math:`N_0`, the variance of the noise in an entry.
-    transmissions
-        Gains, each with the number of entries that were sent with it.
-    """
-    return float(
-        np.sqrt(
-            sum(count * np.square(sensitivity * gain) for gain, count in transmissions)
-            / noise_power
-        )
-    )
+def total_mu(sensitivity: float, noise_power: float, transmissions: Transmissions) -> float:
+    r"""Distance :math:`\mu = \sqrt{\sum (\Delta A)^2/N_0}` of the means of a Gaussian mechanism, in
+    standard deviations; the sensitivity :math:`\Delta` is the largest move of a value before the
+    gain A, the noise power :math:`N_0` the variance of the noise in an entry."""
+    squares = 0.0
+    for gain, count in transmissions:
+        squares += count * np.square(sensitivity * gain)
+    return float(np.sqrt(squares / noise_power))

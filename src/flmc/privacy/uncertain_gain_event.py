@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 from flmc.base.errors import InvalidSetting
@@ -81,12 +82,15 @@ class UncertainGainEvent(Event):
         """Refuse what is not proven for the certain event."""
         self.certain.check_criterion(criterion, num_devices)
 
-    def delta_within_loss(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+    def tight_delta(self, epsilon: float) -> float:
         """Delta of the loud event, and the probability that a gain is exceeded."""
-        loud = self.loud.delta(epsilon, criterion, num_devices)
-        return min(1.0, loud + self.probability)
+        return min(1.0, self.loud.delta(epsilon) + self.probability)
 
-    def tight_epsilon_if_sent(self, delta: float) -> tuple[float, bool]:
+    def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
+        """The same by ``tail`` or ``paper``."""
+        return min(1.0, self.loud.delta(epsilon, criterion, num_devices) + self.probability)
+
+    def solve_epsilon(self, delta: float) -> tuple[float, bool]:
         """Epsilon of the loud event at what is left of delta; the largest loss where nothing is."""
         left = delta - self.probability
         if left <= 0.0:
@@ -105,6 +109,7 @@ class UncertainGainEvent(Event):
         """Delta at any gain: no gain exceeds an infinite one."""
         return self.certain.delta_without_noise(epsilon, criterion, num_devices)
 
+    @lru_cache(maxsize=64)  # noqa: B019  # as the method that it overrides
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
@@ -123,23 +128,11 @@ class UncertainGainEvent(Event):
         return self.planned(allowed)
 
     def planned(self, allowed: float) -> float:
-        """Factor of the planned gains that arrive with at most so many times the gains.
-
-        Parameters
-        ----------
-        allowed
-            Factor of the gains at the receiver; what is returned is negative if no gain is.
-        """
+        """Factor of the planned gains that arrive with at most so many times the gains."""
         return self.correlation * allowed - self.extra / self.softest
 
     def too_loud(self, epsilon: float, allowed: float) -> InvalidSetting:
-        """Error for a budget that no planned gain keeps.
-
-        Parameters
-        ----------
-        epsilon, allowed
-            The budget, and the factor of the gains that it allows at the receiver.
-        """
+        """Error for a budget that no planned gain keeps."""
         return InvalidSetting(
             f"no gain keeps epsilon {epsilon:g}: a device in a deep fade that inverts a wrong"
             f" estimate at full power may arrive with {self.extra / self.correlation:.3g}, and"

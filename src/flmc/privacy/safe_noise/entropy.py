@@ -25,13 +25,7 @@ class Entropy(Protocol):
     tests and simulations: whoever knows its seed knows all its bytes."""
 
     def bytes(self, length: int, /) -> builtins.bytes:
-        """So many random bytes.
-
-        Parameters
-        ----------
-        length
-            Number of bytes.
-        """
+        """So many random bytes."""
         ...
 
 
@@ -39,36 +33,12 @@ class SystemEntropy:
     """Random bytes of the operating system, meant for cryptography."""
 
     def bytes(self, length: int, /) -> builtins.bytes:
-        """So many bytes from ``os.urandom``.
-
-        Parameters
-        ----------
-        length
-            Number of bytes.
-        """
+        """So many bytes from ``os.urandom``."""
         return os.urandom(length)
 
 
 def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
-    """Random words of 64 bits.
-
-    Parameters
-    ----------
-    entropy
-        Source of the bytes; the first of a word is its lowest.
-    count
-        Number of words.
-
-    Returns
-    -------
-    np.ndarray
-        Independent words, each uniform from 0 to 2^64 - 1, (count,).
-
-    Raises
-    ------
-    RunFailed
-        If the source returns another number of bytes than it was asked for.
-    """
+    """Random words of 64 bits."""
     wanted = count * WORD_BITS // 8
     found = entropy.bytes(wanted)
     if len(found) != wanted:
@@ -77,20 +47,7 @@ def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
 
 
 def extend(bits: int, entropy: Entropy) -> int:
-    """A binary fraction with 64 more random bits behind those that it has.
-
-    Parameters
-    ----------
-    bits
-        The bits so far, as a whole number, the first of the fraction on top.
-    entropy
-        Source of the bits that follow.
-
-    Returns
-    -------
-    int
-        The old bits and the new ones behind them.
-    """
+    """A binary fraction with 64 more random bits behind those that it has."""
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
 
 
@@ -112,18 +69,6 @@ def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
     from these numbers are +1 with exactly the probability that the link returns as a double, down
     to the smallest. (The numbers of ``np.random.Generator.random`` are multiples of
     :math:`2^{-53}`; with them a probability is rounded up to such a multiple.)
-
-    Parameters
-    ----------
-    shape
-        Shape of the result.
-    entropy
-        Source of random bytes: 8 for a number, and 8 more for one number in 4096.
-
-    Returns
-    -------
-    Array
-        Independent numbers.
     """
     words = draw_words(entropy, math.prod(shape))
     # From 2^52 on a word holds all bits of the double: the leading 1 and the 52 that follow.

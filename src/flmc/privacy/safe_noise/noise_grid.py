@@ -85,25 +85,7 @@ class NoiseGrid:
         return math.ldexp(min(c for c in candidates if Fraction(c) ** 2 >= power), -self.bits)
 
     def peak_steps(self, gain: float, peak: float) -> int:
-        """Steps at which the largest symbol arrives: gain times peak, rounded down to the grid.
-
-        Parameters
-        ----------
-        gain
-            Amplitude A at which a symbol of 1 is to arrive.
-        peak
-            Largest magnitude of a symbol.
-
-        Returns
-        -------
-        int
-            The largest multiple of ``parts`` that is not above; 0 only for a gain of 0.
-
-        Raises
-        ------
-        InvalidSetting
-            If the gain is negative, below the grid, or beyond 2^40 steps.
-        """
+        """Steps at which the largest symbol arrives: gain times peak, rounded down to the grid."""
         checks.positive("peak", peak)
         if checks.number("gain", gain) < 0:
             raise InvalidSetting(f"gain must not be negative, got {gain!r}")
@@ -126,18 +108,6 @@ class NoiseGrid:
         for.
 
         Servers normalise by this gain.
-
-        Parameters
-        ----------
-        gain
-            Amplitudes that were planned, in any shape.
-        peak
-            Largest magnitude of a symbol.
-
-        Returns
-        -------
-        Array
-            Amplitudes, in the shape of ``gain``.
         """
         return self._peaks(gain, peak) * (self.step / peak)
 
@@ -154,22 +124,6 @@ class NoiseGrid:
         a gradient are right to a fifth of the width :math:`\ell/c` of a step. Where m symbols share
         a move whose norm is at most D, rounding adds as much to each of them, so the norm of their
         move is at most :math:`cD/\ell + 3\sqrt m/2` steps.
-
-        Parameters
-        ----------
-        gain, peak
-            Amplitude that was planned, and the largest magnitude of a symbol.
-        move
-            Largest change D of a symbol between neighbours, if it is smaller than from one end to
-            the other and the symbol is no bit.
-        sharing
-            Number m of symbols whose moves together have at most the norm ``move``; None: each
-            moves by that much.
-
-        Returns
-        -------
-        float
-            A gain for ``uplink.privacy_event``, rounded up.
         """
         steps, span = self.peak_steps(gain, peak), Fraction(2) * Fraction(peak)
         most = 2 * steps
@@ -191,25 +145,6 @@ class NoiseGrid:
 
         A symbol beyond the peak counts as the peak and one that is not a number as 0, so that no
         device reveals more than is accounted.
-
-        Parameters
-        ----------
-        symbols
-            Bits or clipped gradients, (..., device, dim).
-        gain
-            Amplitude A at which a symbol of 1 is to arrive, (..., dim) or less.
-        peak
-            Largest magnitude of a symbol.
-
-        Returns
-        -------
-        IntArray
-            Steps, (..., device, dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If a gain does not suit the grid, as for ``peak_steps``.
         """
         most = self._peaks(gain, peak)
         if most.ndim:
@@ -223,46 +158,17 @@ class NoiseGrid:
         """Symbols of devices that arrive each with an amplitude of its own, in steps.
 
         An amplitude is rounded down to the grid, so that no symbol arrives louder than it was sent.
-
-        Parameters
-        ----------
-        symbols
-            Bits or clipped gradients, (device, dim).
-        amplitude
-            Amplitude h P at which a symbol of 1 arrives, (device, dim); negative where it arrives
-            turned over.
-        peak
-            Largest magnitude of a symbol.
-
-        Returns
-        -------
-        IntArray
-            Steps, (device, dim).
         """
         turned = np.where(amplitude < 0, -symbols, symbols)
         # The grid has one gain for all devices of a batch: each device is a batch of its own.
         return self.symbol_steps(turned[:, None, :], np.abs(amplitude), peak)[:, 0]
 
     def draw_noise(self, shape: tuple[int, ...], entropy: Entropy) -> IntArray:
-        """Noise of the channel in steps, with exactly the law of a rounded normal variable.
-
-        Parameters
-        ----------
-        shape
-            Shape of the result.
-        entropy
-            Source of random bytes.
-        """
+        """Noise of the channel in steps, with exactly the law of a rounded normal variable."""
         return draw_rounded_normal(shape, self.bits, entropy)
 
     def values(self, steps: IntArray) -> Array:
-        """Received values, in the unit of gain and noise, for whole numbers of steps.
-
-        Parameters
-        ----------
-        steps
-            Whole numbers, in any shape.
-        """
+        """Received values, in the unit of gain and noise, for whole numbers of steps."""
         return steps * np.float64(self.step)
 
     def _peaks(self, gain: Array, peak: float) -> Array:

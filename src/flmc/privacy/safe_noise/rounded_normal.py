@@ -110,18 +110,6 @@ def tail_bracket(x: Fraction, precision: int) -> Bracket:
     r"""Bracket of :math:`Q(x) = \Pr(|n| > x)` for a standard normal :math:`n`.
 
     .. math:: Q(x) = 1 - \sqrt{2/\pi}\; x \sum_{n \ge 0} \frac{(-x^2/2)^n}{n!\,(2n+1)}
-
-    Parameters
-    ----------
-    x
-        A number that is not negative.
-    precision
-        Bits behind the point.
-
-    Returns
-    -------
-    Bracket
-        Its ends are at most 3 apart, at the arguments that the sampler uses.
     """
     q = x * x / 2
     fine = _working_precision(q, precision)
@@ -134,15 +122,7 @@ def tail_bracket(x: Fraction, precision: int) -> Bracket:
 
 def density_bracket(x: Fraction, precision: int) -> Bracket:
     r"""Bracket of :math:`-Q'(x) = \sqrt{2/\pi}\, e^{-x^2/2}`, the density of :math:`|n|` for a
-    standard normal :math:`n`.
-
-    Parameters
-    ----------
-    x
-        A number that is not negative.
-    precision
-        Bits behind the point.
-    """
+    standard normal :math:`n`."""
     q = x * x / 2
     fine = _working_precision(q, precision)
     series, root = _exponential_series(q, fine, integrated=False), _root_of_two_over_pi(fine)
@@ -174,28 +154,6 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
 
     .. math:: \Pr(Z = k) = \Phi\left(\frac{k + 1/2}{2^{bits}}\right) -
               \Phi\left(\frac{k - 1/2}{2^{bits}}\right) \quad\text{exactly.}
-
-    Parameters
-    ----------
-    shape
-        Shape of the result.
-    bits
-        Logarithm of the standard deviation to the base 2, from 0 to 30.
-    entropy
-        Source of random bytes: 8 for a draw, and 8 more where those do not decide.
-
-    Returns
-    -------
-    IntArray
-        The draws.
-
-    Raises
-    ------
-    InvalidSetting
-        If bits is out of bounds.
-    RunFailed
-        If the source of entropy fails. A source that gives bits as it should causes this with a
-        probability below 2^-3900.
     """
     if checks.at_least("bits", bits, 0) > MOST_BITS:
         raise InvalidSetting(f"bits must be at most {MOST_BITS}, got {bits!r}; use a coarser grid")
@@ -212,27 +170,7 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
 
 
 def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> int:
-    """Magnitude of the draw that belongs to a uniform number, in whole numbers throughout.
-
-    Parameters
-    ----------
-    digits, length
-        The first binary digits of v, as a whole number, and how many they are.
-    bits
-        Logarithm of the standard deviation to the base 2.
-    entropy
-        Source of the digits that follow, if they are needed.
-
-    Returns
-    -------
-    int
-        The largest k that is 0, or has v < Q((k - 1/2)/2^bits).
-
-    Raises
-    ------
-    RunFailed
-        If thousands of digits do not decide: the source of entropy is broken.
-    """
+    """Magnitude of the draw that belongs to a uniform number, in whole numbers throughout."""
     while digits == 0:
         digits, length = _extended(digits, length, entropy)
     # Q(x) <= exp(-x^2/2), and v >= 2^-length: so x is below sqrt(2 length).

@@ -188,7 +188,7 @@ def test_search_on_a_small_table() -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=4))
     table = search.ErrorTable(model, 0, 3)
     printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
-    figures = search.Figures(table).of(printed)
+    figures = search.CombinationFigures(table).of(printed)
     assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
     key, grid = ("digital", 0.05, 1.0, "entry"), table.gains["digital"]
     ends = np.log([table._errors(key, gain) for gain in grid[:2]])
@@ -215,7 +215,7 @@ def test_search_measures_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("langevin", "shared"), [("both", True), ("neither", False)])
 def test_combinations_share_a_curve_where_the_same_limit_binds(langevin: str, shared: bool) -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
-    figures = search.Figures(search.ErrorTable(model, 0, 2))
+    figures = search.CombinationFigures(search.ErrorTable(model, 0, 2))
     curves = [
         figures.of(search.Combination("off", langevin, rule, "with 1/2", 1.0, 1.0, "entry"))
         for rule in ("tail", "tight")

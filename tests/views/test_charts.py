@@ -15,7 +15,7 @@ from flmc.settings.questions import solve
 from flmc.settings.regimes import Regime, RegimeMap
 from flmc.settings.schema import merge
 from flmc.studio.elements.echarts import to_options
-from flmc.views.charts.chart import DARK, LIGHT, Axis, Cells, Chart, Line, Mark, Points, Words
+from flmc.views.charts.chart import DARK, LIGHT, Cells, Chart, ChartAxis, Line, Mark, Points, Words
 from flmc.views.charts.drawing import edges, render_chart
 from flmc.views.charts.plan_charts import (
     decibels,
@@ -132,8 +132,8 @@ def test_an_answer_is_marked() -> None:
 EVERYTHING = Chart(
     "everything",
     "All layers",
-    Axis("x", low=0.5, high=3.5),
-    Axis("y", True),
+    ChartAxis("x", low=0.5, high=3.5),
+    ChartAxis("y", True),
     (
         Cells((1.0, 2.0, 3.0), (1.0, 10.0), ((0, 1, -1), (1, 0, 0)), ("a", "b"), ("blue", "green")),
         Line((1, 2), (1, math.nan), label="line", low=(0.5, 1.0), high=(2.0, 4.0), dots=True),

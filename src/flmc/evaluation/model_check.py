@@ -16,7 +16,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.base.findings import Finding, Grade
 from flmc.base.randomness import Purpose, generator
-from flmc.evaluation.pilot import Curve, Pilot, places_at_once
+from flmc.evaluation.pilot import MeasuredCurvature, Pilot, places_at_once
 from flmc.models.model import Model
 from flmc.planning.judgement import judge_shift, judge_width
 from flmc.planning.plans import Plan
@@ -64,7 +64,7 @@ def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Findi
     return [Finding("mean-not-sum", "warning", text, short, {"spread": spread})]
 
 
-def _spread(model: Model, curve: Curve, theta: Array) -> float | None:
+def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | None:
     """Variance of local gradients of the likelihood over devices, relative to their curvature; None
     where the likelihood has no positive curvature."""
     prior = model.prior.curvature(theta, curve.basis) @ curve.basis.T
@@ -382,7 +382,7 @@ def _too_large(claimed: float, measured: float) -> Finding:
     return Finding("smoothness-too-large", "note", text, numbers=numbers)
 
 
-def _not_a_gradient(curve: Curve) -> list[Finding]:
+def _not_a_gradient(curve: MeasuredCurvature) -> list[Finding]:
     """Finding where the curvature is not symmetric, as that of every function is."""
     asymmetry = curve.asymmetry
     if not asymmetry > _ASYMMETRIC:

@@ -57,7 +57,7 @@ curvature, so directions with the largest gradients are the first to be in equil
 
 
 @dataclass(frozen=True)
-class Curve:
+class MeasuredCurvature:
     """Curvature of the sum of local costs at one place, in some directions.
 
     Attributes
@@ -97,7 +97,7 @@ class Pilot:
         self.theta = mean + 1e-3 * self._sd * rng.standard_normal(model.dim)
         """Present place, in the end the mode, (dim)."""
         self._reach = 1e-4 * self._sd
-        self.curves: list[Curve] = []
+        self.curves: list[MeasuredCurvature] = []
         """Curvature at the visited places: near the prior's mean first, at the end last."""
         self.arrived = False
         """Whether the end is a mode: the gradient small beside its fluctuations, all curvatures
@@ -158,7 +158,7 @@ class Pilot:
             share *= min(0.5, abs(slope) / (abs(slope) + rise))
         return None
 
-    def _curve(self, gradient: Array) -> Curve | None:
+    def _curve(self, gradient: Array) -> MeasuredCurvature | None:
         """Curvature at the present place; None where it is not finite."""
         if not np.isfinite(gradient).all():
             return None
@@ -172,7 +172,7 @@ class Pilot:
         if not np.isfinite(matrix).all():
             return None
         self._reach = self._reaches(np.diag(matrix), self._sd)
-        return Curve(basis, matrix)
+        return MeasuredCurvature(basis, matrix)
 
     def _reaches(self, curvature: Array, most: Array | float) -> Array:
         """Distances for difference quotients, from curvatures along their directions."""
@@ -186,7 +186,7 @@ class Pilot:
         change = (both[: len(offsets)] - both[len(offsets) :]) / (2 * reach[:, None])
         return np.asarray(change @ directions.T)
 
-    def _lanczos(self, gradient: Array) -> Curve | None:
+    def _lanczos(self, gradient: Array) -> MeasuredCurvature | None:
         """Curvature in the directions that Lanczos' method finds from the gradient."""
         length = float(np.linalg.norm(gradient))
         start = gradient / length if length else self._rng.standard_normal(len(gradient))
@@ -209,7 +209,7 @@ class Pilot:
                 break
             vectors.append(left / np.linalg.norm(left))
         basis = np.array(vectors[: len(images)])
-        return Curve(basis, np.array(images) @ basis.T)
+        return MeasuredCurvature(basis, np.array(images) @ basis.T)
 
     def draw(self, temperature: float) -> Array:
         """Some draws around the mode at a temperature, (place, dim), by a few Langevin steps."""
@@ -228,7 +228,7 @@ class Pilot:
         return np.asarray(theta)
 
 
-def _newton_step(curve: Curve, gradient: Array) -> Array:
+def _newton_step(curve: MeasuredCurvature, gradient: Array) -> Array:
     """Newton's step in the measured directions, with absolute curvatures, so that it goes downhill
     even where the cost curves down."""
     matrix = (curve.matrix + curve.matrix.T) / 2

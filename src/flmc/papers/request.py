@@ -1,4 +1,5 @@
-"""What may be asked of a reproduction, whichever the study, and curves of a user's own."""
+"""The request of a reproduction, the same for every study: changed settings, and a user's own
+curves."""
 
 from __future__ import annotations
 
@@ -10,34 +11,16 @@ from typing import Any
 from flmc.base.errors import InvalidSetting
 from flmc.settings.schema import Settings, merge, read_file
 
-# Settings of a study that a user changes, and curves of her own beside the published ones.
-
-
 _FROM_THE_STUDY = ("devices", "dim", "samples", "model", "experiments", "chains", "seed", "data")
-"""What a curve cannot choose: it is measured on the study's data, as often as the others."""
+"""Settings that a user's own curve takes from the study, because all curves share its data and
+experiments."""
 
 
 def change_base_case(
     paper: str, base: Mapping[str, Any], changes: Mapping[str, str], changeable: Sequence[str]
 ) -> Settings:
-    """The settings of a study's base case, with those that a user changes.
-
-    Parameters
-    ----------
-    paper
-        Name of the study.
-    base
-        Its settings, where they are not flmc's defaults.
-    changes
-        Settings as they were written, by name.
-    changeable
-        Names that may be changed.
-
-    Raises
-    ------
-    InvalidSetting
-        If a setting is not one of the base case, or its value is out of bounds.
-    """
+    """The settings ``base`` of a study with those that a user changes (as written, by name); a name
+    that is not ``changeable`` is refused."""
     for name in changes:
         if name not in changeable:
             raise InvalidSetting(
@@ -49,24 +32,8 @@ def change_base_case(
 def read_own_curve(
     name: str, path: Path, inherited: Mapping[str, Any], own_axis: str | None = None
 ) -> Settings:
-    """Settings of a user's own curve from a TOML file.
-
-    Parameters
-    ----------
-    name
-        Of the curve.
-    path
-        The file.
-    inherited
-        Settings of the study, which hold where the file says nothing.
-    own_axis
-        Setting that the study itself varies, if it is the same in all figures.
-
-    Raises
-    ------
-    InvalidSetting
-        If the file sets what comes from the study, or cannot be read.
-    """
+    """Settings of a user's own curve from a TOML file, over those ``inherited`` from the study.
+    ``own_axis`` is the setting that the study varies, if it is the same in all figures."""
     file = read_file(path)
     for each in (*_FROM_THE_STUDY, *((own_axis,) if own_axis else ())):
         if each in file:
@@ -80,40 +47,39 @@ def read_own_curve(
 
 
 Stage = Callable[[str], Callable[[float], None]]
-"""Names a stage of the work and returns what reports its progress."""
+"""A function that begins a named stage of the work and returns one that takes its finished
+fraction."""
 
 
 def _silent(name: str) -> Callable[[float], None]:
-    """A stage whose progress nobody asks for."""
+    """A stage whose progress is not shown."""
     return lambda done: None
 
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """What a user asks of a reproduction.
+    """The request of a reproduction.
 
     Attributes
     ----------
     out
         Directory of the report.
     figure
-        Which figures; the names are the study's own, ``all`` for all.
+        Name of a figure of the study, or ``all``.
     experiments
-        How many experiments, as the study counts them; None: as many as the full study has.
-    seed
-        Of all randomness.
+        Number of experiments, as the study counts them; None: that of the full study.
     data
         How synthetic data are drawn: ``sufficient`` statistics, or ``examples``.
     data_file
         Data of the study, where it has its own; None: they are drawn.
     engine
-        What simulates.
+        Name of the engine.
     changes
         Settings of the base case that are changed, by name, as they were written.
     curves
         Files with the settings of a user's own curves, by the name of the curve.
     stage
-        Names a stage and returns what reports its progress.
+        Begins a named stage and returns a function that takes its finished fraction.
     """
 
     out: Path
@@ -128,15 +94,8 @@ class StudyRequest:
     stage: Stage = _silent
 
     def command(self, *names: str, **values: object) -> str:
-        """The command line that asks for the same.
-
-        Parameters
-        ----------
-        *names
-            What to spell out, by the names of the attributes.
-        **values
-            What to spell out in place of an attribute, or beside them.
-        """
+        """The command line of this request, with the options ``names`` (attributes) and
+        ``values``."""
         spelled = {**{name: getattr(self, name) for name in names}, **values}
         words = ["flmc reproduce"]
         words += [f"--{name} {value}" for name, value in spelled.items() if value is not None]
@@ -148,15 +107,7 @@ class StudyRequest:
 
 
 def refuse_given(request: StudyRequest, paper: str, **why: str) -> None:
-    """Refuse what was asked for but has no meaning for a study.
-
-    Parameters
-    ----------
-    request, paper
-        What was asked, of which study.
-    **why
-        The reason, by the name of what must be left at its default.
-    """
+    """Refuse options that have no meaning for a study, each with its reason, by name."""
     usual = StudyRequest(request.out)
     for name, reason in why.items():
         if getattr(request, name) != getattr(usual, name):

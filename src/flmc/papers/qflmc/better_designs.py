@@ -1,8 +1,7 @@
-"""What a better design gains: the paper's schemes and the calibrated ones at equal SNR, effective
-step and rounds.
+"""The paper's schemes and calibrated ones at equal SNR, effective step and rounds.
 
-Equal effective step and equal rounds, because a slower sampler always looks more private.
-"""
+Effective step and rounds are equal, because a slower sampler always looks more private. The figure
+is called `beyond`: it goes beyond the paper."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ KEPT = 100
 
 @dataclass(frozen=True)
 class BeyondRow:
-    """What was measured of one scheme at one SNR and one privacy budget."""
+    """Measurements of one scheme at one SNR and one privacy budget, as they stand in the CSV."""
 
     sweep: str
     x: float
@@ -58,16 +57,8 @@ class BeyondRow:
 
 
 def contestants(snr_db: float, epsilon: float, delta: float) -> dict[str, tuple[Uplink, Limits]]:
-    """The schemes that are compared, by name: the paper's two with its limits, and ours, each an
-    uplink with limits.
-
-    Parameters
-    ----------
-    snr_db
-        SNR at the transmitter, in dB.
-    epsilon, delta
-        Privacy budget of one round.
-    """
+    """The compared schemes by name, each an uplink with limits: the paper's two, and ours. The
+    budget is that of a round."""
     paper = Limits(epsilon=epsilon, delta=delta, privacy="paper", langevin="paper")
     ours = Limits(epsilon=epsilon, delta=delta, privacy="tail")
     return {
@@ -88,30 +79,11 @@ def compare_beyond(
     every: int = 1,
     progress: Progress | None = None,
 ) -> list[BeyondRow]:
-    """Compare all schemes over SNR at epsilon 5, and over epsilon at 25 dB; delta is 0.01 per
-    round.
+    """Rows for all schemes over SNR at epsilon 5, and over epsilon at 25 dB; delta is 0.01 per
+    round. A preview takes one point in ``every``.
 
     The effective step and the rounds are those of the calibrated digital scheme with the sigmoid at
-    each point.
-
-    Parameters
-    ----------
-    model
-        Linear regression on some data sets.
-    seed, chains
-        Of all randomness, and chains of every data set.
-    engine
-        What simulates.
-    every
-        Take only every so-many-th point, for a preview.
-    progress
-        Called with the finished fraction now and then.
-
-    Returns
-    -------
-    list of BeyondRow
-        A row for each point and scheme.
-    """
+    each point."""
     cases = [("snr_db", snr_db, snr_db, 5.0) for snr_db in SNR_DB[every - 1 :: every]]
     cases += [("epsilon", eps, 25.0, eps) for eps in EPSILONS[every - 1 :: every]]
     rows, measured = [], dict[str, Metrics]()
@@ -120,7 +92,7 @@ def compare_beyond(
             model, Digital(snr_db=snr_db), Limits(epsilon=epsilon, privacy="tail"), forecast=False
         )
         effective = reference.effective_step_size or math.nan
-        # A tenth more than the planner thinks necessary, and never less than the paper.
+        # A tenth more than the planner asks for, and never less than the paper has.
         burn_in = max(200, int(1.1 * (reference.rounds_needed or 200)))
         for name, (uplink, limits) in contestants(snr_db, epsilon, 0.01).items():
             step = effective / uplink.slope
@@ -147,7 +119,7 @@ def compare_beyond(
 
 
 def _row(place: tuple[str, float, str], planned: Plan, metrics: Metrics) -> BeyondRow:
-    """The row of one scheme, from its plan and what its chains say."""
+    """The row of one scheme, from its plan and the metrics of its chains."""
     if planned.round_cost is None or planned.run_cost is None:
         raise AssertionError("digital and analog have costs")
     return BeyondRow(
@@ -165,14 +137,8 @@ def _row(place: tuple[str, float, str], planned: Plan, metrics: Metrics) -> Beyo
 
 
 def power_gained_db(epsilon: float = 5.0, delta: float = 0.01) -> float:
-    """How much more transmit power, in dB, the exact worst-case pair allows than the paper's bound,
-    by the paper's own criterion.
-
-    Parameters
-    ----------
-    epsilon, delta
-        Privacy budget of one round.
-    """
+    """Transmit power, in dB, that the exact worst-case pair allows beyond the paper's bound, by the
+    paper's own criterion, for the budget of one round."""
     unit = Digital().privacy_event([(1.0, 5)])
     exact, printed = (
         unit.allowed_gain(epsilon, delta, criterion, 20) for criterion in ("tail", "paper")

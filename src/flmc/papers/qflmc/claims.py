@@ -1,6 +1,6 @@
 """The claims of the paper's numerical section, each with the statistic that decides it.
 
-A claim is judged from the errors of the same experiments under both things compared (common random
+A claim is judged from the errors of the same experiments under both schemes (common random
 numbers). "Smaller" means that the 99 % confidence interval of the ratio of mean errors lies below
 1; where it holds 1, the experiments do not decide. Verdicts are computed, never typed in."""
 
@@ -33,7 +33,7 @@ class Verdict:
     claim: str
     statistic: str
     describe: Callable[[], str]
-    """Puts the statistic's value in words: called for verdicts that are read, not in a search."""
+    """Puts the statistic's value in words; called for verdicts that are shown, not in a search."""
     holds: bool | None
     """Whether the claim holds; None where the experiments do not decide."""
 
@@ -51,7 +51,7 @@ class Verdict:
 @lru_cache(maxsize=16)
 def _quantile(count: int) -> float:
     """Student's two-sided 99 % quantile for the mean of ``count`` values."""
-    from scipy.special import stdtrit  # takes as long to import as a plan to make
+    from scipy.special import stdtrit  # importing it takes as long as making a plan
 
     return float(stdtrit(count - 1, 0.995))
 
@@ -62,15 +62,15 @@ def paired(first: Array, second: Array) -> Array:
     difference, scale = first - second, second.mean(axis=-1)
     count = difference.shape[-1]
     half = _quantile(count) * difference.std(axis=-1, ddof=1) / math.sqrt(count) / scale
-    found = np.empty((*half.shape, 3))
-    found[..., 0] = ratio = first.mean(axis=-1) / scale
-    found[..., 1], found[..., 2] = ratio - half, ratio + half
-    return found
+    interval = np.empty((*half.shape, 3))
+    interval[..., 0] = ratio = first.mean(axis=-1) / scale
+    interval[..., 1], interval[..., 2] = ratio - half, ratio + half
+    return interval
 
 
 def wins_throughout(ours: Array, theirs: Array) -> tuple[bool | None, Array]:
     """Whether the errors ``ours`` are smaller at every point (point, experiment), None if
-    undecided; and the ratio that speaks most against it, with its interval."""
+    undecided; and the least favourable ratio, with its interval."""
     ratios = paired(ours, theirs)
     lost = bool((ratios[:, 1] >= 1).any())
     worst = ratios[np.argmax(ratios[:, 1 if lost else 2])]
@@ -83,7 +83,8 @@ def _interval(values: Array) -> str:
 
 
 def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
-    """Where the difference of mean errors (point, experiment) changes its sign, in words."""
+    """Intervals of x in which the difference of mean errors (point, experiment) changes sign, in
+    words."""
     sign = np.sign(ours.mean(axis=1) - theirs.mean(axis=1))
     changes = [
         f"{x[i]:g} to {x[i + 1]:g}{unit}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0
@@ -98,15 +99,15 @@ def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
     significantly above it; and the ends of its 99 % interval."""
     ratio, low, _ = paired(errors, errors[-1:]).T
     # argmax finds the first True; there is one, because the last point does not differ from itself.
-    found = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]
-    return float(found), *_bootstrap_saturation(x, errors)
+    place = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]
+    return float(place), *_bootstrap_saturation(x, errors)
 
 
 def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
     """99 % interval of the saturation over resampled experiments, by mean errors alone."""
     means = errors @ _resampling(errors.shape[1])
-    found = x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1], axis=0)]
-    low, high = np.quantile(found, [0.005, 0.995], method="nearest")
+    places = x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1], axis=0)]
+    low, high = np.quantile(places, [0.005, 0.995], method="nearest")
     return float(low), float(high)
 
 
@@ -161,14 +162,14 @@ def below_the_crossing(curves: CurveSet) -> Verdict:
 def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
     """The claim of figure 3 that a scheme's error falls until a certain epsilon."""
     x, errors = curves[scheme]
-    found, low, high = saturation(x, errors)
+    start, low, high = saturation(x, errors)
     neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
-    inside = [bool(neighbours.min() <= place <= neighbours.max()) for place in (found, low, high)]
+    inside = [bool(neighbours.min() <= place <= neighbours.max()) for place in (start, low, high)]
     beside = high < neighbours.min() or low > neighbours.max()
     return Verdict(
         f"the {scheme} error falls with epsilon until {claimed:g} and not beyond",
         "smallest epsilon of the grid from which the mean error falls by less than 1 %",
-        lambda: f"{found:g} [{low:g}, {high:g}]",
+        lambda: f"{start:g} [{low:g}, {high:g}]",
         True if all(inside) else False if beside and not any(inside) else None,
     )
 
@@ -205,13 +206,13 @@ def small_slope_first(curves: CurveSet) -> Verdict:
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:
     """False if one verdict is; else None (undecided) if one is; else True."""
-    found = set(verdicts)
-    return False if False in found else None if None in found else True
+    kinds = set(verdicts)
+    return False if False in kinds else None if None in kinds else True
 
 
 def larger_slopes_later(curves: CurveSet) -> Verdict:
-    """The claim of figure 4 that larger slopes overtake 0.01 for good; the largest is best at
-    last."""
+    """The claim of figure 4 that larger slopes overtake 0.01 for good, and that the largest is best
+    at the largest epsilon."""
     names = list(curves)
     x, small = curves[names[0]]
     overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
@@ -257,8 +258,8 @@ def _both(curves: CurveSet) -> tuple[Array, Array, Array]:
 
 
 class Claim(NamedTuple):
-    """How a claim is judged: the number of the figure that decides it, if one does, the function,
-    and the curves that it depends on (none named: all)."""
+    """A claim: the number of its figure (empty: none is needed), the function that judges it, and
+    the curves that it depends on (none named: all)."""
 
     figure: str
     judge: Callable[[CurveSet], Verdict]
@@ -280,7 +281,7 @@ CLAIMS = {
 
 
 def judge(figures: Figures) -> dict[str, Verdict]:
-    """Verdicts on all claims whose figures are there, by name."""
+    """Verdicts on all claims whose figures were measured, by name."""
     return {
         name: claim.judge(figures.get(claim.figure, {}))
         for name, claim in CLAIMS.items()

@@ -1,4 +1,4 @@
-"""Points of the figures: plan, simulate, and keep the error of every experiment for paired
+"""The points of the figures: their plans, runs, and the errors of every experiment, for paired
 comparisons."""
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from flmc.settings.assembly import assemble
 from flmc.settings.construction import make_uplink
 from flmc.settings.schema import Settings
 from flmc.uplink.uplink import Uplink
-
-# Measured points of the figures: the rows of the table, and the errors of every experiment.
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class CurveRow:
 
 @dataclass
 class Curves:
-    """Everything that was measured for the figures.
+    """All measurements for the figures.
 
     Attributes
     ----------
@@ -72,28 +70,14 @@ class Curves:
     errors: dict[tuple[str, str, str], dict[float, Array]] = field(default_factory=dict)
 
     def add(self, row: CurveRow, errors: Array) -> None:
-        """Add one more point.
-
-        Parameters
-        ----------
-        row
-            What the table says of it.
-        errors
-            Mean squared error of every experiment, (experiment).
-        """
+        """Add a point, with the mean squared errors of all experiments, (experiment)."""
         self.rows.append(row)
         self.errors.setdefault((row.figure, row.reading, row.curve), {})[row.x] = errors
 
     def curve(self, figure: str, reading: str, name: str) -> tuple[Array, Array]:
-        """The points x (point) of one curve, and their errors (point, experiment).
-
-        Parameters
-        ----------
-        figure, reading, name
-            Number of the figure, name of the reading, and name of the curve.
-        """
-        found = self.errors[figure, reading, name]
-        return np.array(list(found)), np.stack(list(found.values()))
+        """The points x (point) of one curve, and their errors (point, experiment)."""
+        by_x = self.errors[figure, reading, name]
+        return np.array(list(by_x)), np.stack(list(by_x.values()))
 
 
 @dataclass(frozen=True)
@@ -123,15 +107,7 @@ class FigurePoint:
 
 
 def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
-    """All points of a figure of the paper, under every reading.
-
-    Parameters
-    ----------
-    figure
-        Number of the figure: "2", "3" or "4".
-    base
-        Settings that all points share.
-    """
+    """All points of a figure of the paper (2, 3 or 4), under every reading."""
     schemes = ("digital", "analog")
     for reading in readings.READINGS:
         if figure == "2":
@@ -163,17 +139,8 @@ def points_of(figure: str, base: BaseCase = PAPER) -> Iterator[FigurePoint]:
 
 
 def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[FigurePoint]:
-    """All points of a user's own curve in a figure, the same under every reading.
-
-    Parameters
-    ----------
-    figure
-        Number of the figure: "2", "3" or "4".
-    name
-        Of the curve.
-    settings
-        What is planned; in figure 2 at each of its SNR, else with each of its budgets.
-    """
+    """All points of a user's own curve in a figure: at its SNRs in figure 2, else with its budgets;
+    the same under every reading."""
     places = {
         "2": ("snr_db", readings.SNR_DB),
         "3": ("epsilon", readings.EPSILONS),
@@ -188,7 +155,7 @@ def own_points_of(figure: str, name: str, settings: Settings) -> Iterator[Figure
 
 
 class Measured(NamedTuple):
-    """What the kept rounds of one plan say.
+    """Measurements of the kept rounds of one plan.
 
     Attributes
     ----------
@@ -216,14 +183,8 @@ def _first(moments: Moments) -> Moments:
 
 
 def chains_of(plan: Plan) -> str:
-    """What the chains of a plan depend on: plans of which it is the same have the same chains, on
-    the same data sets with the same seed.
-
-    Parameters
-    ----------
-    plan
-        What is to be run.
-    """
+    """Everything that the chains of a plan depend on, as text: plans of equal texts have equal
+    chains, on the same data sets with the same seed."""
     constant = plan.uplink.known_fading.constant and plan.scheduler.everyone
     return repr(
         (
@@ -233,7 +194,8 @@ def chains_of(plan: Plan) -> str:
             plan.burn_in_step_factor,
             # Two limits may lead to the same gain but for rounding.
             plan.gain.round(15).tolist(),
-            # With a constant channel who hears what follows from the gain; else it does not.
+            # With a constant channel and all devices the gain decides what arrives; else it does
+            # not.
             None if constant else (plan.uplink, plan.scheduler),
             (plan.num_rounds, plan.num_burn_in, plan.start, plan.uplink.clip),
             plan.uplink.clipping,
@@ -242,20 +204,8 @@ def chains_of(plan: Plan) -> str:
 
 
 class Laboratory:
-    """Runs plans on one set of data sets with one seed; a plan that was run before is not run
-    again.
-
-    Parameters
-    ----------
-    model
-        Linear regression on all experiments.
-    seed
-        Of all randomness, the same for all plans: experiments can be compared in pairs.
-    engine
-        What simulates.
-    base
-        Settings that all points share.
-    """
+    """Runs plans on all experiments of a model with one seed, so that they can be compared in
+    pairs; plans with equal chains are run once. ``base`` has the settings that all points share."""
 
     def __init__(
         self, model: LinearGaussian, seed: int, engine: str = "auto", base: BaseCase = PAPER
@@ -269,13 +219,7 @@ class Laboratory:
         self._planned: dict[tuple[object, ...], Plan] = {}
 
     def plan(self, point: FigurePoint) -> Plan:
-        """The plan of a point, with the limits and the step of its reading.
-
-        Parameters
-        ----------
-        point
-            Where a figure has a point.
-        """
+        """The plan of a point, with the limits and the step of its reading."""
         if point.own is not None:
             return assemble(point.own, self.model).plan(forecast=False)
         reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
@@ -298,14 +242,7 @@ class Laboratory:
         return planned
 
     def measured(self, plan: Plan) -> Measured:
-        """What the kept rounds of a plan say of every experiment.
-
-        Parameters
-        ----------
-        plan
-            What to run; a plan that differs from an earlier one only in what does not change the
-            chain is not run.
-        """
+        """Measurements of a plan on every experiment; plans with equal chains share them."""
         key = chains_of(plan)
         if key not in self._done:
             moments = simulate(plan, self.model, self.seed, engine=self.engine).moments
@@ -320,22 +257,8 @@ class Laboratory:
 def measure(
     points: list[FigurePoint], laboratory: Laboratory, progress: Progress | None = None
 ) -> Curves:
-    """Plan and run every point.
-
-    Parameters
-    ----------
-    points
-        Points of any figures.
-    laboratory
-        What plans and runs them.
-    progress
-        Called with the finished fraction now and then.
-
-    Returns
-    -------
-    Curves
-        The rows of the table, and the errors of every experiment for paired tests.
-    """
+    """Plan and run every point: rows of the table, and errors of every experiment for paired
+    tests."""
     curves = Curves()
     for index, point in enumerate(points):
         planned = laboratory.plan(point)

@@ -1,4 +1,4 @@
-"""The numbers that the paper's text names, under each reading, and a contradiction among them that
+"""Landmarks: numbers in the paper's text, under each reading, and a contradiction among them that
 needs no simulation."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flmc.uplink.uplink import Uplink
 
 
 class Landmark(NamedTuple):
-    """A number of the paper's text: its figure, what it is, its printed value, and the unit."""
+    """A number of the paper's text: its figure, meaning in words, printed value, and unit."""
 
     figure: str
     words: str
@@ -37,30 +37,20 @@ LANDMARKS = {
 }
 
 Landmarks = Mapping[str, tuple[float, ...]]
-"""Values found for landmarks, by name; several or none where curves cross often or never."""
+"""Measured values of landmarks, by name; several or none where curves cross often or never."""
 
 
 def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> Landmarks:
-    """The landmarks under one reading, as far as their figures were measured.
-
-    Parameters
-    ----------
-    reading
-        How the text is taken.
-    figures
-        Its curves.
-    laboratory
-        What plans points.
-    """
-    found: dict[str, tuple[float, ...]] = {}
+    """The landmarks under one reading, of those figures that were measured."""
+    values: dict[str, tuple[float, ...]] = {}
     if "3" in figures:
-        found["digital until"] = (_unlimited_from(reading, Digital(), laboratory),)
-        found["analog until"] = (_unlimited_from(reading, Analog(), laboratory),)
+        values["digital until"] = (_unlimited_from(reading, Digital(), laboratory),)
+        values["analog until"] = (_unlimited_from(reading, Analog(), laboratory),)
     for name, number in (("crossing epsilon", "3"), ("crossing SNR", "2")):
         if number in figures:
             x, digital = figures[number]["digital"]
-            found[name] = crossings(x, digital, figures[number]["analog"][1])
-    return found
+            values[name] = crossings(x, digital, figures[number]["analog"][1])
+    return values
 
 
 def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) -> float:
@@ -71,7 +61,8 @@ def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) ->
         return laboratory.plan(point).typical_gain
 
     free = gain(None) * (1 - 1e-9)
-    # The gain grows with epsilon, and is known at those of the figure.
+    # The gain grows with epsilon. Plans at the figure's epsilons exist already, so bisection starts
+    # between two of them.
     place = bisect_left(readings.EPSILONS, True, key=lambda epsilon: gain(epsilon) >= free)
     known = (0.0, *readings.EPSILONS, math.inf)
     limited, unlimited = known[place], known[place + 1]
@@ -85,15 +76,8 @@ def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) ->
 
 
 def crossings(x: Array, ours: Array, theirs: Array) -> tuple[float, ...]:
-    """Where mean errors (point, experiment) are equal: the logarithm of their ratio, interpolated.
-
-    Parameters
-    ----------
-    x
-        Places, (point).
-    ours, theirs
-        Errors of the same experiments under both schemes.
-    """
+    """Places at which the mean errors (point, experiment) are equal, by interpolation of the
+    logarithm of their ratio over x (point)."""
     height = np.log(ours.mean(axis=1) / theirs.mean(axis=1))
     return tuple(
         float(x[i] + (x[i + 1] - x[i]) * height[i] / (height[i] - height[i + 1]))
@@ -107,11 +91,6 @@ def digital_stops_db(epsilon: float = readings.EPSILON_OF_SNR_FIGURE) -> float:
 
     The bound's gain depends neither on the SNR nor on the step; power allows a gain of h sqrt(P_0).
     Where both are equal, digital stops: from there on its chain is the same at every SNR.
-
-    Parameters
-    ----------
-    epsilon
-        Privacy budget of a round, at the paper's delta.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Readings of the paper, whose text leaves room, and the base case of its figures."""
+"""Readings of the paper, whose text is ambiguous, and the base case of its figures."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to take the text of the paper: which accountant, which Langevin limit, which step.
+    """One interpretation of the paper's text: accountant, Langevin limit and step.
 
     Attributes
     ----------
-    name, words
-        How the reading is called, and what it is in words.
+    words
+        Description in words.
     privacy
         Criterion of the privacy limit, as in :class:`flmc.Limits`; ``by entry`` for the conjecture
         of :mod:`flmc.papers.qflmc.search`.
@@ -57,17 +57,8 @@ class Reading:
         return self.name.replace(" ", "_")
 
     def limits(self, scheme: str, epsilon: float | None, delta: float) -> Limits:
-        """The limits of a plan under this reading; without a budget under a conjecture.
-
-        Parameters
-        ----------
-        scheme
-            `digital` or `analog`.
-        epsilon
-            Privacy budget of a round; None for the benchmark without privacy.
-        delta
-            Its delta.
-        """
+        """Limits of a plan under this reading, for the budget of a round (None: without privacy);
+        under a conjecture they have no budget."""
         langevin = self.digital_langevin if scheme == "digital" else self.analog_langevin
         if epsilon is None or self.conjecture:
             return Limits(delta=delta, privacy="off", langevin=langevin)
@@ -119,9 +110,6 @@ SLOPES = (0.01, 0.03, 0.05, 0.07)
 EPSILONS_OF_SLOPES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0, 10.0, 12.0)
 
 
-# The base case of the paper's figures, and what a user changes in it.
-
-
 CHANGEABLE = (
     *("devices", "dim", "samples", "clip", "clipping", "modulation", "fading", "csi_error"),
     *("noise_power", "link", "slope_parameter", "scheduling", "rounds", "burn_in", "start"),
@@ -144,13 +132,7 @@ class BaseCase:
 
     @classmethod
     def changed(cls, changes: Mapping[str, str]) -> BaseCase:
-        """The paper's base case with some settings changed.
-
-        Parameters
-        ----------
-        changes
-            Settings as they were written, by name.
-        """
+        """The paper's base case with some settings changed."""
         settings = change_base_case("qflmc", {}, changes, CHANGEABLE)
         if settings.burn_in == "auto" or settings.burn_in >= settings.rounds:
             raise InvalidSetting(
@@ -163,22 +145,12 @@ class BaseCase:
 
     @property
     def num_kept(self) -> int:
-        """Rounds that are kept."""
+        """Number of kept rounds."""
         burn_in = self.settings.burn_in
         return self.settings.rounds - (0 if burn_in == "auto" else burn_in)
 
     def uplink(self, scheme: str, snr_db: float = 25.0, slope: float | None = None) -> Uplink:
-        """An uplink of the figures.
-
-        Parameters
-        ----------
-        scheme
-            ``digital`` or ``analog``.
-        snr_db
-            Largest SNR.
-        slope
-            Slope parameter of the link; None: that of the base case.
-        """
+        """An uplink of the figures; ``slope`` replaces the slope parameter of the base case."""
         given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
         if scheme != "digital":
             given = {n: v for n, v in given.items() if n not in ("link", "slope_parameter")}
@@ -188,17 +160,8 @@ class BaseCase:
         return make_uplink(Settings(**{**given, "scheme": scheme, "snr_db": snr_db}))
 
     def draw(self, count: int, seed: int, kind: str) -> LinearGaussian:
-        """Data sets of the paper's law.
-
-        Parameters
-        ----------
-        count
-            How many.
-        seed
-            Of all randomness.
-        kind
-            How they are drawn: ``sufficient`` statistics, or ``examples``.
-        """
+        """Linear regression on ``count`` data sets of the paper's law, drawn as ``sufficient``
+        statistics or as ``examples``."""
         settings = self.settings
         statistics = draw_linear_statistics(
             seed,

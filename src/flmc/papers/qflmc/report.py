@@ -1,4 +1,4 @@
-"""`flmc reproduce --paper qflmc`: tables, pictures, and what they say, as Markdown and HTML."""
+"""The report of `flmc reproduce --paper qflmc`: tables and pictures, as Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flmc.papers.qflmc.readings import (
     SNR_OF_EPSILON_FIGURES,
     Reading,
 )
-from flmc.papers.qflmc.search import Found
+from flmc.papers.qflmc.search import JudgedCombination
 from flmc.papers.qflmc.sections import (
     FIGURES_IN_WORDS,
     PAPER,
@@ -46,11 +46,8 @@ from flmc.views.figures import (
 )
 from flmc.views.reports import Block, write_html, write_markdown
 
-# The pictures of a reproduction, drawn from its tables.
-
-
 _BENCHMARK = {"marker": "", "linewidth": 5, "alpha": 0.35, "solid_capstyle": "butt", "zorder": 1}
-"""Broad and pale, below the curve with privacy: it is seen where that lies on it."""
+"""Broad and pale, below the curve with privacy, so that it stays visible where both coincide."""
 
 SCHEME_STYLES: dict[str, dict[str, Any]] = {
     "digital": {"color": COLOURS[0], "marker": "o", "markersize": 3, "linewidth": 1.5},
@@ -58,24 +55,12 @@ SCHEME_STYLES: dict[str, dict[str, Any]] = {
     "digital without DP": {"color": COLOURS[0], **_BENCHMARK},
     "analog without DP": {"color": COLOURS[1], **_BENCHMARK},
 }
-"""How the curves of figures 2 and 3 look."""
+"""Styles of the curves of figures 2 and 3."""
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Draw every picture of a reproduction from its CSV, as PNG and PDF.
-
-    Parameters
-    ----------
-    study
-        What was measured: which figures there are.
-    out
-        The directory with the CSV, where the pictures go.
-
-    Returns
-    -------
-    list of tuple of str and str
-        Name of the PNG, and caption, of every picture.
-    """
+    """Draw every picture of a study from the CSV in a directory, as PNG and PDF; gives file name of
+    the PNG and caption of each."""
     drawn = []
     points = read_table(out / "points.csv") if study.figures else []
     for number in study.figures:
@@ -103,8 +88,8 @@ def _draw_figure(
     curves = list(dict.fromkeys(row["curve"] for row in rows))
     styles = SCHEME_STYLES if number != "4" else None
     figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
-    # All these pictures have the same shape, so their margins are written down: to find them for
-    # every picture would take half of the time.
+    # All these pictures have the same shape, so their margins are constants: finding them for every
+    # picture would take half of the time.
     figure.subplots_adjust(left=0.125, right=0.975, bottom=0.165, top=0.9, wspace=0.36)
     draw_mse(left, rows, curves, study.trace, styles=styles)
     draw_distance(right, rows, curves, study.exact_distance, styles=styles)
@@ -120,7 +105,7 @@ def _draw_figure(
         if number == "2"
         else f"{SNR_OF_EPSILON_FIGURES:g} dB"
     )
-    # A small f and i are one sign of the font, for which a PDF would embed the font once more.
+    # No "fi": it is a ligature, for which a PDF would embed the font once more.
     figure.suptitle(f"Figure {number}, reading: {reading.label}; {fixed}", fontsize=9)
     return write_png_and_pdf(figure, out, f"figure_{number}_{reading.file_name}")
 
@@ -155,17 +140,8 @@ def _draw_beyond(out: Path) -> str:
 
 
 def write(study: Study, out: Path, command: str) -> None:
-    """Write everything about a study into a directory: CSV, PNG and PDF, report.md and report.html.
-
-    Parameters
-    ----------
-    study
-        All results.
-    out
-        The directory; it is made if need be.
-    command
-        The command that made the study, for the report.
-    """
+    """Write CSV, PNG, PDF, report.md and report.html of a study into a directory; the report quotes
+    the command that made it."""
     out.mkdir(parents=True, exist_ok=True)
     if study.curves.rows:
         write_table(out / "points.csv", [row.to_dict() for row in study.curves.rows])
@@ -173,8 +149,9 @@ def write(study: Study, out: Path, command: str) -> None:
         write_table(out / "claims.csv", _claim_rows(study))
     if study.beyond:
         write_table(out / "beyond.csv", [row.to_dict() for row in study.beyond])
-    if study.found:
-        write_table(out / "search.csv", [_found_row(found) for found in study.found])
+    if study.combinations:
+        rows = [_combination_row(judged) for judged in study.combinations]
+        write_table(out / "search.csv", rows)
     blocks = report(study, command, draw_study(study, out))
     write_markdown(out / "report.md", blocks)
     write_html(out / "report.html", blocks)
@@ -195,28 +172,18 @@ def _claim_rows(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def _found_row(found: Found) -> dict[str, Any]:
+def _combination_row(judged: JudgedCombination) -> dict[str, Any]:
     """A row of the CSV for one combination of the search."""
     return {
-        **vars(found.combination),
-        "changes": found.changes,
-        "claims": len(found.holds),
-        "fails": "; ".join(failing(found)),
+        **vars(judged.combination),
+        "changes": judged.changes,
+        "claims": len(judged.holds),
+        "fails": "; ".join(failing(judged)),
     }
 
 
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
-    """The whole report as blocks.
-
-    Parameters
-    ----------
-    study
-        All results.
-    command
-        The command that made the study.
-    pictures
-        File name and caption of every picture.
-    """
+    """The report as blocks; pictures are given by file name and caption."""
     preview = (
         ""
         if study.experiments >= FULL
@@ -249,23 +216,14 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
     blocks += [("picture", picture) for picture in pictures]
     if study.beyond:
         blocks += beyond_section(study)
-    if study.found:
+    if study.combinations:
         blocks += search_section(study)
     return blocks
 
 
-# `flmc reproduce --paper qflmc`: conduct the study, and write its report.
-
-
 def reproduce(**asked: Any) -> Study:
     """Measure the figures, judge the claims, and write tables, pictures and report into a
-    directory.
-
-    Parameters
-    ----------
-    **asked
-        What is asked, by the names of :class:`~flmc.papers.request.StudyRequest`.
-    """
+    directory; the arguments are those of :class:`~flmc.papers.request.StudyRequest`."""
     request = StudyRequest(**asked)
     refuse_given(request, "qflmc", data_file="its data sets are synthetic")
     # Raises now if Matplotlib is missing, before anything is computed.

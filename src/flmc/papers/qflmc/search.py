@@ -1,9 +1,12 @@
-"""A search over what the paper's text leaves open or may have misprinted: is there a combination
-that gives the published numbers?
+"""A search over ambiguities and possible misprints of the paper's text: is there a combination that
+gives the published numbers?
 
-The error of a scheme depends on its gain, step, slope and kind of clipping only. So the error is
+The error of a scheme depends only on its gain, step, slope and kind of clipping. So the error is
 measured once on a grid of gains for each of these, with common random numbers, and every
-combination only computes gains and interpolates, experiment by experiment."""
+combination only computes gains and interpolates, experiment by experiment.
+
+The conjecture `by entry` is a rule by which the authors' program may have computed gains. It is no
+sound privacy rule: every entry gets epsilon/m, and delta is spent anew in each of them."""
 
 from __future__ import annotations
 
@@ -33,12 +36,6 @@ from flmc.uplink.links import Sigmoid
 from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
 
-# The conjecture `by entry`: a rule by which the authors' program may have computed gains.
-#
-# It is no sound privacy rule: every entry gets :math:`\epsilon/m`, and delta is spent anew in each
-# of them. The forms are closed: the loss of one entry is a monotone function of what is received.
-
-
 _below = NormalDist().cdf
 
 _STEP_SIZES = {each.scheme: each.published_step_size or math.nan for each in (Digital, Analog)}
@@ -46,26 +43,13 @@ _STEP_SIZES = {each.scheme: each.published_step_size or math.nan for each in (Di
 
 
 def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
-    r"""Largest gain that the conjecture's privacy rule allows; other limits do not count.
+    r"""Largest gain that the conjecture's privacy rule allows for the budget of a round; infinite
+    if it allows every gain. Other limits do not count.
 
     Digital: the largest A with :math:`\Pr(|\text{loss of one entry}| > \epsilon/m) \le \delta` for
     the exact worst-case pair. Analog: :math:`A = \sqrt{N_0 x/(2 m \ell^2)}` as printed, with the
     half in T, where :math:`T(x) = 1 - \delta` has :math:`\epsilon/m` in place of :math:`\epsilon`;
     m stays in the root.
-
-    Parameters
-    ----------
-    uplink
-        A digital or an analog one; its signal-to-noise ratio does not matter.
-    epsilon, delta
-        Privacy budget of a round, as the paper states it.
-    dim
-        Entries m of theta.
-
-    Returns
-    -------
-    float
-        The gain; infinite if every gain is allowed.
 
     Examples
     --------
@@ -85,25 +69,13 @@ def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
 
 
 def exceedance(gain: float, high: float, epsilon: float) -> float:
-    r"""Probability that the loss of one entry exceeds epsilon in magnitude.
+    r"""Probability that the loss of one entry exceeds epsilon > 0 in magnitude, at a gain in
+    standard deviations of the noise, where +1 has the probability ``high`` under one data set and
+    one minus that under its neighbour.
 
-    What is received, :math:`y`, is :math:`\pm A` plus unit noise. The loss
+    The received :math:`y` is :math:`\pm A` plus unit noise. The loss
     :math:`\ln\frac{p e^{2Ay} + q}{q e^{2Ay} + p}` increases with :math:`y`, and is odd. So it is
     epsilon where :math:`e^{2Ay} = (p e^\epsilon - q)/(p - q e^\epsilon)`, which is called t below.
-
-    Parameters
-    ----------
-    gain
-        Gain A in standard deviations of the noise; may be infinite.
-    high
-        Probability p of +1 under one data set; under its neighbour it is q = 1 - p.
-    epsilon
-        Epsilon of the entry, positive.
-
-    Returns
-    -------
-    float
-        The probability; 0 from the largest loss, ln(p/q), on.
     """
     low = 1.0 - high
     if low == 0.0 or epsilon < math.log(high / low):
@@ -117,17 +89,8 @@ def exceedance(gain: float, high: float, epsilon: float) -> float:
 
 
 def limited(planned: Plan, gain: float) -> Plan:
-    """A plan without a privacy limit, with the conjecture's gain in the place of that limit.
-
-    The plan's own limits stay without a budget: the conjecture is not a privacy statement.
-
-    Parameters
-    ----------
-    planned
-        The plan under power and Langevin noise.
-    gain
-        Largest gain that the conjecture allows.
-    """
+    """A plan made without a privacy limit, under the conjecture's gain as that limit. Its limits
+    stay without a budget: the conjecture is no privacy statement."""
     limits = replace(planned.gain_limits, privacy=gain)
     return replace(
         planned,
@@ -137,17 +100,13 @@ def limited(planned: Plan, gain: float) -> Plan:
     )
 
 
-# Combinations of what the paper's text leaves open or may have misprinted, and the gains that each
-# of them allows.
-
-
 DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One way to take the text; the first value of each list in ``CHOICES`` is what is printed, but
-    for the half of T(x), which print leaves out."""
+    """One interpretation of the text; the first value of each list in ``CHOICES`` is the printed
+    one, except for the half of T(x), which print leaves out."""
 
     power: str
     langevin: str
@@ -158,13 +117,7 @@ class Combination:
     clipping: str
 
     def limits_noise(self, scheme: str) -> bool:
-        """Whether the Langevin noise requirement limits a scheme.
-
-        Parameters
-        ----------
-        scheme
-            `digital` or `analog`.
-        """
+        """Whether the Langevin noise requirement limits a scheme."""
         return self.langevin in ("both", f"{scheme} only")
 
 
@@ -188,17 +141,8 @@ def combinations() -> Iterator[Combination]:
 def gain_of(
     combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None
 ) -> float:
-    """The largest gain that the limits of a combination allow.
-
-    Parameters
-    ----------
-    combination
-        How the text is taken.
-    scheme, slope
-        `digital` or `analog`, and the parameter a of the digital sigmoid.
-    snr_db, epsilon
-        SNR in dB, and privacy budget of a round; None: without privacy.
-    """
+    """The largest gain that the limits of a combination allow, for the slope parameter of the
+    digital sigmoid, an SNR in dB and the budget of a round (None: without privacy)."""
     power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
     norm = combination.clipping == "norm"
     # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows
@@ -251,7 +195,7 @@ def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> floa
 
 
 TableKey = tuple[str, float, float, str]
-"""Scheme, slope, factor of the step, and clipping: what an error depends on beside the gain."""
+"""Scheme, slope, factor of the step, and clipping: an error depends on these and the gain."""
 
 
 class ErrorTable:
@@ -289,22 +233,14 @@ class ErrorTable:
         return squared_errors(simulate(planned, self.model, self.seed, engine=self.engine).moments)
 
     def errors(self, key: TableKey, gain: Array) -> Array:
-        """Errors at some gains, (gain, experiment): interpolated in logarithms, for each
-        experiment.
-
-        Parameters
-        ----------
-        key
-            Which table.
-        gain
-            Gains, (gain); beyond the grid its ends count.
-        """
+        """Errors at gains (gain) by interpolation in logarithms, (gain, experiment); beyond the
+        grid its ends count."""
         grid = np.log(self.gains[key[0]])
         place = np.interp(np.log(gain), grid, np.arange(len(grid)))
         low = np.minimum(place.astype(int), len(grid) - 2)
         share = place - low
         table = np.zeros((len(grid), self.model.num_experiments))
-        # At a point of the grid its neighbour counts nothing, and is not measured.
+        # At a point of the grid its neighbour has weight 0, so that it need not be measured.
         for index in {*low[share < 1].tolist(), *(low[share > 0] + 1).tolist()}:
             table[index] = self._log_errors(key, index)
         share = share[:, None]
@@ -312,7 +248,7 @@ class ErrorTable:
 
 
 @dataclass(frozen=True)
-class Found:
+class JudgedCombination:
     """A combination and the claims that hold under it."""
 
     combination: Combination
@@ -320,7 +256,7 @@ class Found:
 
     @property
     def changes(self) -> int:
-        """How many settings differ from what is printed."""
+        """Number of settings that differ from the printed ones."""
         printed = [values[0] for values in CHOICES.values()]
         return sum(
             getattr(self.combination, f.name) != p
@@ -331,9 +267,9 @@ class Found:
 Curve = tuple[Array, Array]
 
 
-class Figures:
-    """The three figures under a combination, from a table; combinations share a curve where they
-    do not differ in what its scheme depends on, or where the same limits bind."""
+class CombinationFigures:
+    """The three figures under combinations, from a table of errors. Combinations share a curve
+    where they agree in everything that its scheme depends on, or where the same limits bind."""
 
     def __init__(self, table: ErrorTable) -> None:
         self._table = table
@@ -341,13 +277,7 @@ class Figures:
         self._of_gains: dict[object, Curve] = {}
 
     def of(self, combination: Combination) -> dict[str, dict[str, Curve]]:
-        """The curves of the three figures under a combination, by number of the figure and name.
-
-        Parameters
-        ----------
-        combination
-            How the text is taken.
-        """
+        """The curves of the three figures under a combination, by number of the figure and name."""
         snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
         epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
         slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
@@ -371,7 +301,7 @@ class Figures:
     ) -> Curve:
         digital = scheme == "digital"
         factor = combination.digital_step if digital else combination.analog_step
-        # Without what the scheme does not depend on, so that combinations share the curve.
+        # The key leaves out choices on which the scheme does not depend.
         own = (
             *(figure, scheme, slope, factor),
             *(combination.power, combination.accountant, combination.clipping),
@@ -394,7 +324,7 @@ class Figures:
 
 
 class _Judge:
-    """Says which claims hold; one whose curves are those of before is not judged again."""
+    """Judges claims; a claim with the same curves is judged once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[object, bool]] = {}
@@ -410,26 +340,19 @@ class _Judge:
     def _holds(self, name: str, claim: Claim, curves: dict[str, Curve]) -> bool:
         key = (name, *(id(curves[curve]) for curve in claim.curves or curves))
         if key not in self._known:
-            # Kept with the curves: an object that lives keeps its id, so the key stays unique.
+            # The curves are kept too: the id of an object is unique only while it lives.
             self._known[key] = (curves, claim.judge(curves).holds is True)
         return self._known[key][1]
 
 
-def search(table: ErrorTable, progress: Progress | None = None) -> list[Found]:
-    """Judge every combination; those with most claims first, fewest changes first among them.
-
-    Parameters
-    ----------
-    table
-        Errors that were measured.
-    progress
-        Called with the finished fraction now and then.
-    """
-    found = []
+def search(table: ErrorTable, progress: Progress | None = None) -> list[JudgedCombination]:
+    """All combinations with the claims that hold under them: most claims first, among these fewest
+    changes first."""
+    judged = []
     everything = list(combinations())
-    figures, judge = Figures(table), _Judge()
+    figures, judge = CombinationFigures(table), _Judge()
     for index, combination in enumerate(everything):
-        found.append(Found(combination, judge.holding(figures.of(combination))))
+        judged.append(JudgedCombination(combination, judge.holding(figures.of(combination))))
         if progress is not None:
             progress((index + 1) / len(everything))
-    return sorted(found, key=lambda f: (-len(f.holds), f.changes))
+    return sorted(judged, key=lambda each: (-len(each.holds), each.changes))

@@ -1,4 +1,6 @@
-"""The sections of the report, each from the results and the formulas alone, and its summary."""
+"""The sections of the report and its summary, from the results and the formulas alone.
+
+The constants are sentences that do not depend on measurements."""
 
 from __future__ import annotations
 
@@ -9,12 +11,9 @@ from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.better_designs import power_gained_db
 from flmc.papers.qflmc.claims import CLAIMS
 from flmc.papers.qflmc.landmarks import LANDMARKS, digital_stops_db
-from flmc.papers.qflmc.search import CHOICES, Found
+from flmc.papers.qflmc.search import CHOICES, JudgedCombination
 from flmc.papers.qflmc.study import SEARCH_EXPERIMENTS, SEARCH_POINTS, Study
 from flmc.views.reports import Block
-
-# Sentences of the report that do not depend on what was measured.
-
 
 PAPER = (
     'The paper: Yunchuan Zhang, Dongzhu Liu and Osvaldo Simeone, "Leveraging Channel Noise for'
@@ -128,13 +127,7 @@ INTERVALS = (
 
 
 def claims_section(study: Study) -> list[Block]:
-    """The section on the claims: how they are judged, a table of verdicts, and a likely reason.
-
-    Parameters
-    ----------
-    study
-        All results, with verdicts.
-    """
+    """The section on the claims: how they are judged, a table of verdicts, and a likely reason."""
     names = list(study.verdicts)
     header = ["claim", "decided by", *(reading.label for reading in readings.READINGS)]
     rows = []
@@ -150,22 +143,16 @@ def claims_section(study: Study) -> list[Block]:
 
 
 def landmarks_section(study: Study) -> list[Block]:
-    """The section on the numbers that the paper's text names; none where no figure has any.
-
-    Parameters
-    ----------
-    study
-        All results, with landmarks.
-    """
+    """The section on the landmarks; empty if no measured figure has one."""
     header = ["number", "printed", *(reading.label for reading in readings.READINGS)]
     rows = [
         [
             f"figure {mark.figure}: {mark.words}",
             f"{mark.printed:g}{mark.unit}",
-            *(in_words(found[name], mark.unit) for found in study.landmarks.values()),
+            *(in_words(values[name], mark.unit) for values in study.landmarks.values()),
         ]
         for name, mark in LANDMARKS.items()
-        if all(name in found for found in study.landmarks.values())
+        if all(name in values for values in study.landmarks.values())
     ]
     if not rows:
         return []
@@ -178,13 +165,7 @@ def landmarks_section(study: Study) -> list[Block]:
 
 
 def in_words(values: Sequence[float], unit: str) -> str:
-    """Values of a landmark for a table.
-
-    Parameters
-    ----------
-    values, unit
-        None, one or several values, and what stands behind each.
-    """
+    """Values of a landmark with their unit, for a table; ``none`` without a value."""
     return ", ".join(f"{value:.3g}{unit}" for value in values) or "none"
 
 
@@ -197,7 +178,7 @@ def contradiction_section() -> list[Block]:
 
 
 def _reason() -> str:
-    """Why digital cannot win at the printed steps, from the formulas alone."""
+    """A paragraph: why digital cannot win at the printed steps, from the formulas alone."""
     # The printed digital step; kappa = a/2 of the sigmoid with a = 0.05; K. With V_q = K and the
     # noise N_0/A^2 = 2/eta of the printed Langevin limit, T = eta (V_q + N_0/A^2)/(2 kappa).
     step, slope, devices = 8.28e-3, 0.025, 20
@@ -207,13 +188,7 @@ def _reason() -> str:
 
 
 def beyond_section(study: Study) -> list[Block]:
-    """The section on what a better design gains.
-
-    Parameters
-    ----------
-    study
-        All results, with the comparison beyond the paper.
-    """
+    """The section on the comparison beyond the paper."""
     header = [
         "sweep",
         "x",
@@ -255,33 +230,21 @@ def beyond_section(study: Study) -> list[Block]:
     ]
 
 
-def failing(found: Found) -> list[str]:
-    """Names of the claims that do not hold under a combination.
-
-    Parameters
-    ----------
-    found
-        A combination that was judged.
-    """
-    return [name for name in CLAIMS if name not in found.holds]
+def failing(judged: JudgedCombination) -> list[str]:
+    """Names of the claims that do not hold under a combination."""
+    return [name for name in CLAIMS if name not in judged.holds]
 
 
 def search_section(study: Study) -> list[Block]:
-    """The section on the search: how many combinations satisfy how many claims.
-
-    Parameters
-    ----------
-    study
-        All results, with what the search found.
-    """
+    """The section on the search: the numbers of claims that combinations satisfy."""
     header = [*(name.replace("_", " ") for name in CHOICES), "claims", "fails"]
     rows = [
         [
-            *map(str, vars(found.combination).values()),
-            str(len(found.holds)),
-            "; ".join(failing(found)),
+            *map(str, vars(judged.combination).values()),
+            str(len(judged.holds)),
+            "; ".join(failing(judged)),
         ]
-        for found in study.found[:15]
+        for judged in study.combinations[:15]
     ]
     # "paper, 1" has a comma of its own.
     choices = [
@@ -294,44 +257,39 @@ def search_section(study: Study) -> list[Block]:
         ("text", SEARCH_IN_WORDS),
         ("list", choices),
         ("text", settings),
-        ("text", f"What came out: {search_verdict(study)} {_by_langevin(study.found)}"),
+        ("text", f"What came out: {search_verdict(study)} {_by_langevin(study.combinations)}"),
         ("text", "The nearest, fewest changes first; all are in search.csv."),
         ("table", (header, rows)),
     ]
 
 
 def search_verdict(study: Study) -> str:
-    """How many claims hold at most, and under how many combinations, as a sentence.
-
-    Parameters
-    ----------
-    study
-        All results, with what the search found.
-    """
-    best, total = len(study.found[0].holds), len(CLAIMS)
-    most = sum(len(found.holds) == best for found in study.found)
+    """The largest number of claims that hold, and under how many combinations, as a sentence."""
+    judged = study.combinations
+    best, total = len(judged[0].holds), len(CLAIMS)
+    most = sum(len(each.holds) == best for each in judged)
     if best == total:
-        return f"under {most} of {len(study.found)} combinations all {total} claims hold."
+        return f"under {most} of {len(judged)} combinations all {total} claims hold."
     return (
-        f"under none of {len(study.found)} combinations do all {total} claims hold; the most is"
+        f"under none of {len(judged)} combinations do all {total} claims hold; the most is"
         f" {best}, under {most} of them."
     )
 
 
-def _by_langevin(found: Sequence[Found]) -> str:
-    """How near each way to switch the Langevin limit comes, in words."""
+def _by_langevin(judged: Sequence[JudgedCombination]) -> str:
+    """The most claims that each way to switch the Langevin limit satisfies, in words."""
     printed_steps = [
-        f for f in found if f.combination.analog_step == 1.0 == f.combination.digital_step
+        f for f in judged if f.combination.analog_step == 1.0 == f.combination.digital_step
     ]
 
-    def most(among: Sequence[Found]) -> dict[str, int]:
+    def most(among: Sequence[JudgedCombination]) -> dict[str, int]:
         kinds = (str(kind) for kind in CHOICES["langevin"])
         return {
             kind: max(len(f.holds) for f in among if f.combination.langevin == kind)
             for kind in kinds
         }
 
-    free, printed = most(found), most(printed_steps)
+    free, printed = most(judged), most(printed_steps)
     ways = ", ".join(f"{kind} {free[kind]} ({printed[kind]})" for kind in free)
     best = " and ".join(f"'{kind}'" for kind in free if printed[kind] == max(printed.values()))
     return (
@@ -341,17 +299,8 @@ def _by_langevin(found: Sequence[Found]) -> str:
     )
 
 
-# The beginning of the report: what was asked, what came out, in sentences to be retold.
-
-
 def summary(study: Study) -> list[Block]:
-    """The summary: the question, what a reading is, and what came out under each.
-
-    Parameters
-    ----------
-    study
-        All results, with verdicts.
-    """
+    """The summary: the question, the readings, and the findings."""
     return [
         ("heading", "Summary"),
         ("text", QUESTION),
@@ -363,21 +312,21 @@ def summary(study: Study) -> list[Block]:
 
 
 def _of_reading(study: Study, reading: readings.Reading) -> str:
-    """One reading in words, and how many claims hold under it."""
+    """One reading in words, with the number of claims that hold under it."""
     verdicts = study.verdicts[reading.name].values()
     held = sum(verdict.holds is True for verdict in verdicts)
     return f"`{reading.name}`: {reading.words}. {held} of {len(verdicts)} claims hold."
 
 
 def _findings(study: Study) -> list[str]:
-    """What came out, a sentence or two for each finding."""
+    """The findings of the study, a sentence or two each."""
     first = next(iter(study.verdicts.values()))
     all_hold = [
         name
         for name, verdicts in study.verdicts.items()
         if all(verdict.holds for verdict in verdicts.values())
     ]
-    found = [
+    sentences = [
         f"All claims hold under {', '.join(f'`{name}`' for name in all_hold)}."
         if all_hold
         else "Under no reading do all claims hold."
@@ -389,9 +338,9 @@ def _findings(study: Study) -> list[str]:
             if all(verdicts[key].holds is holds for verdicts in study.verdicts.values())
         ]
         if same:
-            found.append(f"Under {kind} reading: {'; '.join(same)}.")
+            sentences.append(f"Under {kind} reading: {'; '.join(same)}.")
     if "2" in study.figures:
-        found.append(
+        sentences.append(
             "Two claims about figure 2 exclude each other under the printed privacy bound, at any"
             f" step sizes: digital stops improving at {digital_stops_db():.1f} dB, so it cannot"
             " overtake analog at 17.5 dB."
@@ -401,17 +350,17 @@ def _findings(study: Study) -> list[str]:
         marks = study.landmarks[reading.name]
         ours = ", ".join(in_words(marks[name], mark.unit) for name, mark in LANDMARKS.items())
         printed = ", ".join(f"{mark.printed:g}{mark.unit}" for mark in LANDMARKS.values())
-        found.append(
+        sentences.append(
             f"The conjecture `{reading.name}` puts the four numbers of the text at {ours}, where"
             f" {printed} are printed, with nothing fitted. It is a guess at the authors' program,"
             " found after a search of 201 344 combinations of formulas of which none satisfies all"
             " claims, and it is not a sound privacy rule."
         )
-    if study.found:
-        found.append(f"A search over what the text leaves open: {search_verdict(study)}")
-    found.append(
+    if study.combinations:
+        sentences.append(f"A search over what the text leaves open: {search_verdict(study)}")
+    sentences.append(
         "The paper's error rewards a narrow cloud of samples, whether or not it is the posterior."
         " What brings the samples to the posterior is noise of the right size, as under"
         " `calibrated`, for digital and analog alike."
     )
-    return found
+    return sentences

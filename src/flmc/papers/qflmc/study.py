@@ -28,7 +28,7 @@ from flmc.papers.qflmc.experiment import (
 )
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
-from flmc.papers.qflmc.search import ErrorTable, Found, search
+from flmc.papers.qflmc.search import ErrorTable, JudgedCombination, search
 from flmc.papers.request import StudyRequest, read_own_curve
 from flmc.sampling.engines import ENGINES
 from flmc.settings.schema import Settings
@@ -63,8 +63,8 @@ class Study:
     """Numbers that the paper's text names, by reading."""
     beyond: list[BeyondRow] = field(default_factory=list)
     """The comparison of schemes beyond the paper."""
-    found: list[Found] = field(default_factory=list)
-    """What the search found, best first."""
+    combinations: list[JudgedCombination] = field(default_factory=list)
+    """The combinations of the search, best first; empty without a search."""
     changes: Mapping[str, str] = field(default_factory=dict)
     """Settings of the base case that were changed: then no claims are judged."""
     own_curves: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Study:
         return Grid(("claim", *self.verdicts), rows, title, tuple(self._summary()))
 
     def _summary(self) -> list[Row]:
-        """What came out, in sentences."""
+        """The outcome in sentences."""
         rows = [
             Row(
                 "",
@@ -110,7 +110,7 @@ class Study:
         return rows
 
     def to_document(self) -> dict[str, Any]:
-        """Verdicts and what the search found as plain values, for JSON."""
+        """Verdicts, landmarks and the outcome of the search as plain values, for JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "experiments": self.experiments,
@@ -124,39 +124,23 @@ class Study:
             },
             "conjectures": [r.name for r in readings.READINGS if r.conjecture],
             "numbers": {
-                reading: {name: list(values) for name, values in found.items()}
-                for reading, found in self.landmarks.items()
+                reading: {name: list(values) for name, values in marks.items()}
+                for reading, marks in self.landmarks.items()
             },
             "search": {
-                "combinations": len(self.found),
-                "most_claims": len(self.found[0].holds) if self.found else None,
+                "combinations": len(self.combinations),
+                "most_claims": len(self.combinations[0].holds) if self.combinations else None,
             },
             "power_gained_db": power_gained_db(),
         }
 
 
 def conduct(request: StudyRequest) -> Study:
-    """Measure what was asked for, and judge the claims.
+    """Measure the requested figures, and judge the claims.
 
-    The comparison beyond the paper has more experiments and points in the full study; the search is
-    done with all figures and at least 100 experiments only. With a changed base case the figures
-    are measured, and neither judged nor compared: the claims are about the paper's.
-
-    Parameters
-    ----------
-    request
-        What was asked; ``experiments`` are data sets per point, at least 2.
-
-    Returns
-    -------
-    Study
-        All results.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is no such figure or engine, or there are too few experiments for standard errors.
-    """
+    The comparison beyond the paper has more experiments and points in the full study; the search
+    needs all figures and at least 100 experiments. With a changed base case the figures are
+    measured but not judged: the claims are about the paper's."""
     figure, seed, data, engine = request.figure, request.seed, request.data, request.engine
     experiments = FULL if request.experiments is None else request.experiments
     if figure not in FIGURES:
@@ -213,19 +197,19 @@ def conduct(request: StudyRequest) -> Study:
         )
     if figure == "all" and experiments >= SEARCH_EXPERIMENTS:
         table = ErrorTable(draw(SEARCH_EXPERIMENTS), seed, SEARCH_POINTS, engine)
-        study.found = search(table, request.stage("search"))
+        study.combinations = search(table, request.stage("search"))
     return study
 
 
 def _inherited(base: BaseCase) -> dict[str, Any]:
-    """Settings of the base case that a user's own curve has where its file says nothing, beside
-    flmc's defaults: the paper's budget is of a round."""
+    """Settings of the base case that a user's own curve inherits; the paper's budget is of a round,
+    as flmc's default is."""
     names = ("clip", "fading", "noise_power", "rounds", "burn_in", "start", "delta")
     return {name: getattr(base.settings, name) for name in names}
 
 
 def _refuse_names(own: Mapping[str, Settings], points: list[FigurePoint]) -> None:
-    """Refuse a curve of a user's own that is called like one of the paper."""
+    """Refuse a user's own curve with the name of a curve of the paper."""
     taken = {point.curve for point in points}
     for name in own:
         if name in taken:

@@ -1,5 +1,5 @@
 """The study of Liu and Simeone: wireless federated Langevin Monte Carlo with analog transmission,
-the predecessor that the quantised scheme is compared with.
+the predecessor of the quantised scheme.
 
-Its curves of squared W2 against SNR, the published numbers beside them, and the digital scheme in
-the same setting."""
+It has curves of squared W2 against SNR, with the published numbers, and the digital scheme in the
+same setting."""

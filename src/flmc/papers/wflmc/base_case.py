@@ -21,9 +21,9 @@ from flmc.papers.request import change_base_case
 from flmc.settings.schema import Settings
 
 NUM_RUNS = 100
-"""Runs of an experiment: the distance is that of the cloud of all their thetas in a round."""
+"""Runs of an experiment; the distance is that of the cloud of their thetas in a round."""
 SNR_DB = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0)
-"""Where the published curves have points."""
+"""SNRs of the published points, in dB."""
 PUBLISHED = {
     "scheme": "analog",
     "devices": 30,
@@ -87,24 +87,8 @@ class BaseCase:
 def make_base_case(
     changes: Mapping[str, str], data_file: Path | None, seed: int, num_runs: int
 ) -> BaseCase:
-    """The base case with the study's data, or data of the same law.
-
-    Parameters
-    ----------
-    changes
-        Settings that differ from the study's, by name.
-    data_file
-        A file ``npz`` with features X (sample, dim) and targets Y (sample); None: they are drawn.
-    seed
-        Of drawn data.
-    num_runs
-        Runs in all.
-
-    Raises
-    ------
-    InvalidSetting
-        If a setting cannot be changed, or the file is not such a file.
-    """
+    """The base case with changed settings, on the data of a file or data drawn from the same law,
+    repeated for ``num_runs`` runs."""
     settings = change_base_case("wflmc", PUBLISHED, changes, CHANGEABLE)
     if data_file is None:
         data = draw_linear(
@@ -131,15 +115,8 @@ def make_base_case(
 
 
 def read_data(path: Path, num_devices: int) -> LinearData:
-    """Data of the study from a file, in contiguous blocks of the same size.
-
-    Parameters
-    ----------
-    path
-        A file ``npz`` with X and Y.
-    num_devices
-        Number of devices.
-    """
+    """Data of the study from an npz file with arrays X and Y, dealt to the devices in contiguous
+    blocks of equal size."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             features, targets = np.asarray(archive["X"]), np.asarray(archive["Y"])
@@ -152,11 +129,8 @@ def read_data(path: Path, num_devices: int) -> LinearData:
     return LinearData(features, targets, split_evenly(len(targets), num_devices))
 
 
-# The published curves: squared W2 against SNR, from a file beside the data.
-
-
 FILE_NAME = "wflmc_snr.csv"
-"""The file, beside the data file."""
+"""File with the published curves, squared W2 against SNR, in the directory of the data file."""
 CURVES = {
     "without DP": "Without DP",
     "static": "Equal Power Allocation",
@@ -164,25 +138,14 @@ CURVES = {
     "noiseless with DP": "Noiseless LMC With DP",
     "noiseless without DP": "Noiseless LMC Without DP",
 }
-"""Names of the curves here, and in print."""
+"""Our names of the curves, and the printed ones."""
 
 Published = Mapping[str, Mapping[float, float]]
-"""Squared W2 by curve, as it is called here, and SNR in dB."""
+"""Squared W2 by our name of the curve, and SNR in dB."""
 
 
 def read_published(data_file: Path) -> Published | None:
-    """The published curves that lie beside a data file; None if they do not.
-
-    Parameters
-    ----------
-    data_file
-        The data of the study.
-
-    Raises
-    ------
-    InvalidSetting
-        If there is such a file, and it is not a table with curve, x and y.
-    """
+    """The published curves from the directory of a data file; None if they are not there."""
     path = data_file.parent / FILE_NAME
     if not path.exists():
         return None

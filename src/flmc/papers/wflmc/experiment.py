@@ -1,5 +1,5 @@
-"""The 100-run experiment: runs on channels of their own, and the largest distance over kept
-rounds."""
+"""The experiment of 100 runs, each on its own channel, and their largest distance from the
+posterior over kept rounds."""
 
 from __future__ import annotations
 
@@ -53,38 +53,23 @@ class Channels:
     _active: dict[float, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def active(self, snr_db: float) -> npt.NDArray[np.bool_]:
-        """Who transmits by the study's rule, (run, round, device).
-
-        Parameters
-        ----------
-        snr_db
-            Energy of a block over that of its noise, in dB.
-        """
+        """Devices that transmit at an SNR by the study's rule, (run, round, device)."""
         if snr_db not in self._active:
             runs, rounds, devices = self.fading.shape
             every = self.fading.reshape(-1, devices, 1)
             every = np.broadcast_to(every, (runs * rounds, devices, self.dim))
-            # The rule is not random.
+            # The rule is not random: the generator is not used.
             chosen = PredecessorDevices(snr_db).draw(
                 np.random.default_rng(0), range(len(every)), every
             )
-            # Several curves have the same devices active.
+            # Kept, because several curves share the active devices.
             self._active[snr_db] = chosen.reshape(self.fading.shape) > 0
         return self._active[snr_db]
 
 
 class Laboratory:
-    """Runs gains on the study's data, and measures how far the cloud of runs is from the posterior.
-
-    Parameters
-    ----------
-    case
-        The base case; its model has as many data sets as there are runs.
-    seed
-        Of all randomness, the same for all schemes and SNR.
-    engine
-        What simulates.
-    """
+    """Runs gains and plans on the study's data with one seed, and measures the distance of the
+    cloud of runs from the posterior. The model of the base case has a data set for each run."""
 
     def __init__(self, case: BaseCase, seed: int, engine: str = "auto") -> None:
         self.case, self.seed, self.engine = case, seed, engine
@@ -93,7 +78,7 @@ class Laboratory:
 
     @property
     def num_runs(self) -> int:
-        """Runs in all, of all experiments."""
+        """Number of runs of all experiments together."""
         return self.case.model.num_experiments
 
     def _plan(self, uplink: Uplink) -> Plan:
@@ -146,15 +131,8 @@ class Laboratory:
         return Channels(np.stack(parts), self.analog.dim)
 
     def run(self, gain: Array, active: Array) -> Array:
-        """Thetas of kept rounds with given gains, (run, kept, dim).
-
-        Parameters
-        ----------
-        gain
-            Gains at the receiver, (1 or run, round).
-        active
-            Who transmits, (1 or run, round, device).
-        """
+        """Thetas of kept rounds, (run, kept, dim), with gains (run or 1, round) and active devices
+        (run or 1, round, device)."""
         runs = (self.num_runs,)
         gains = np.broadcast_to(gain, runs + gain.shape[1:])
         talks = np.broadcast_to(active, runs + active.shape[1:])
@@ -170,7 +148,7 @@ class Laboratory:
             return Schedule(
                 plan.step_sizes[place[1]],
                 np.broadcast_to(gains[place][..., None], (*transmits.shape[:2], plan.dim)),
-                # What arrives has the gain whatever the channel was.
+                # Devices invert their channel, so that symbols arrive with the gain on any channel.
                 np.broadcast_to(1.0, shape),
                 transmits,
                 transmits.sum(axis=2),
@@ -187,24 +165,15 @@ class Laboratory:
         return _kept(chains.draws)
 
     def run_plan(self, planned: Plan, snr_db: float | None = None) -> Array:
-        """Thetas of kept rounds of a plan of its own, (run, kept, dim).
-
-        Parameters
-        ----------
-        planned
-            The plan.
-        snr_db
-            Where the plan has the study's fading and its rule at this SNR: then channels and
-            active devices, which a run of the plan would draw, are there already. None: it draws
-            them.
-        """
+        """Thetas of kept rounds of a plan, (run, kept, dim), on the study's channels and with its
+        rule at an SNR; None: on channels and with a rule of the plan's own."""
         model, seed = self.case.model, self.seed
         known = draw_schedule if snr_db is None else self._schedule_at(snr_db)
         chains = simulate(planned, model, seed, engine=self.engine, keep_draws=True, schedule=known)
         return _kept(chains.draws)
 
     def _schedule_at(self, snr_db: float) -> DrawSchedule:
-        """What makes schedules from the study's channels and its rule at an SNR."""
+        """A function that makes schedules from the study's channels and its rule at an SNR."""
         fading, active = self.channels.fading, self.channels.active(snr_db)
 
         def schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
@@ -222,24 +191,13 @@ class Laboratory:
 
     def worst_distances(self, thetas: Array) -> Array:
         """Largest squared W2 distance over kept rounds of every experiment of 100 runs,
-        (experiment).
-
-        Parameters
-        ----------
-        thetas
-            Of all runs, (run, kept, dim).
-        """
+        (experiment)."""
         experiments = thetas.reshape(-1, NUM_RUNS, *thetas.shape[1:])
         return np.array([self.worst_distance(each) for each in experiments])
 
     def worst_distance(self, thetas: Array) -> float:
-        """Largest squared W2 distance over kept rounds between the cloud of runs and the posterior.
-
-        Parameters
-        ----------
-        thetas
-            (run, kept, dim).
-        """
+        """Largest squared W2 distance over kept rounds of the cloud of all runs from the
+        posterior."""
         deviations = thetas - self.case.model.posterior.mean[0]
         shift = deviations.mean(axis=0)
         second = np.einsum("nki,nkj->kij", deviations, deviations) / len(deviations)
@@ -247,8 +205,8 @@ class Laboratory:
 
     @cached_property
     def floor(self) -> float:
-        """Mean of the largest distance for 100 runs of a chain that has exactly the posterior and
-        the memory of noiseless Langevin Monte Carlo."""
+        """Mean largest distance of 100 runs of a chain with exactly the posterior as its law and
+        the memory of noiseless Langevin Monte Carlo: no sampler can be told from exact below it."""
         rng = generator(self.seed, Purpose.PLANNING, 1)
         posterior = self.case.model.posterior
         values, directions = np.linalg.eigh(posterior.covariance[0])
@@ -263,8 +221,8 @@ class Laboratory:
 
     @property
     def population(self) -> float:
-        """Largest distance of noiseless Langevin Monte Carlo with infinitely many runs, which is
-        normal in every round: mean and covariance follow exactly."""
+        """Largest distance of noiseless Langevin Monte Carlo with infinitely many runs: theta is
+        normal in every round, so that mean and covariance have an exact recursion."""
         posterior = self.case.model.posterior
         values, directions = np.linalg.eigh(posterior.covariance[0])
         memory = 1.0 - self.case.step_size / values

@@ -1,14 +1,26 @@
-"""Allocations of the study: how strongly the devices of a round transmit, the adaptive one by a
-convex program for many runs at once.
+r"""Gain allocations of the study: static, and adaptive by a convex program for many runs at once.
 
 Gains are those at the receiver, A; the study writes :math:`a_s = A_s^2`. Three limits hold in every
 round with :math:`K_a` of K devices:
 
-.. math:: a_s \\le \frac{P \\min_k |h_k|^2}{\\ell^2}, \\qquad
-          a_s \\le \\Big(\frac{K}{K_a}\\Big)^2 \frac{\\eta N_0}{2}, \\qquad
-          \\sum_{s: k \text{ active}} \frac{2\\ell^2 a_s}{N_0} \\le R .
+.. math:: a_s \le \frac{P \min_k |h_k|^2}{\ell^2}, \qquad
+          a_s \le \Big(\frac{K}{K_a}\Big)^2 \frac{\eta N_0}{2}, \qquad
+          \sum_{s: k \text{ active}} \frac{2\ell^2 a_s}{N_0} \le R .
 
-The energy P of a block is :math:`m P_0`."""
+The energy P of a block is :math:`m P_0`.
+
+The adaptive allocation solves, over the shares :math:`y_s \in (0, 1]` of each round's largest gain,
+
+.. math:: \min_y \max_{j \in \text{kept}} \Big\{ b_j + \sum_{s \le j} \rho^{2(j-s)}
+          \frac{w_s}{y_s} \Big\} \quad\text{with}\quad \sum_s c_{ks}\, y_s \le 1
+          \text{ for every device } k .
+
+With :math:`y_s = e^{-q_s}` bounds and costs are sums of exponentials, convex in q, and shares of
+very different size are numbers of similar size. A primal-dual interior-point method with slacks
+finds the optimum. The runs have programs of the same shape, so that a Newton step of several of
+them is one batched product and a Cholesky factorisation each. Where the optimum is not unique, the
+largest shares are wanted: a small multiple of :math:`\sum_s w_s/y_s` in the objective chooses
+them."""
 
 from __future__ import annotations
 
@@ -26,35 +38,19 @@ from flmc.base.errors import RunFailed
 from flmc.papers.wflmc.base_case import BaseCase
 from flmc.privacy import gaussian
 
-# The convex program of an adaptive allocation, solved for many runs at once.
-#
-# Over the shares :math:`y_s \in (0, 1]` of each round's largest gain,
-#
-# .. math:: \min_y \max_{j \in \text{kept}} \Big\{ b_j + \sum_{s \le j} \rho^{2(j-s)}
-# \frac{w_s}{y_s} \Big\} \quad\text{with}\quad \sum_s c_{ks}\, y_s \le 1
-# \text{ for every device } k .
-#
-# With :math:`y_s = e^{-q_s}` bounds and costs are sums of exponentials, convex in q, and shares of
-# very different size are numbers of the same size. A primal-dual interior-point method with slacks
-# finds the optimum; the runs have programs of the same shape, so that a Newton step of some of them
-# is one batched product and a Cholesky factorisation each. Where the optimum is not unique, the
-# largest shares are wanted: a small multiple of :math:`\sum_s w_s/y_s` in the objective chooses
-# them.
-
-
 _TIE = 1e-6
-"""Weight of what chooses among optima: it moves the optimum by less than this share."""
+"""Weight of the term that chooses among optima: it moves the optimum by less than this share."""
 _GAP = 1e-8
-"""Duality gap, and largest error of the optimum's equations, at which the iteration ends, in units
-of the objective without a budget."""
+"""Duality gap and largest residual of the optimality equations at which the iteration ends, in
+units of the objective without a budget."""
 _MOST_STEPS = 200
 _TO_THE_BOUNDARY = 0.995
-"""Share of the way to the boundary that a step goes at most."""
+"""Largest share of the distance to the boundary that a step covers."""
 _CENTRING = 0.1
 """Factor by which a step tries to shrink the gap."""
 _AT_ONCE = 8
 """Programs that are iterated together: their matrices fit into the cache of a core. With more, a
-step waits for memory, and for the pages of arrays that are allocated anew in each."""
+step waits for memory, and for the pages of newly allocated arrays."""
 
 
 class Programs(NamedTuple):
@@ -63,7 +59,7 @@ class Programs(NamedTuple):
     Attributes
     ----------
     base
-        :math:`b_j`, what the gains do not change, (run, kept).
+        :math:`b_j`, the part of the bound without gains, (run, kept).
     weight
         :math:`w_s`, noise of a round at its largest gain, (run, round).
     cost
@@ -86,43 +82,21 @@ class Programs(NamedTuple):
         return np.where(ago >= 0, self.decay ** np.maximum(ago, 0), 0.0)
 
     def objective(self, shares: Array) -> Array:
-        """The largest bound over kept rounds, (run).
-
-        Parameters
-        ----------
-        shares
-            (run, round).
-        """
+        """The largest bound over kept rounds, (run), at shares (run, round)."""
         bounds = self.base + (self.weight / shares) @ self.memory.T
         return np.asarray(bounds.max(axis=1))
 
     def rows(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Programs:
-        """The programs of some runs.
-
-        Parameters
-        ----------
-        chosen
-            Which, a mask or numbers.
-        """
+        """The programs of some runs, by a mask or their numbers."""
         return Programs(self.base[chosen], self.weight[chosen], self.cost[chosen], self.decay)
 
 
 @one_blas_thread()
 def solve(programs: Programs) -> Array:
-    """Shares that minimise the largest bound, (run, round), the largest ones where several do.
-
-    Parameters
-    ----------
-    programs
-        The programs.
-
-    Raises
-    ------
-    RunFailed
-        If the iteration does not converge.
-    """
+    """Shares that minimise the largest bound, (run, round); the largest shares where the optimum is
+    not unique. ``RunFailed`` if the iteration does not converge."""
     shares = np.ones_like(programs.weight)
-    # Where the budget allows the largest gains, no smaller ones do better.
+    # Where the budget allows the largest gains, they are optimal.
     bound = np.flatnonzero((programs.cost.sum(axis=2) > 1.0).any(axis=1))
     for first in range(0, len(bound), _AT_ONCE):
         some = bound[first : first + _AT_ONCE]
@@ -131,15 +105,14 @@ def solve(programs: Programs) -> Array:
 
 
 class _Point(NamedTuple):
-    """Where the iteration stands, for each run.
+    """State of the iteration, for each run.
 
     Attributes
     ----------
     unknowns
         Minus the logarithms of the shares, and the largest bound, (run, round + 1).
     slack, multipliers
-        How far inside each constraint is, and its price, (run, constraint): bounds, budgets, shares
-        of at most 1.
+        Slack and price of each constraint, (run, constraint): bounds, budgets, shares of at most 1.
     """
 
     unknowns: Array
@@ -154,23 +127,24 @@ class _Point(NamedTuple):
 
 def _interior_point(programs: Programs) -> Array:
     """Shares of programs in which the budget binds."""
-    # In units of what no budget would give.
+    # The objective without a budget is the unit, so that tolerances do not depend on the data.
     unit = programs.objective(np.ones_like(programs.weight))[:, None]
     programs = programs._replace(base=programs.base / unit, weight=programs.weight / unit)
     tie = _TIE * programs.weight / programs.weight.sum(axis=1, keepdims=True)
     memory = programs.memory
     point = _start(programs)
-    found, left = np.empty_like(programs.weight), np.arange(len(programs.weight))
+    optima, left = np.empty_like(programs.weight), np.arange(len(programs.weight))
     error = np.zeros(0)
     for _ in range(_MOST_STEPS):
         rest = programs.rows(left)
         after, error = _step(point, rest, memory, tie[left])
         done = error < _GAP
-        found[left[done]] = point.unknowns[done, :-1]
+        optima[left[done]] = point.unknowns[done, :-1]
         left, point = left[~done], _Point._make(part[~done] for part in after)
         if not left.size:
-            shares = np.exp(-np.maximum(found, 0.0))
-            # The budget holds to the last digit.
+            shares = np.exp(-np.maximum(optima, 0.0))
+            # The iteration ends within a tolerance; dividing makes the budget hold to the last
+            # digit.
             used = np.einsum("rks,rs->rk", programs.cost, shares).max(axis=1, keepdims=True)
             return np.asarray(shares / np.maximum(used, 1.0))
     raise RunFailed(
@@ -180,7 +154,8 @@ def _interior_point(programs: Programs) -> Array:
 
 
 def _start(programs: Programs) -> _Point:
-    """A constant share that spends most of the budget, with prices for a gap of 1."""
+    """Start of the iteration: a constant share that spends most of the budget, and prices with a
+    gap of 1."""
     cost = programs.cost.sum(axis=2)
     share = 0.9 / cost.max(axis=1, keepdims=True)
     rounds = programs.weight.shape[1]
@@ -193,7 +168,7 @@ def _start(programs: Programs) -> _Point:
 
 
 def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple[_Point, Array]:
-    """One Newton step, and how far the point before it was from the optimum, (run)."""
+    """The point after one Newton step, and the error of the point before it, (run)."""
     unknowns, slack, prices = point
     rounds, kept = memory.shape[1], memory.shape[0]
     inverse = np.exp(unknowns[:, :-1])
@@ -229,7 +204,8 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
         return np.concatenate([bounds, budgets, -in_shares], axis=1)
 
     pull = prices / slack
-    # The square of this is the sum of the constraints' outer products, those of the shares apart.
+    # rows^T rows is the weighted sum of the outer products of the constraints' gradients; those of
+    # the shares are diagonal and are added below.
     root = np.sqrt(pull[:, :-rounds, None])
     rows = np.empty((len(slack), root.shape[1], rounds + 1))
     rows[:, :kept, :-1] = root[:, :kept] * memory * noise[:, None, :]
@@ -241,14 +217,14 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     matrix[:, np.arange(rounds), np.arange(rounds)] += diagonal
     objective = np.concatenate([tie * inverse, np.ones((len(slack), 1))], axis=1)
     dual, primal = objective + transposed(prices), values + slack
-    # Never far below the gap that is wanted: prices and slacks then stay numbers.
+    # Not far below the final gap: smaller targets would drive prices and slacks to 0 and infinity.
     target = np.maximum(_CENTRING * point.gap, 0.1 * _GAP) / slack.shape[1]
     centring = (prices * slack - target) / slack
     towards = transposed(centring - pull * primal) - dual
     direction = _solve_positive(matrix, towards)
     change_of_slack = -primal - derivative(direction)
     change_of_prices = -centring - pull * change_of_slack
-    far = np.minimum(_room(slack, change_of_slack), _room(prices, change_of_prices))
+    far = np.minimum(_step_length(slack, change_of_slack), _step_length(prices, change_of_prices))
     error = np.maximum(np.abs(dual).max(axis=1), np.abs(primal).max(axis=1))
     return _Point(
         unknowns + far * direction,
@@ -263,46 +239,34 @@ def _solve_positive(matrices: Array, right: Array) -> Array:
     solutions = np.empty_like(right)
     for index, (matrix, each) in enumerate(zip(matrices, right, strict=True)):
         _, solutions[index], failed = dposv(matrix, each)
-        if failed:  # near the optimum rounding may leave it just not positive
+        if failed:  # near the optimum, rounding can make the matrix slightly indefinite
             solutions[index] = np.linalg.solve(matrix, each)
     return solutions
 
 
-def _room(values: Array, change: Array) -> Array:
-    """Length of a step, at most 1, after which positive values still are, (run, 1)."""
+def _step_length(values: Array, change: Array) -> Array:
+    """Length of a step, at most 1, that keeps positive values positive, (run, 1)."""
     with np.errstate(divide="ignore"):
         far = np.where(change < 0, -values / change, np.inf)
     return np.asarray(np.minimum(1.0, _TO_THE_BOUNDARY * far.min(axis=1, keepdims=True)))
 
 
 def published_budget(epsilon: float, delta: float) -> float:
-    r"""Budget R as published: :math:`(\sqrt{\epsilon + c^2} - c)^2` with :math:`\sqrt\pi\, c\,
-    e^{c^2} = 1/\delta`.
-
-    Parameters
-    ----------
-    epsilon, delta
-        The guarantee of a run.
-    """
-    # In logarithms, so that a small delta does not overflow.
+    r"""Published budget R of a run: :math:`(\sqrt{\epsilon + c^2} - c)^2` with :math:`\sqrt\pi\,
+    c\, e^{c^2} = 1/\delta`."""
+    # In logarithms, because 1/delta and exp(c^2) may overflow.
     wanted = -math.log(delta) - 0.5 * math.log(math.pi)
     c = brentq(lambda c: math.log(c) + c * c - wanted, 1e-300, 10.0 + math.sqrt(abs(wanted)))
     return float((math.sqrt(epsilon + c * c) - c) ** 2)
 
 
 def exact_budget(epsilon: float, delta: float) -> float:
-    r"""Budget R that the Gaussian mechanism really has: :math:`\mu^2/2` at the largest :math:`\mu`
-    with :math:`\delta(\epsilon; \mu) \le \delta`.
-
-    Parameters
-    ----------
-    epsilon, delta
-        The guarantee of a run.
-    """
+    r"""Exact budget R of the Gaussian mechanism: :math:`\mu^2/2` at the largest :math:`\mu`
+    with :math:`\delta(\epsilon; \mu) \le \delta`."""
     low, high = 0.0, 1.0
     while gaussian.delta(epsilon, high) <= delta:
         low, high = high, 2.0 * high
-    # Bisection from below: what is returned is allowed.
+    # Bisection returns its lower end, which is allowed.
     for _ in range(100):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if gaussian.delta(epsilon, middle) <= delta else (low, middle)
@@ -315,12 +279,10 @@ class Allocations:
 
     Attributes
     ----------
-    case
-        The base case.
     largest
-        What power and Langevin noise allow, (run, round).
+        Largest squared gains that power and Langevin noise allow, (run, round).
     active
-        Who transmits, (run, round, device) with 1 or 0.
+        1 for devices that transmit, else 0, (run, round, device).
     """
 
     case: BaseCase
@@ -329,17 +291,8 @@ class Allocations:
 
     @classmethod
     def of(cls, case: BaseCase, snr_db: float, fading: Array, active: Array) -> Allocations:
-        """The limits of power and Langevin noise on a channel.
-
-        Parameters
-        ----------
-        case
-            The base case.
-        snr_db
-            Energy of a block over that of its noise, in dB.
-        fading, active
-            Path gains and who transmits, (run, round, device).
-        """
+        """Limits of power and Langevin noise on channels (run, round, device), at an SNR in dB:
+        energy of a block over that of its noise."""
         settings = case.settings
         energy = 10.0 ** (snr_db / 10.0) * settings.noise_power * settings.dim
         weakest = np.where(active > 0, fading, np.inf).min(axis=2)
@@ -350,40 +303,22 @@ class Allocations:
 
     @classmethod
     def noiseless(cls, case: BaseCase) -> Allocations:
-        """Limits without a channel: all devices, Langevin noise alone; one run stands for all.
-
-        Parameters
-        ----------
-        case
-            The base case.
-        """
+        """Limits without a channel: all devices, Langevin noise only; one run stands for all."""
         settings = case.settings
         largest = np.full((1, settings.rounds), case.step_size * settings.noise_power / 2.0)
         return cls(case, largest, np.ones((1, settings.rounds, settings.devices)))
 
     def static(self, budget: float) -> Array:
-        """Squared gains under one cap for all rounds of a run, (run, round).
-
-        The cap spends the budget of the device that transmits most often.
-
-        Parameters
-        ----------
-        budget
-            Budget R of a device.
-        """
+        """Squared gains under one cap for all rounds of a run, (run, round), which spends the
+        budget R of the device that transmits most often."""
         settings = self.case.settings
         most = self.active.sum(axis=1).max(axis=1, keepdims=True)
         cap = settings.noise_power * budget / (2.0 * settings.clip**2 * most)
         return np.asarray(np.minimum(self.largest, cap))
 
     def adaptive(self, budget: float) -> Array:
-        """Squared gains that minimise the largest bound over kept rounds, (run, round).
-
-        Parameters
-        ----------
-        budget
-            Budget R of a device.
-        """
+        """Squared gains that minimise the largest bound over kept rounds, (run, round), within the
+        budget R of every device."""
         return np.asarray(self.largest * solve(self.programs(budget)))
 
     def programs(self, budget: float) -> Programs:
@@ -392,14 +327,8 @@ class Allocations:
         The bound of a kept round j is :math:`\rho^{2j} W_0 + \kappa \sum_{s \le j} \rho^{2(j-s)}
         [\eta^4 L^3 m/3 + \eta^3 L^2 m + 4 \eta^2 \ell^2 (K - K_a)^2 + \eta^2 N_0 K^2/(K_a^2 a_s) -
         2\eta]` with :math:`\rho = (1+\gamma)/2`, :math:`\kappa = (2+2\gamma)/(1-\gamma)` and
-        :math:`\gamma = 1 - \eta\mu`. The Langevin limit keeps the last difference from being
-        negative, so that it stands here without its positive part.
-
-        Parameters
-        ----------
-        budget
-            Budget R of a device.
-        """
+        :math:`\gamma = 1 - \eta\mu`. The study takes the positive part of the last difference; the
+        Langevin limit keeps it from being negative, so that it is not needed here."""
         case, settings = self.case, self.case.settings
         step, smoothness, dim = case.step_size, case.model.smoothness, settings.dim
         contraction = 1.0 - step * case.model.convexity

@@ -1,4 +1,4 @@
-"""`flmc reproduce --paper wflmc`: tables, pictures, and what they say, as Markdown and HTML."""
+"""The report of `flmc reproduce --paper wflmc`: tables and pictures, as Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# The pictures of the study, drawn from its table.
-
-
 _BASELINE = {"marker": "", "linewidth": 1.2, "linestyle": "--"}
 _STYLES: dict[str, dict[str, Any]] = {
     "static": {"color": COLOURS[1], "marker": "s"},
@@ -45,27 +42,15 @@ _STYLES: dict[str, dict[str, Any]] = {
     "digital, a = 0.2": {"color": COLOURS[3], "marker": "D"},
 }
 _OWN_COLOURS = ("#8C510A", "#762A83", "#1B7837", "#B2182B")
-"""Colours of a user's own curves, which no other curve has."""
+"""Colours reserved for a user's own curves."""
 _USUAL = {"markersize": 3.5, "linewidth": 1.3}
 _FIRST = ("static", "adaptive", "without DP", "noiseless with DP", "noiseless without DP")
 """Curves of the published figure, in the order of its legend."""
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Draw the pictures from the CSV, as PNG and PDF.
-
-    Parameters
-    ----------
-    study
-        What was measured: names of the curves, floor.
-    out
-        The directory with the CSV, where the pictures go.
-
-    Returns
-    -------
-    list of tuple of str and str
-        Name of the PNG, and caption, of every picture.
-    """
+    """Draw the pictures from the CSV in a directory, as PNG and PDF; gives file name of the PNG and
+    caption of each."""
     rows = [_as_drawn(row) for row in read_table(out / "points.csv")]
     ours = [curve for curve in study.curves if curve not in _FIRST]
     crosses = "; crosses: as published" if study.published else ""
@@ -152,17 +137,8 @@ _METRIC = (
 
 
 def write(study: Study, out: Path, command: str) -> None:
-    """Write everything about a study into a directory: CSV, PNG and PDF, report.md and report.html.
-
-    Parameters
-    ----------
-    study
-        All results.
-    out
-        The directory; it is made if need be.
-    command
-        The command that made the study, for the report.
-    """
+    """Write CSV, PNG, PDF, report.md and report.html of a study into a directory; the report quotes
+    the command that made it."""
     out.mkdir(parents=True, exist_ok=True)
     write_table(out / "points.csv", [point.to_dict() for point in study.points])
     blocks = report(study, command, draw_study(study, out))
@@ -171,17 +147,7 @@ def write(study: Study, out: Path, command: str) -> None:
 
 
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
-    """The whole report as blocks.
-
-    Parameters
-    ----------
-    study
-        All results.
-    command
-        The command that made the study.
-    pictures
-        File name and caption of every picture.
-    """
+    """The report as blocks; pictures are given by file name and caption."""
     versions = f"flmc {VERSION}, NumPy {np.__version__}, Python {platform.python_version()}"
     made = (
         f"Made by `{command}` with seed {study.seed}: {study.experiments} experiments of"
@@ -213,19 +179,13 @@ def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> l
 
 
 def findings(study: Study) -> list[str]:
-    """What came out, a sentence or two each.
-
-    Parameters
-    ----------
-    study
-        All results.
-    """
+    """The findings of the study, a sentence or two each."""
     worst = study.largest_z
-    found = []
+    sentences = []
     if worst is None:
-        found.append(f"Nothing is compared with print: {study.why_not_compared}.")
+        sentences.append(f"Nothing is compared with print: {study.why_not_compared}.")
     else:
-        found.append(
+        sentences.append(
             f"Every published point agrees with the experiments: the logarithm of the published"
             f" value is at most {abs(worst.z):.2f} standard deviations of one experiment from their"
             f" mean ({worst.curve} at {worst.snr_db:g} dB)."
@@ -234,7 +194,7 @@ def findings(study: Study) -> list[str]:
             " standard deviations from the mean of the experiments."
         )
     high = SNR_DB[-1]
-    found.append(
+    sentences.append(
         f"The privacy budget as published, R = {study.budgets[0]:.4g} for each device, is"
         f" conservative: the exact Gaussian mechanism allows R = {study.budgets[1]:.4g},"
         f" {study.budget_db:.2f} dB more transmit power. At {high:g} dB it brings the static"
@@ -242,18 +202,18 @@ def findings(study: Study) -> list[str]:
         f" {study.at('static, exact budget', high).mean:.2g}."
     )
     if study.changed:
-        return found
-    found.append(
+        return sentences
+    sentences.append(
         f"The flat parts of the best curves show the number of runs, not the sampler: {NUM_RUNS}"
         f" runs of a sampler that is exactly right have {study.floor:.2g}, those of noiseless"
         f" Langevin Monte Carlo {study.at('noiseless without DP', high).mean:.2g}, and infinitely"
         f" many of them {study.population:.3g}."
     )
-    return found
+    return sentences
 
 
 def _about_the_flat_parts(study: Study) -> str:
-    """What the dotted line, the bands and the last columns are."""
+    """Legend of the dotted line, the bands and the last columns."""
     return (
         "Bands: one standard deviation of one experiment. Dotted: what"
         f" {NUM_RUNS} runs of an exact sampler with the same memory have on average,"
@@ -265,7 +225,7 @@ def _about_the_flat_parts(study: Study) -> str:
 
 
 def _table(study: Study) -> tuple[list[str], list[list[str]]]:
-    """Every point with what was published."""
+    """Header and cells of all points, with the published values."""
     header = ["curve", "SNR [dB]", "squared W2", "sd of log", "all runs", "published", "z"]
     return header, [_cells(point) for point in study.points]
 
@@ -288,7 +248,7 @@ def _cells(point: CurvePoint) -> list[str]:
 
 
 def _in_words(study: Study, digital: str, analog: str) -> str:
-    """How the digital scheme compares with the study's own, in a sentence."""
+    """Comparison of the digital scheme with the study's own, in a sentence."""
     ratios = {snr: study.at(digital, snr).mean / study.at(analog, snr).mean for snr in study.snr_db}
     best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return (
@@ -332,13 +292,8 @@ def _what_is_learnt(study: Study) -> str:
 
 
 def reproduce(**asked: Any) -> Study:
-    """Measure the curves, and write tables, pictures and report into a directory.
-
-    Parameters
-    ----------
-    **asked
-        What is asked, by the names of :class:`~flmc.papers.request.StudyRequest`.
-    """
+    """Measure the curves, and write tables, pictures and report into a directory; the arguments are
+    those of :class:`~flmc.papers.request.StudyRequest`."""
     request = StudyRequest(**asked)
     refuse_given(
         request,

@@ -1,5 +1,10 @@
-"""The study behind `flmc reproduce --paper wflmc`: every curve at every SNR, replicated, and plans
-of flmc's own in its setting."""
+"""The study behind `flmc reproduce --paper wflmc`: every curve at every SNR, replicated, and flmc's
+own plans in its setting.
+
+flmc's own plans are the digital scheme, which nobody has published there, and analog with a step
+that suits its noise. Rounds, burn-in, channel, the rule of who transmits and the budget of the run
+are the study's. The planner chooses gain and step, with the exact accountant and noise of the right
+size, from the curvature of the data, as the study does for its step."""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings, merge
 
 FEWEST_COMPARED = 5
-"""Experiments below which the published value is not compared: their scatter is not known."""
+"""Experiments that a comparison with print needs, to know their scatter."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +50,18 @@ class CurvePoint:
     Attributes
     ----------
     curve, snr_db
-        Name of the curve, and where.
+        Name of the curve, and SNR in dB.
     mean
         Geometric mean over experiments of the largest squared W2 over kept rounds.
     log_sd
         Standard deviation of its logarithm over experiments; NaN for one.
     pooled
-        The same distance for the runs of all experiments together: near what infinitely many runs
-        would give.
+        The same distance for the runs of all experiments together: close to that of infinitely many
+        runs.
     experiments
         Experiments of 100 runs.
     published, z
-        The published value and how many standard deviations its logarithm is above the mean; NaN
+        The published value, and by how many standard deviations its logarithm exceeds the mean; NaN
         where nothing was published.
     """
 
@@ -82,11 +87,11 @@ class Study:
     seed: int
     experiments: int
     published: bool
-    """Whether the published curves were there to compare with."""
+    """Whether the published curves were available."""
     budgets: tuple[float, float]
     """Budget R of a device as published, and of the exact Gaussian mechanism."""
     floor: float
-    """Largest distance that 100 runs of an exact sampler have on average."""
+    """Mean largest distance of 100 runs of an exact sampler."""
     population: float
     """Largest distance of noiseless Langevin Monte Carlo with infinitely many runs."""
     own_curves: tuple[str, ...] = ()
@@ -99,12 +104,12 @@ class Study:
 
     @property
     def budget_db(self) -> float:
-        """How much more the exact budget allows than the published one, in dB."""
+        """The exact budget over the published one, in dB."""
         return 10.0 * math.log10(self.budgets[1] / self.budgets[0])
 
     @property
     def snr_db(self) -> list[float]:
-        """Where the curves have points."""
+        """SNRs of the points, in dB."""
         return list(dict.fromkeys(point.snr_db for point in self.points))
 
     @property
@@ -113,13 +118,7 @@ class Study:
         return list(dict.fromkeys(point.curve for point in self.points))
 
     def at(self, curve: str, snr_db: float) -> CurvePoint:
-        """The point of a curve at an SNR.
-
-        Parameters
-        ----------
-        curve, snr_db
-            Name of the curve, and where.
-        """
+        """The point of a curve at an SNR."""
         return next(p for p in self.points if p.curve == curve and p.snr_db == snr_db)
 
     @property
@@ -153,7 +152,7 @@ class Study:
         return Grid(header, tuple(rows), title, tuple(self._summary()))
 
     def _summary(self) -> list[Row]:
-        """What came out, in sentences."""
+        """The outcome in sentences."""
         rows = [Row("", f"Data: {self.case.source}.")]
         worst = self.largest_z
         if worst is None:
@@ -205,14 +204,6 @@ def _two_digits(value: float) -> str:
     return f"{value:.2g}" if value < 99.5 else f"{value:.0f}"
 
 
-# Plans of flmc's own in the study's setting: the digital scheme, which nobody has published there,
-# and analog with a step that suits its noise.
-#
-# Rounds, burn-in, channel, rule of who transmits and budget of the run are the study's. The planner
-# chooses gain and step, with the exact accountant and noise of the right size, from the curvature
-# of the data, as the study's step is.
-
-
 DIGITAL_SLOPES = (0.05, 0.2)
 """Slopes of the sigmoid link: that of the quantised scheme's paper, and one that suits this study's
 30 devices."""
@@ -239,34 +230,20 @@ class Design:
 
     @property
     def described(self) -> str:
-        """The settings in words, those of the study that it has included."""
+        """The settings in words, with those inherited from the study."""
         given = self.settings.model_dump(exclude_unset=True, mode="json")
         words = [f"{name} = {value}" for name, value in given.items()]
         rule = "" if self.own_rule else "; who transmits: the study's rule"
         return ", ".join(words) + rule
 
     def has_channel_of(self, case: BaseCase) -> bool:
-        """Whether its channels and its active devices are those of the study.
-
-        Parameters
-        ----------
-        case
-            The base case.
-        """
+        """Whether its channels and active devices are those of the study."""
         names = ("fading", "rounds", "csi_error", "modulation")
         same = all(getattr(self.settings, name) == getattr(case.settings, name) for name in names)
         return same and not self.own_rule
 
     def plan(self, case: BaseCase, snr_db: float) -> Plan:
-        """The plan at an SNR.
-
-        Parameters
-        ----------
-        case
-            The base case.
-        snr_db
-            Largest SNR.
-        """
+        """The plan at an SNR in dB, on the data of the base case."""
         changed: dict[str, object] = {"snr_db": snr_db}
         if not self.own_rule:
             changed["scheduling"] = f"wflmc:{snr_db}"
@@ -278,15 +255,7 @@ class Design:
 
 
 def flmc_designs(case: BaseCase, changes: dict[str, str]) -> list[Design]:
-    """The digital scheme at two slopes, or with the link that was asked for, and analog.
-
-    Parameters
-    ----------
-    case
-        The base case.
-    changes
-        Settings that were changed, of which ``link`` and ``slope_parameter`` count.
-    """
+    """The digital scheme at two slopes, or with the changed link, and analog with its own step."""
     link: dict[str, Any] = {
         name: changes[name] for name in ("link", "slope_parameter") if name in changes
     }
@@ -304,18 +273,8 @@ def flmc_designs(case: BaseCase, changes: dict[str, str]) -> list[Design]:
 
 
 def read_design(name: str, path: Path, case: BaseCase) -> Design:
-    """A user's own curve, from a file of settings.
-
-    Parameters
-    ----------
-    name
-        Of the curve.
-    path
-        TOML file with settings; the study's budget, channel and rounds hold where it says nothing,
-        its clipping by norm if the scheme is analog, and its rule of who transmits.
-    case
-        The base case.
-    """
+    """A user's own curve from a TOML file of settings, over the study's budget, channel, rounds and
+    rule; an analog one also inherits its clipping."""
     base = {each: getattr(case.settings, each) for each in _INHERITED}
     settings = read_own_curve(name, path, base, own_axis="snr_db")
     if settings.scheme == "analog" and "clipping" not in settings.model_fields_set:
@@ -326,17 +285,12 @@ def read_design(name: str, path: Path, case: BaseCase) -> Design:
 FULL = 20
 """Experiments of 100 runs in the full study."""
 MOST_ADAPTIVE = 10
-"""Experiments of the adaptive allocation at most: each is 100 convex programs at every SNR."""
+"""Experiments of the adaptive allocation, at most: each takes 100 convex programs at every SNR."""
 
 
 def conduct(request: StudyRequest) -> Study:
-    """Measure every curve, and compare it with print where that is there.
-
-    Parameters
-    ----------
-    request
-        What was asked; ``experiments`` are experiments of 100 runs.
-    """
+    """Measure every curve in experiments of 100 runs, and compare it with print where that is
+    available."""
     experiments = FULL if request.experiments is None else request.experiments
     checks.at_least("experiments", experiments, 1)
     checks.one_of("engine", request.engine, ENGINES)
@@ -363,7 +317,7 @@ def conduct(request: StudyRequest) -> Study:
         changed=bool(request.changes),
         own_settings={each.name: each.described for each in own},
     )
-    measured = _Measured(study, laboratory, published)
+    measured = _Measurements(study, laboratory, published)
     _measure_noiseless(measured, request)
     _measure_allocations(measured, request)
     _measure_designs(measured, designs, request)
@@ -371,7 +325,7 @@ def conduct(request: StudyRequest) -> Study:
 
 
 def _planned(designs: Sequence[Design], case: BaseCase) -> list[tuple[Design, list[Plan]]]:
-    """All designs with their plans at all SNR, before anything is simulated."""
+    """All designs with their plans at all SNRs, so that an impossible one fails before any run."""
     plans: list[tuple[Design, list[Plan]]] = []
     for design in designs:
         if design.name in (*CURVES, "static, exact budget", *(each.name for each, _ in plans)):
@@ -383,16 +337,16 @@ def _planned(designs: Sequence[Design], case: BaseCase) -> list[tuple[Design, li
 
 
 @dataclass
-class _Measured:
-    """Adds points to a study."""
+class _Measurements:
+    """Measures thetas and adds points to a study."""
 
     study: Study
     laboratory: Laboratory
     published: Published | None
 
     def add(self, curve: str, snr_db: Sequence[float], thetas: Array) -> None:
-        """Add a curve at one SNR, or at several where it is the same, from the thetas of all
-        runs."""
+        """Add the point of a curve from the thetas of all runs, (run, kept, dim), at one SNR, or at
+        several where the curve is flat."""
         distances = self.laboratory.worst_distances(thetas)
         pooled = self.laboratory.worst_distance(thetas)
         logs = np.log(distances)
@@ -415,7 +369,7 @@ class _Measured:
             )
 
 
-def _measure_noiseless(measured: _Measured, request: StudyRequest) -> None:
+def _measure_noiseless(measured: _Measurements, request: StudyRequest) -> None:
     """The baselines without a channel, the same at every SNR."""
     report = request.stage("without a channel")
     laboratory, study = measured.laboratory, measured.study
@@ -427,7 +381,7 @@ def _measure_noiseless(measured: _Measured, request: StudyRequest) -> None:
     report(1.0)
 
 
-def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
+def _measure_allocations(measured: _Measurements, request: StudyRequest) -> None:
     """The study's three allocations over fading channels, and the static one with the exact
     budget."""
     report = request.stage("analog over fading channels")
@@ -439,7 +393,8 @@ def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
         active = laboratory.channels.active(snr).astype(np.float64)
         allowed = Allocations.of(study.case, snr, laboratory.channels.fading, active)
         first = Allocations(study.case, allowed.largest[:few], active[:few])
-        # Runs beyond those of the adaptive allocation repeat its last ones, and are dropped.
+        # The laboratory runs all runs at once: the missing gains repeat the last, and their runs
+        # are dropped below.
         adaptive = np.pad(
             first.adaptive(published), ((0, laboratory.num_runs - few), (0, 0)), mode="edge"
         )
@@ -458,9 +413,9 @@ def _measure_allocations(measured: _Measured, request: StudyRequest) -> None:
 
 
 def _measure_designs(
-    measured: _Measured, designs: Sequence[tuple[Design, list[Plan]]], request: StudyRequest
+    measured: _Measurements, designs: Sequence[tuple[Design, list[Plan]]], request: StudyRequest
 ) -> None:
-    """Plans of flmc's own, and a user's own curves."""
+    """flmc's own plans, and a user's own curves."""
     report = request.stage("digital, and plans of flmc's own")
     laboratory = measured.laboratory
     for index, (design, plans) in enumerate(designs):

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flmc.views.charts.chart import Axis, Cells, Chart, Colour, Line, Mark, Points, Theme, Words
+from flmc.views.charts.chart import (
+    Cells,
+    Chart,
+    ChartAxis,
+    Colour,
+    Line,
+    Mark,
+    Points,
+    Theme,
+    Words,
+)
 from flmc.views.charts.drawing import edges
 
 Options = dict[str, Any]
@@ -63,7 +73,7 @@ def _tooltip(theme: Theme, over_cells: bool) -> Options:
     }
 
 
-def _axis(axis: Axis, theme: Theme, name: str) -> Options:
+def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
     """Options of one axis."""
     ink, muted = theme.colours["ink"], theme.colours["muted"]
     options: Options = {

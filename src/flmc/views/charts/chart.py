@@ -80,7 +80,7 @@ def numbers(values: Iterable[float] | Array) -> Numbers:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ChartAxis:
     """One axis of a chart.
 
     Attributes
@@ -230,8 +230,8 @@ class Chart:
 
     name: str
     title: str
-    x: Axis
-    y: Axis
+    x: ChartAxis
+    y: ChartAxis
     layers: tuple[Layer, ...] = ()
     caption: str = ""
 

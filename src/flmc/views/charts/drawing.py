@@ -30,12 +30,12 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
 
     Examples
     --------
-    >>> from flmc.views.charts.chart import Axis, Chart, Line
+    >>> from flmc.views.charts.chart import ChartAxis, Chart, Line
     >>> from flmc.views.charts.drawing import draw_chart
     >>> from flmc.views.figures import new_figure
     >>> figure, (axes,) = new_figure(columns=1)
     >>> line = Line((0.0, 1.0), (1.0, 10.0), label="a")
-    >>> draw_chart(axes, Chart("example", "Example", Axis("x"), Axis("y", True), (line,)))
+    >>> draw_chart(axes, Chart("example", "Example", ChartAxis("x"), ChartAxis("y", True), (line,)))
     >>> axes.get_yscale(), axes.get_ylabel()
     ('log', 'y')
     """

@@ -16,9 +16,9 @@ from flmc.planning.privacy_curve import SpentAfter
 from flmc.settings.questions import Point, Solution
 from flmc.settings.regimes import BINDING, RegimeMap
 from flmc.views.charts.chart import (
-    Axis,
     Cells,
     Chart,
+    ChartAxis,
     Colour,
     Layer,
     Line,
@@ -65,8 +65,8 @@ def limits_chart(plan: Plan) -> Chart:
     return Chart(
         "limits",
         "What limits the gain",
-        Axis("gain at the receiver [dB]", low=low, high=high),
-        Axis("", low=-0.6, high=2.6, categories=tuple(reversed(NAME_OF_CONSTRAINT.values()))),
+        ChartAxis("gain at the receiver [dB]", low=low, high=high),
+        ChartAxis("", low=-0.6, high=2.6, categories=tuple(reversed(NAME_OF_CONSTRAINT.values()))),
         tuple(layers),
         _limits_sentence(plan),
     )
@@ -104,31 +104,31 @@ _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Epsilons of the whole run that have a contour."""
 
 
-def regime_chart(found: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
+def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
     """The map of regimes: cells coloured by the constraint that decides, contours, and the SNR and
     epsilon of the present settings (``here``)."""
     cells = Cells(
-        found.snr_db,
-        found.epsilon,
-        tuple(tuple(_code(regime.binding) for regime in row) for row in found.regimes),
+        regimes.snr_db,
+        regimes.epsilon,
+        tuple(tuple(_code(regime.binding) for regime in row) for row in regimes.regimes),
         tuple(f"{NAME_OF_CONSTRAINT[name]} decides" for name in BINDING),
         tuple(COLOUR_OF_CONSTRAINT[name] for name in BINDING),
     )
     layers: list[Layer] = [cells]
-    layers += _contours(found, "variance_ratio", _RATIOS, "ink", "solid", "variance ratio")
-    layers += _contours(found, "run_epsilon", _EPSILONS, "purple", "dotted", "epsilon of the run")
+    layers += _contours(regimes, "variance_ratio", _RATIOS, "ink", "solid", "variance ratio")
+    layers += _contours(regimes, "run_epsilon", _EPSILONS, "purple", "dotted", "epsilon of the run")
     layers += _contours(
-        found, "analog_is_better", (0.5,), "vermilion", "dashed", "analog better | digital better"
+        regimes, "analog_is_better", (0.5,), "vermilion", "dashed", "analog better | digital better"
     )
     layers.append(Points((here[0],), (here[1],), "ink", 14.0, "these settings"))
-    x, y = edges(found.snr_db, False), edges(found.epsilon, True)
+    x, y = edges(regimes.snr_db, False), edges(regimes.epsilon, True)
     return Chart(
         "regimes",
         "Regimes: what decides where",
-        Axis("SNR at the transmitter [dB]", low=float(x[0]), high=float(x[-1])),
-        Axis(epsilon_label(scope, delta), True, float(y[0]), float(y[-1])),
+        ChartAxis("SNR at the transmitter [dB]", low=float(x[0]), high=float(x[-1])),
+        ChartAxis(epsilon_label(scope, delta), True, float(y[0]), float(y[-1])),
         tuple(layers),
-        _regime_sentence(found),
+        _regime_sentence(regimes),
     )
 
 
@@ -137,19 +137,19 @@ def _code(binding: str) -> int:
     return BINDING.index(binding) if binding in BINDING else -1
 
 
-def _regime_sentence(found: RegimeMap) -> str:
+def _regime_sentence(regimes: RegimeMap) -> str:
     """How wide the samples are predicted to be, and which scheme comes closer to the posterior."""
-    ratios = found.values("variance_ratio")
+    ratios = regimes.values("variance_ratio")
     ratios = ratios[np.isfinite(ratios)]
     width = ""
     if ratios.size:
         width = f"Predicted variance ratio from {ratios.min():.3g} to {ratios.max():.3g}. "
-    return width + _better_scheme(found)
+    return width + _better_scheme(regimes)
 
 
-def _better_scheme(found: RegimeMap) -> str:
+def _better_scheme(regimes: RegimeMap) -> str:
     """Which scheme comes closer to the posterior, and where."""
-    better = found.values("analog_is_better")
+    better = regimes.values("analog_is_better")
     known = better[~np.isnan(better)]
     if not known.size:
         return "Which scheme is better is not predicted for these settings."
@@ -171,7 +171,7 @@ def _better_scheme(found: RegimeMap) -> str:
 
 
 def _contours(
-    found: RegimeMap,
+    regimes: RegimeMap,
     name: str,
     levels: tuple[float, ...],
     colour: Colour,
@@ -181,7 +181,7 @@ def _contours(
     """Lines along which a number of the map has a value, with the value at one end of each."""
     from contourpy import contour_generator  # comes with Matplotlib
 
-    values = found.values(name)
+    values = regimes.values(name)
     if name != "analog_is_better":
         values = np.log(np.maximum(values, 1e-300))
         levels_drawn = [math.log(level) for level in levels]
@@ -190,7 +190,9 @@ def _contours(
     masked = np.ma.masked_invalid(values)
     if masked.count() == 0:
         return []
-    generator = contour_generator(np.array(found.snr_db), np.log(np.array(found.epsilon)), masked)
+    generator = contour_generator(
+        np.array(regimes.snr_db), np.log(np.array(regimes.epsilon)), masked
+    )
     layers: list[Layer] = []
     for level, drawn in zip(levels, levels_drawn, strict=True):
         for line in generator.lines(drawn):
@@ -240,8 +242,8 @@ def solution_chart(solution: Solution) -> Chart:
     return Chart(
         f"solve-{solution.name.replace('_', '-')}",
         f"Plans for values of {solution.name}",
-        Axis(solution.name, solution.name != "snr_db"),
-        Axis(label, _spread(solution, _QUANTITIES[label]) > math.log(5.0)),
+        ChartAxis(solution.name, solution.name != "snr_db"),
+        ChartAxis(label, _spread(solution, _QUANTITIES[label]) > math.log(5.0)),
         tuple(layers),
         f"{solution.words}.",
     )
@@ -249,14 +251,14 @@ def solution_chart(solution: Solution) -> Chart:
 
 def _number(point: Point, quantity: Callable[[Plan], float | None]) -> float | None:
     """A quantity of the plan of a point; None where it is not known or not positive."""
-    found = None if point.plan is None else quantity(point.plan)
-    return found if found is not None and 0 < found < math.inf else None
+    number = None if point.plan is None else quantity(point.plan)
+    return number if number is not None and 0 < number < math.inf else None
 
 
 def _spread(solution: Solution, quantity: Callable[[Plan], float | None]) -> float:
     """Logarithm of the largest over the smallest value of a quantity; -1 where few are known."""
-    found = [number for point in solution.curve if (number := _number(point, quantity)) is not None]
-    return math.log(max(found) / min(found)) if len(found) > 1 else -1.0
+    known = [number for point in solution.curve if (number := _number(point, quantity)) is not None]
+    return math.log(max(known) / min(known)) if len(known) > 1 else -1.0
 
 
 COLOURS: tuple[Colour, ...] = ("blue", "vermilion", "green", "purple")
@@ -284,8 +286,8 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
     return Chart(
         "spending",
         "Privacy over the run",
-        Axis("rounds", logarithmic=True),
-        Axis(epsilon_label("run", limits.run_delta), logarithmic=True),
+        ChartAxis("rounds", logarithmic=True),
+        ChartAxis(epsilon_label("run", limits.run_delta), logarithmic=True),
         tuple(layers),
         f"{ends}." if ends else "",
     )
@@ -304,8 +306,8 @@ def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = 
     return Chart(
         "loss",
         "Privacy loss of one round",
-        Axis("privacy loss"),
-        Axis("density", low=0.0),
+        ChartAxis("privacy loss"),
+        ChartAxis("density", low=0.0),
         tuple(layers),
         _meaning(plan.limits.criterion, plan.limits.delta),
     )

@@ -12,7 +12,17 @@ from flmc.base.arrays import Array
 from flmc.base.tables import format_up
 from flmc.evaluation.diagnostics import AGREED
 from flmc.models.distributions import Gaussian
-from flmc.views.charts.chart import Axis, Chart, Colour, Layer, Line, Mark, Numbers, Points, numbers
+from flmc.views.charts.chart import (
+    Chart,
+    ChartAxis,
+    Colour,
+    Layer,
+    Line,
+    Mark,
+    Numbers,
+    Points,
+    numbers,
+)
 
 _COLOURS: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
 """Colours of the chains that are shown."""
@@ -50,8 +60,8 @@ def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -
     return Chart(
         "trace",
         "Trace",
-        Axis("round"),
-        Axis(f"theta, entry {entry + 1}"),
+        ChartAxis("round"),
+        ChartAxis(f"theta, entry {entry + 1}"),
         tuple(layers),
         f"{min(len(draws), len(_COLOURS))} of {len(draws)} chains"
         + (f", one round in {every * thin}." if every * thin > 1 else "."),
@@ -67,8 +77,8 @@ def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
     return Chart(
         "agreement",
         "Agreement of the chains",
-        Axis("round"),
-        Axis("largest R-hat", low=0.99, high=max((1.05, *r_hat[-8:]))),
+        ChartAxis("round"),
+        ChartAxis("largest R-hat", low=0.99, high=max((1.05, *r_hat[-8:]))),
         (
             Line(numbers(rounds), numbers(r_hat), "blue", dots=True),
             Mark("y", AGREED, f"agreed below {AGREED:g}", "green"),
@@ -107,8 +117,8 @@ def posterior_chart(
     return Chart(
         "posterior",
         title,
-        Axis(f"theta, entry {entries[0] + 1}"),
-        Axis(f"theta, entry {entries[1] + 1}", equal=True),
+        ChartAxis(f"theta, entry {entries[0] + 1}"),
+        ChartAxis(f"theta, entry {entries[1] + 1}", equal=True),
         tuple(layers),
         "Ellipses hold about 86 % of two entries.",
     )
@@ -151,7 +161,7 @@ def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
         caption = f"{min(active)} to {max(active)} of {num_devices} devices in the rounds seen."
     every = Mark("y", float(num_devices), "all devices", "muted")
     high = 1.08 * max((num_devices, *active))
-    axis = Axis("active devices", low=0.0, high=high)
+    axis = ChartAxis("active devices", low=0.0, high=high)
     return _chart("federation-active", "Active devices", seen, active, axis, caption, every)
 
 
@@ -165,7 +175,7 @@ def spent_chart(seen: Sequence[RoundSeen]) -> Chart:
         if seen
         else "Nothing is known of it yet, or it is not bounded."
     )
-    axis = Axis("epsilon", low=0.0)
+    axis = ChartAxis("epsilon", low=0.0)
     return _chart("federation-epsilon", "Epsilon spent", seen, spent, axis, caption)
 
 
@@ -174,7 +184,7 @@ def time_chart(seen: Sequence[RoundSeen]) -> Chart:
     times = [1000 * each.seconds for each in seen]
     known = [value for value in times if math.isfinite(value)]
     caption = f"Median of the last rounds; {known[-1]:.3g} ms now." if known else "Not known yet."
-    axis = Axis("time of a round [ms]", low=0.0)
+    axis = ChartAxis("time of a round [ms]", low=0.0)
     return _chart("federation-time", "Time of a round", seen, times, axis, caption)
 
 
@@ -183,11 +193,11 @@ def _chart(
     title: str,
     seen: Sequence[RoundSeen],
     values: Sequence[float],
-    axis: Axis,
+    axis: ChartAxis,
     caption: str,
     *more: Layer,
 ) -> Chart:
     """A line against the rounds; one point alone is a dot."""
     rounds = numbers(each.round for each in seen)
     line = Line(rounds, numbers(values), "blue", dots=len(seen) < 3)
-    return Chart(name, title, Axis("round"), axis, (line, *more), caption)
+    return Chart(name, title, ChartAxis("round"), axis, (line, *more), caption)

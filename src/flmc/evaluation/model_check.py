@@ -183,7 +183,7 @@ def _width(plan: Plan, away: Array, there: Array, around: Array) -> float | None
 _NUM_PRIOR_DRAWS = 4
 """Draws from the prior at which gradients must be finite."""
 _CLIPPED, _HOPELESSLY_CLIPPED = 0.02, 0.2
-"""Shares of clipped gradient entries above which there is a warning, and no hope."""
+"""Shares of clipped gradient entries above which a plan gets a warning, and is infeasible."""
 _FITTING_QUANTILE = 0.995
 """Share of gradient entries that a clip should leave as they are."""
 _TOO_SMALL = 1.5

@@ -213,6 +213,8 @@ class Pilot:
 
     def draw(self, temperature: float) -> Array:
         """Some draws around the mode at a temperature, (place, dim), by a few Langevin steps."""
+        # A step of 0.4/L: stable, and a direction with the largest curvature forgets its start
+        # within the few moves.
         largest = float(self.curves[-1].eigenvalues[-1])
         step = 0.4 / largest
         count = min(_NUM_DRAWS, places_at_once(self._model))

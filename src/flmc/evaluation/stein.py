@@ -282,6 +282,8 @@ def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence
     slopes = gradient.reshape(-1, dim)
     by_entry = (deviation * slopes).mean(axis=0)
     ratio, variance = float(by_entry.mean()), np.square(deviation).mean(axis=0)
+    # Covariance times mean gradient is about the shift of the mean (see the module's formula), here
+    # without forming the covariance.
     moved = (slopes.mean(axis=0) @ deviation.T) @ deviation / len(deviation)
     shift = moved / np.sqrt(variance * max(ratio, 1e-12))
     why = (

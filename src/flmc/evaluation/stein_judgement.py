@@ -122,9 +122,9 @@ _MOST_DIRECTIONS = 20
 """Directions that are judged: half of them the widest, half the narrowest, where there are more."""
 
 Quantity = Literal["ratio", "shift"]
-"""What a number is: a Stein ratio, or a shift of the mean in posterior standard deviations."""
+"""A Stein ratio, or a shift of the mean in posterior standard deviations."""
 What = Literal["all", "entry", "direction"]
-"""What is judged: the mean over all entries, an entry, or a principal direction."""
+"""Subject of a judgement: the mean over all entries, an entry, or a principal direction."""
 
 
 class Judged(NamedTuple):

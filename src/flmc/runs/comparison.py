@@ -179,7 +179,7 @@ class Comparison:
         return Grid(header, rows, title, self._score_notes())
 
     def _privacy_notes(self) -> list[Row]:
-        """What the epsilons cover, and why some are missing."""
+        """Notes on the coverage of the epsilons, and on missing ones."""
         limits = self.plan.limits
         replaced = (
             "all data of one device are" if limits.neighbouring == "device" else "one example is"
@@ -202,7 +202,7 @@ class Comparison:
         return notes
 
     def _score_notes(self) -> tuple[Row, ...]:
-        """How point estimates were formed, warnings of the runs, and the missing baselines."""
+        """Notes on point estimates, warnings of the runs, and missing baselines."""
         points = [each.name for each in self.methods if not each.samples]
         kept, notes = self.plan.num_rounds - self.plan.num_burn_in, []
         if points:
@@ -361,7 +361,7 @@ def compare(
     for index, name in enumerate(asked):
         part = report_part(progress, index, len(asked))
         if name in plans:
-            keep = keep_draws or test is not None
+            keep = keep_draws or test is not None  # predictions need the draws
             result = run(
                 plans[name], model, seed, chains, keep_draws=keep, engine=engine, progress=part
             )
@@ -369,7 +369,7 @@ def compare(
             continue
         try:
             methods.append(_run_baseline(others[name], scorers, seed, chains, engine))
-        except (InvalidSetting, RunFailed) as error:
+        except (InvalidSetting, RunFailed) as error:  # an uplink's error is the caller's
             missing[name] = str(error)
         part(1.0)
     if not methods:

@@ -178,6 +178,7 @@ class Job:
     ) -> Result:
         """The run itself, on as many BLAS threads as the caller set."""
         began = time.process_time()
+        # Both checks come before round 1: a refused run must not have spent any privacy.
         activity = self._activity()
         checked = self._check_model()
         chains = simulate(
@@ -222,6 +223,8 @@ class Job:
         """The result of chains that have run all rounds. ``active``: numbers of transmitting
         devices, (experiment or 1, round); ``seconds``: CPU time; ``checked``: findings of the
         pilot."""
+        # The right side is the number of all gradient entries: transmissions of a run times entries
+        # of all chains.
         if chains.num_undefined >= active.mean(axis=0).sum() * chains.position.size:
             raise RunFailed("not one gradient was finite: nothing was sampled")
         return Result(

@@ -40,7 +40,7 @@ class SpentCurve:
     run_delta: float
     """Delta at which epsilon is stated."""
     neighbouring: str
-    """What is replaced in neighbouring data, in words."""
+    """The neighbouring relation, in words: data that are replaced."""
     budget: float | None = None
     """Epsilon that the run may spend, if it has a budget."""
     unfinished: int | None = None
@@ -48,7 +48,7 @@ class SpentCurve:
     num_chains: int = 1
     """Chains of the run; each is a deployment of its own that spends what is stated here."""
     epsilon_all_chains: float | None = None
-    """What all chains together have spent if every one of them is given out; None: not asked."""
+    """Epsilon of all chains together, if every one of them is released; None: not computed."""
     data_dependent: bool | None = None
     """Whether the plan was computed from the devices' data; None where the plan is not at hand."""
 
@@ -235,6 +235,9 @@ def spent_curve(
         if not talks.any():
             return 0.0
         event = uplink.event_of_rounds(gains[: len(talks)][talks], dim, neighbouring, chains)
+        # An error of the channel estimate may exceed what the event allows for. The event charges
+        # that for the rounds in which the device transmits; whether it transmits may depend on the
+        # error, so the silent rounds are charged too, off delta.
         silent = chains * dim * int((~talks).sum())
         return event.epsilon(max(delta - exceeded_in_silence(uplink, silent), 1e-300))
 

@@ -178,7 +178,7 @@ class Record:
     schema_version: int
     """Version of the record, 1 to 3."""
     asked: dict[str, Any] = field(repr=False)
-    """What was asked, from ``run.json``; empty for version 1."""
+    """The request of the run, from ``run.json``; empty for version 1."""
     result: dict[str, Any] | None = field(repr=False)
     """The document of the result, from ``result.json``; None while the run is not finished."""
     ledger: list[str] = field(repr=False)

@@ -209,7 +209,7 @@ class Result:
     """Predictions of the model at some draws of the first data set, (chain, draw, prediction); None
     for a model without predictions, or where no draws were kept."""
     blocking: str = ""
-    """How the engine grouped the chains for speed, in words; empty where it had no choice."""
+    """Grouping of the chains by the engine, for speed, in words; empty where it had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
     """Computes :attr:`one_chain`."""
     layout: named_draws.Layout | None = None
@@ -314,8 +314,8 @@ class Result:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What a record keeps in ``draws.npz``: mean, covariance (or variance, where entries are
-        many) and, if they were kept, draws, by name."""
+        """Arrays of ``draws.npz`` in a record, by name: mean, covariance (or variance, where
+        entries are many) and, if they were kept, draws, by name."""
         arrays = {"mean": self.mean}
         if self.moments.has_covariance:
             arrays["covariance"] = self.covariance

@@ -98,6 +98,7 @@ def expected_resolution(
         1.0,
         next((each for each in (*_SHOWN, _LOUDEST) if test.best(each)[0] >= SEEN_WITH), math.inf),
     )
+    # Bisection in the logarithm of the gain's factor; its power grows with the factor.
     while math.isfinite(high) and high / low > 1.001:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if test.best(middle)[0] >= SEEN_WITH else (middle, high)

@@ -163,7 +163,8 @@ def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
 
 
 _BEYOND = 2.0
-"""How many times its clip a canary is: a mechanism that forgets to clip is louder, and seen."""
+"""Factor of the clip at which a canary's gradient lies, so that a mechanism that forgets to clip is
+louder, and seen."""
 
 
 def canary(scene: Scene) -> Array:

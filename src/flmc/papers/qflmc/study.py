@@ -1,4 +1,5 @@
-"""The study behind `flmc reproduce`: measure the figures, judge the claims, search, and compare."""
+"""The study behind `flmc reproduce --paper qflmc`: figures, verdicts on claims, search, and the
+comparison beyond the paper."""
 
 from __future__ import annotations
 

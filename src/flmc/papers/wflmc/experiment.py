@@ -212,6 +212,8 @@ class Laboratory:
         values, directions = np.linalg.eigh(posterior.covariance[0])
         memory = 1.0 - self.case.step_size / values
         shape = (_FLOOR_EXPERIMENTS * NUM_RUNS, len(values))
+        # An autoregression of order one in every eigen-direction: Langevin Monte Carlo at rest,
+        # with its memory 1 - eta/v, but without its discretisation error.
         state, thetas = rng.standard_normal(shape), []
         for _ in range(self.case.num_kept):
             thetas.append((np.sqrt(values) * state) @ directions.T + posterior.mean[0])
@@ -230,6 +232,7 @@ class Laboratory:
         shift = directions.T @ (np.broadcast_to(prior.mean, values.shape) - posterior.mean[0])
         spread = directions.T @ np.diag(np.broadcast_to(np.square(prior.sd), values.shape))
         covariance, worst = spread @ directions, 0.0
+        # In eigen-directions every round multiplies by the memory and adds noise of variance 2 eta.
         for index in range(self.case.settings.rounds):
             shift = memory * shift
             covariance = memory[:, None] * covariance * memory + 2.0 * self.case.step_size * np.eye(

@@ -27,7 +27,7 @@ _SHOWN = (
     "effective_step_size",
     "rounds_needed",
 )
-"""Columns of a sweep that are shown on a screen, beside the settings that vary."""
+"""Columns of a sweep that the screen shows beside the varying settings."""
 _SHOWN_OF_PLANS = (
     "gain_used",
     "binding",
@@ -40,7 +40,7 @@ _SHOWN_OF_PLANS = (
     "rounds_needed",
     "headline",
 )
-"""Columns that are shown of points that were planned only."""
+"""Columns that the screen shows of a sweep that was planned only."""
 _MOST_ROWS = 40
 
 
@@ -124,7 +124,7 @@ class Sweep:
 
     @property
     def num_failed(self) -> int:
-        """How many rows have an error."""
+        """Number of rows with an error."""
         return sum(row["error"] is not None for row in self.rows)
 
     def to_document(self) -> dict[str, Any]:

@@ -69,7 +69,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]
 """Name of a colour of :data:`flmc.views.charts.chart.Theme`; ``ink`` is that of text."""
 Stroke = Literal["solid", "dashed", "dotted"]
-"""How a line is drawn."""
+"""Style of a line."""
 Numbers = tuple[float, ...]
 """Plain numbers, so that charts can be compared and sent to a browser."""
 

@@ -138,7 +138,8 @@ def _code(binding: str) -> int:
 
 
 def _regime_sentence(regimes: RegimeMap) -> str:
-    """How wide the samples are predicted to be, and which scheme comes closer to the posterior."""
+    """Sentences about the predicted width of the samples, and the scheme that comes closer to the
+    posterior."""
     ratios = regimes.values("variance_ratio")
     ratios = ratios[np.isfinite(ratios)]
     width = ""
@@ -217,11 +218,11 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
         None if plan.prediction is None else plan.prediction.mean_shift
     ),
 }
-"""What may be drawn against the values, by the label of its axis."""
+"""Quantities of a plan that may be drawn, by the label of their axis."""
 
 
 def solution_chart(solution: Solution) -> Chart:
-    """What changes most from plan to plan, against the values that were tried."""
+    """The quantity that changes most from plan to plan, against the tried values of a setting."""
     label = max(_QUANTITIES, key=lambda name: _spread(solution, _QUANTITIES[name]))
     known = [
         (point.value, number, not point.broken)

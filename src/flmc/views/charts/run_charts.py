@@ -27,7 +27,7 @@ from flmc.views.charts.chart import (
 _COLOURS: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
 """Colours of the chains that are shown."""
 _MOST_POINTS = 400
-"""Points of a trace."""
+"""Points of a trace, at most."""
 
 
 class ChainAgreement(NamedTuple):

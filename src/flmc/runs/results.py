@@ -315,7 +315,7 @@ class Result:
     @property
     def arrays(self) -> dict[str, Array]:
         """Arrays of ``draws.npz`` in a record, by name: mean, covariance (or variance, where
-        entries are many) and, if they were kept, draws, by name."""
+        entries are many) and, if they were kept, draws."""
         arrays = {"mean": self.mean}
         if self.moments.has_covariance:
             arrays["covariance"] = self.covariance

@@ -35,8 +35,8 @@ def show(*things: Listing | Grid | str) -> None:
 
 
 _WIDE = 8
-"""Columns beyond which a grid is printed as plain text, which a terminal may wrap or a file keep;
-so is one that is wider than the terminal, of which cells would be cut off."""
+"""Columns beyond which a grid is printed as plain text, which a terminal may wrap and a file
+keeps; so is a grid wider than the terminal, because rich would cut off its cells."""
 _NARROW = 60
 """Width of a terminal below which values stand under their names, not beside them."""
 

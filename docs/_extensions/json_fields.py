@@ -63,7 +63,7 @@ def _type(kind: Mapping[str, Any]) -> Iterator[nodes.Node]:
     part = part_of(kind)
     if part is not None:
         yield nodes.reference("", part, refid=f"json-{part}", internal=True)
-    elif "$ref" in kind:  # an object whose fields have rows of their own
+    elif "$ref" in kind or "allOf" in kind:  # an object whose fields have rows of their own
         yield nodes.Text("object")
     elif "anyOf" in kind:
         yield from _joined(kind["anyOf"], " or ")

@@ -18,6 +18,7 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from flmc.base.arrays import one_blas_thread
@@ -28,7 +29,7 @@ from flmc.models.model import Model
 from flmc.planning.decision import Request, decide
 from flmc.planning.limits import Limits
 from flmc.planning.plans import Plan
-from flmc.planning.search import Candidate, Sloped, Trial, bends, lengthen, variants
+from flmc.planning.search import Candidate, Sloped, Trial, ask, bends, lengthen, variants
 from flmc.planning.step_size import Curvature
 from flmc.uplink.links import Linear, Probit, Sigmoid
 from flmc.uplink.schemes import Digital
@@ -221,29 +222,30 @@ def with_closest_link(held: Candidate) -> Uplink:
     links = [Sloped(Linear())]
     for family, steepness in _FAMILIES:
         links += [Sloped(family, steep / held.uplink.clip) for steep in steepness]
-    best = min((each.try_out() for each in variants(held, {"link": links})), key=_closeness)
-    if best.plan is None:
-        raise InvalidSetting("link 'auto' found no link that can be planned for: name a link")
-    return best.candidate.uplink
-
-
-def _closeness(trial: Trial) -> tuple[float, float]:
-    return trial.closeness
+    answer = ask(variants(held, {"link": links}), attrgetter("closeness"))
+    if answer.best is None:
+        why = next(iter(answer.obstacles))
+        raise InvalidSetting(
+            f"link 'auto' found no link that can be planned for: name a link ({why})"
+        )
+    return answer.best.candidate.uplink
 
 
 def cure_of_shift(held: Candidate, shift: float) -> str:
     """Words about a link or a clip with which the mean, off by ``shift`` posterior standard
     deviations with the candidate that is held, stays where it belongs by prediction."""
-    trials = [each.try_out() for each in _cures(held)]
-    known = [each for each in trials if each.law is not None]
-    working = [each for each in known if each.good]
-    if working:
-        best = min(working, key=_closeness)
-        return f"{_instruction(best, held)}, would be off by {best.mean_shift:.2g} sd"
-    if not known:
+    answer = ask(
+        _cures(held),
+        attrgetter("closeness"),
+        required=lambda trial: trial.law is not None,
+    )
+    best = answer.best
+    if best is None:
         return "use a flatter link or a larger clip, or give the devices data that are alike"
+    if best.good:
+        return f"{_instruction(best, held)}, would be off by {best.mean_shift:.2g} sd"
     # A plan that is infeasible for another reason is no cure, however small its shift.
-    least = min(known, key=lambda each: (each.gravity // 10, each.mean_shift))
+    least = min(answer.ranked, key=lambda each: (each.gravity // 10, each.mean_shift))
     if least.mean_shift > 0.7 * shift:
         return "no other link or clip that was tried does better: give devices data that are alike"
     but = "; ".join(each.short or each.message for each in least.findings)

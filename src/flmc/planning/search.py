@@ -4,8 +4,9 @@ A :class:`Candidate` holds everything that a plan is made from. A question holds
 and lists the values of what is free (:func:`variants`), says how rounds grow (:func:`lengthen`), or
 gives one number an :class:`Axis` (:func:`smallest`). Every candidate becomes a :class:`Trial`: its
 plan, made with a quick estimate of the privacy limit where the accountant would be slow, and the
-verdict of the judge (:mod:`flmc.planning.judgement`). What is minimised is a property of a trial or
-the place on the axis; the winner is planned again with the accountant before it is handed out.
+verdict of the judge (:mod:`flmc.planning.judgement`). A question also says what is required of a
+trial and what is minimised (:func:`ask`); the :class:`Answer` has the best trial, the table of all,
+and what stood in the way. The winner is planned again with the accountant before it is handed out.
 
 The queries: :mod:`flmc.planning.choice` (``choose``, link ``auto``, cures of a shift),
 :mod:`flmc.planning.suggestion` (``suggest`` and its obstacles), ``what_if`` of
@@ -14,7 +15,8 @@ The queries: :mod:`flmc.planning.choice` (``choose``, link ``auto``, cures of a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -174,6 +176,44 @@ class Trial:
         if plan is None:
             return math.inf, math.inf
         return plan.num_rounds, plan.rounds_needed or 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The trials of a question."""
+
+    table: tuple[Trial, ...]
+    """All trials, in the order of the candidates."""
+    ranked: tuple[Trial, ...]
+    """Those that meet what is required, the best first."""
+
+    @property
+    def best(self) -> Trial | None:
+        """The best trial; None where none meets what is required."""
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def obstacles(self) -> dict[str, int]:
+        """How many trials each finding, by its code, or each refusal of a plan, by its words, stood
+        in the way of, the most frequent first."""
+        counts: Counter[str] = Counter()
+        for each in self.table:
+            codes = {finding.code for finding in each.findings}
+            counts.update([each.refusal] if each.plan is None else codes)
+        return dict(counts.most_common())
+
+
+def ask(
+    candidates: Iterable[Candidate],
+    minimise: Callable[[Trial], tuple[float, float]],
+    *,
+    required: Callable[[Trial], bool] = lambda trial: trial.plan is not None,
+    try_out: Callable[[Candidate], Trial] = Candidate.try_out,
+) -> Answer:
+    """The answer to a question: every candidate is tried out, and those that meet what is required
+    are ranked; of equals the first comes first."""
+    table = tuple(try_out(each) for each in candidates)
+    return Answer(table, tuple(sorted(filter(required, table), key=minimise)))
 
 
 def lengthen(

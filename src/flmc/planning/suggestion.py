@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from flmc.base.errors import InvalidSetting
@@ -21,9 +22,11 @@ from flmc.planning.privacy_cost import has_budget, privacy_limited_gain
 from flmc.planning.privacy_estimate import estimate_gain, gain_estimator
 from flmc.planning.public_model import PublicModel
 from flmc.planning.search import (
+    Answer,
     Candidate,
     Sloped,
     Trial,
+    ask,
     bends,
     bisect,
     lengthen,
@@ -89,7 +92,7 @@ class PublicQuestion:
 
     def suggestions(self) -> Iterator[Trial]:
         """Trials that fit by the accountant's own limit, those with the fewest rounds first."""
-        for trial in self.calibrated.ranked[:_MOST_SUGGESTIONS]:
+        for trial in self.calibrated.answer.ranked[:_MOST_SUGGESTIONS]:
             verified = self.calibrated._verified(trial)
             if verified is not None:
                 yield verified
@@ -98,9 +101,10 @@ class PublicQuestion:
     def calibrated(self) -> PublicQuestion:
         """The question with its estimate corrected by what the accountant allows the best trial."""
         limits = self.held.limits
-        if not self.ranked or not has_budget(self.held.uplink, limits):
+        best = self.answer.best
+        if best is None or not has_budget(self.held.uplink, limits):
             return self
-        plan = _plan_of(self.ranked[0])
+        plan = _plan_of(best)
         sizes = (self.model.num_devices, self.model.dim, plan.num_rounds)
         guess = estimate_gain(plan.uplink, limits, *sizes)
         if plan.binding == "power" and self.correction * guess > 1.3 * plan.gain_limits.power:
@@ -109,10 +113,14 @@ class PublicQuestion:
         return replace(self, correction=0.999 * exact / guess)
 
     @cached_property
-    def ranked(self) -> list[Trial]:
-        """Trials that fit by the estimate of the privacy limit, the shortest first."""
-        trials = (self.settle(candidate) for candidate in self.candidates())
-        return sorted((each for each in trials if each.good), key=lambda each: each.length)
+    def answer(self) -> Answer:
+        """Trials that fit by the estimate of the privacy limit, the shortest run first."""
+        return ask(
+            self.candidates(),
+            attrgetter("length"),
+            required=attrgetter("good"),
+            try_out=self.settle,
+        )
 
     def candidates(self) -> Iterator[Candidate]:
         """Candidates with every value of what is free but the rounds."""
@@ -300,16 +308,16 @@ def _fixed(question: PublicQuestion) -> Iterator[Obstacle]:
     """Settings that are fixed and might be left open."""
     held = question.held
     for name in sorted(question.fixed):
-        ranked = replace(question, fixed=question.fixed - {name}).ranked
-        if ranked:
-            plan = _plan_of(ranked[0])
+        best = replace(question, fixed=question.fixed - {name}).answer.best
+        if best is not None:
+            plan = _plan_of(best)
             given = _number(name, held.uplink, held.request)
             yield Obstacle(name.removeprefix("num_"), given, _number(name, plan.uplink, plan))
     step = held.request.step_size
     if step != "auto":
-        ranked = question.relaxed("step_size", "auto").ranked
-        if ranked:
-            yield Obstacle("step_size", float(step), _plan_of(ranked[0]).step_size)
+        best = question.relaxed("step_size", "auto").answer.best
+        if best is not None:
+            yield Obstacle("step_size", float(step), _plan_of(best).step_size)
     if held.limits.neighbouring == "device" and has_budget(held.uplink, held.limits):
         hidden = question.relaxed("neighbouring", "example")
         if any(hidden.settle(each).good for each in hidden.candidates()):

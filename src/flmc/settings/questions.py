@@ -342,9 +342,9 @@ class _Values:
         try:
             settings = self.settings_at(value)
             if self.suggest:
-                fitting = public_question(settings).ranked
-                plan = fitting[0].plan if fitting else None
-                return Point(value, plan, () if fitting else ("no settings fit",))
+                best = public_question(settings).answer.best
+                broken = () if best else ("no settings fit",)
+                return Point(value, best.plan if best else None, broken)
             plan = assemble(settings, self._model(settings)).try_plan()
         except InvalidSetting as error:
             return Point(value, None, (str(error),))

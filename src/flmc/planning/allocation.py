@@ -58,6 +58,7 @@ def water_fill(weights: Array, caps: Array, budget: float) -> Array:
     finite = np.minimum(caps, 1e150)
     if np.square(finite).sum() <= budget:
         return finite
+    # Without caps the stationary point has w_t/A_t^3 proportional to A_t, so A_t ~ w_t^(1/4).
     shape = weights**0.25
     # At this level every cap binds, and the sum of squares is above the budget: a bracket.
     low, high = 0.0, float((finite / shape).max())
@@ -102,17 +103,7 @@ def _on_levels(gains: Array) -> Array:
 
 @dataclass(frozen=True)
 class RunBudget:
-    """A run's privacy budget, and what gains of all rounds spend of it.
-
-    Attributes
-    ----------
-    uplink
-        Says which privacy event gains imply.
-    limits
-        Holds epsilon, run_delta and what is replaced in neighbouring data.
-    dim
-        Number of entries that a round sends.
-    """
+    """A run's privacy budget, and the cost of the gains of all rounds against it."""
 
     uplink: Uplink
     limits: Limits
@@ -129,7 +120,7 @@ class RunBudget:
     def allowed_scale(self, gains: Array) -> float:
         """Factor by which gains (round) may be multiplied within the budget; it spends 99 % of the
         budget if few trials suffice."""
-        # An epsilon is found to ten digits: a gain that was made for the budget keeps it.
+        # An epsilon is known to ten digits: a gain that was made for the budget keeps it.
         budget = (self.limits.epsilon or 0.0) * (1 + 1e-9)
         scale, safe = 1.0, 0.0
         for _ in range(8):

@@ -1,4 +1,5 @@
-"""Answers of each constraint: gain by power, by Langevin noise, by privacy; step; burn-in."""
+"""The constraints of a plan, one question each: gain by power, by Langevin noise and by privacy;
+step; burn-in."""
 
 from __future__ import annotations
 
@@ -45,11 +46,11 @@ class Constraints:
     num_rounds: int
     scheduler: Scheduler
     assumed_privacy_limit: float | None = None
-    """Gain that stands in for what the budget allows; None: the accountant is asked."""
+    """Gain in place of the accountant's limit, for searches; None: the accountant is asked."""
 
     @cached_property
     def rounds(self) -> PlannedRounds | None:
-        """Drawn rounds, where who transmits follows from the channel; else None."""
+        """Drawn rounds, where the channel decides who transmits; else None."""
         if not self.scheduler.by_channel:
             return None
         sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
@@ -57,7 +58,7 @@ class Constraints:
 
     @cached_property
     def active(self) -> Array | None:
-        """Who is expected to transmit, (round, device) with 1 or 0; None: everybody, always."""
+        """Devices expected to transmit, (round, device) with 1 or 0; None: all, always."""
         if self.rounds is not None:
             return self.rounds.active
         return self.scheduler.draw_planned(self.num_rounds, self.model.num_devices)
@@ -81,6 +82,7 @@ class Constraints:
     @cached_property
     def power_limit(self) -> float:
         """Gain that power allows, in nine rounds of ten."""
+        # The lower order statistic, not an interpolation: it is the gain of a drawn round.
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
         sizes = (self.model.num_devices, self.model.dim)
@@ -174,8 +176,9 @@ class Constraints:
             uplink.noise_power / np.square(gains)
             + bit_noise(uplink, num_devices, self.scheduler) * active
         )
-        found = float(np.mean(np.square(num_devices / active) * noise))
-        return self._variances.setdefault(step, found) if given is None else found
+        # The estimate is scaled by K/K_a for absent devices, so its variance by the square.
+        variance = float(np.mean(np.square(num_devices / active) * noise))
+        return self._variances.setdefault(step, variance) if given is None else variance
 
     def burn_in_factor(
         self,
@@ -225,7 +228,11 @@ class Constraints:
     def cap(
         self, langevin: Array, power: float, privacy: float, steps: Array, num_burn_in: int
     ) -> Array:
-        """Cap of the gain, (1 or round, 1): what all constraints allow, as the allocation says."""
+        """Cap of the gain, (1 or round, 1), by all constraints and the allocation.
+
+        Where the channel is random, power limits every round anew and is left out of the cap, but
+        for a long-term limit.
+        """
         if self.limits.allocation == "adaptive":
             cap = self.adaptive_gain(steps, num_burn_in, np.minimum(langevin, power), privacy)
         else:

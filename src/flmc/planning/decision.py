@@ -79,9 +79,9 @@ def decide(
     )
     if request.num_burn_in != "auto":
         return _decide(task, request)
-    found = _with_automatic_burn_in(task, request)
+    decided = _with_automatic_burn_in(task, request)
     # Its length follows from the curvature, as an automatic step does.
-    return replace(found, data_dependent=found.data_dependent or not task.curvature.public)
+    return replace(decided, data_dependent=decided.data_dependent or not task.curvature.public)
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:

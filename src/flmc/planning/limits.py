@@ -1,4 +1,4 @@
-"""What limits the gain: what a user asks for, and the largest gain by each constraint."""
+"""Limits of the gain: those a user asks for, and the largest gain by each constraint."""
 
 from __future__ import annotations
 

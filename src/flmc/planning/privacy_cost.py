@@ -26,7 +26,7 @@ _MOST_SORTED = 50_000_000
 """Number of gains (round, entry, device) up to which devices that transmit in some rounds only are
 compared one by one."""
 _ROUNDING = 1e-6
-"""Relative excess of an epsilon over the budget up to which it may be one of rounding."""
+"""Relative excess of an epsilon over the budget that may be rounding."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Cost:
     """Where epsilon is 0: the delta that goes with it, which is smaller than the one asked for."""
 
     def __str__(self) -> str:
-        said = " (on a coarsened grid: an upper bound, looser than usual)" if self.coarse else ""
-        return f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}{said}"
+        suffix = " (on a coarsened grid: an upper bound, looser than usual)" if self.coarse else ""
+        return f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}{suffix}"
 
 
 def exposure_of(
@@ -120,12 +120,12 @@ def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
 
     No device's sorted gains exceed these anywhere, and a louder transmission reveals more: so they
     cost at least as much as any device's own."""
-    found = np.zeros(caps.size)
+    loudest = np.zeros(caps.size)
     # Devices that transmit in the same rounds have the same gains.
     for talks in np.unique(active.T > 0, axis=0):
         sent = np.sort(caps[talks].ravel())[::-1]
-        np.maximum(found[: len(sent)], sent, out=found[: len(sent)])
-    return found
+        np.maximum(loudest[: len(sent)], sent, out=loudest[: len(sent)])
+    return loudest
 
 
 def has_budget(uplink: Uplink, limits: Limits) -> bool:

@@ -1,4 +1,4 @@
-"""How the privacy cost of a plan grows with the rounds that are run."""
+"""Privacy cost of a plan as a function of the rounds that have been run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,11 @@ from flmc.planning.privacy_cost import cost_of_run, exposure_of
 
 
 class SpentAfter(NamedTuple):
-    """What the first rounds of a run cost.
-
-    Attributes
-    ----------
-    rounds
-        Number of rounds.
-    epsilon
-        Upper bound of their epsilon at the run's delta; infinite where there is none.
-    """
+    """Privacy cost of the first rounds of a run."""
 
     rounds: int
     epsilon: float
+    """Upper bound at the run's delta; infinite where there is none."""
 
 
 def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
@@ -40,7 +33,8 @@ def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
 
 
 def privacy_over_rounds(plan: Plan, counts: tuple[int, ...]) -> Iterator[SpentAfter]:
-    """Epsilon of the first rounds of a plan, for several numbers of rounds."""
+    """Epsilon of the first rounds of a plan for several counts, each as soon as it is computed;
+    nothing where the privacy is unknown."""
     if plan.exposure is None:
         return
     for count in counts:

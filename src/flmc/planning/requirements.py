@@ -109,10 +109,10 @@ class Requirement:
             if not worst or (self.name == "feasible" and worst[0].severity != "infeasible"):
                 return None
             return f"{self.name} is not met: {worst[0].short or worst[0].message}"
-        found = next((each for each in plan.findings if each.code == self.name), None)
-        if found is None or found.severity == "note":
+        finding = next((each for each in plan.findings if each.code == self.name), None)
+        if finding is None or finding.severity == "note":
             return None
-        return f"{self.name} is not met: {found.short or found.message}"
+        return f"{self.name} is not met: {finding.short or finding.message}"
 
 
 def read_requirement(text: str) -> Requirement:

@@ -98,11 +98,11 @@ class TwoStagePlan:
         return replace(
             decided,
             data_dependent=self.pilot.data_dependent or decided.data_dependent,
-            findings=(self._only_half_of_it(),),
+            findings=(self._second_stage_warning(),),
             judged=True,
         )
 
-    def _only_half_of_it(self) -> Finding:
+    def _second_stage_warning(self) -> Finding:
         """Warning that the cost of the second stage is not all that was spent."""
         both = "is unknown" if self.cost is None else f"is epsilon {format_up(self.cost.epsilon)}"
         at = "" if self.cost is None else f" at delta {self.cost.delta:g} at most"

@@ -1,4 +1,5 @@
-"""The map of regimes: which constraint decides, for every SNR and every epsilon.
+"""The map of regimes: the constraint that decides, for every SNR and every epsilon, and whether the
+other scheme with the same effective step would come closer to the posterior.
 
 Plans of neighbouring points often have the same gain: where power decides it does not depend on
 epsilon, where privacy decides not on the SNR, and where the sampler's noise decides on neither.
@@ -23,9 +24,6 @@ from flmc.settings.construction import make_model, scheme_of
 from flmc.settings.registered import SCHEMES
 from flmc.settings.schema import Settings, merge
 
-# The other scheme with the same effective step: what digital is compared with in analog, and the
-# other way round.
-
 
 def _other_scheme(settings: Settings) -> str | None:
     """Name of the first scheme that sends values where this one draws symbols at random, or the
@@ -37,7 +35,8 @@ def _other_scheme(settings: Settings) -> str | None:
 
 
 def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
-    """The plan of the other scheme whose effective step is that of a plan, without a forecast.
+    """The plan of the other scheme with the effective step of a plan, without a forecast; None
+    where there is no other scheme, no effective step, or no such plan.
 
     Examples
     --------
@@ -74,51 +73,38 @@ LEVELS = (4, 8, 16, 32)
 
 @dataclass(frozen=True)
 class Regime:
-    """One point of the map.
-
-    Attributes
-    ----------
-    binding
-        The constraint that decides; empty where no plan can be made.
-    variance_ratio
-        Predicted variance of the samples over the posterior's; NaN where nothing is predicted.
-    run_epsilon
-        Epsilon of the whole run; NaN where it is not known.
-    analog_is_better
-        Whether analog transmission with the same effective step is predicted to come closer to the
-        posterior than digital; None where either is not predicted.
-    """
+    """One point of the map."""
 
     binding: str
+    """The constraint that decides; empty where no plan can be made."""
     variance_ratio: float
+    """Predicted variance of the samples over the posterior's; NaN where nothing is predicted."""
     run_epsilon: float
+    """Upper bound of the whole run's epsilon; NaN where it is not known."""
     analog_is_better: bool | None
+    """Whether analog transmission with the same effective step is predicted to come closer to the
+    posterior than digital; None where either is not predicted."""
 
 
 UNKNOWN = Regime("", math.nan, math.nan, None)
-"""Where no plan can be made."""
+"""The regime where no plan can be made."""
 
 
 @dataclass(frozen=True)
 class RegimeMap:
-    """Regimes over a grid of SNR and epsilon.
-
-    Attributes
-    ----------
-    snr_db, epsilon
-        Middles of the columns and of the rows.
-    regimes
-        One for each row of epsilon and column of SNR.
-    """
+    """Regimes over a grid of SNR and epsilon."""
 
     snr_db: tuple[float, ...]
+    """Middles of the columns."""
     epsilon: tuple[float, ...]
+    """Middles of the rows."""
     regimes: tuple[tuple[Regime, ...], ...]
+    """One for each row of epsilon and column of SNR."""
 
     def values(self, name: str) -> np.ndarray:
         """Numbers of one kind, (epsilon, SNR); a truth value is 1 or 0, and NaN where unknown."""
-        found = [[getattr(regime, name) for regime in row] for row in self.regimes]
-        return np.array([[math.nan if v is None else float(v) for v in row] for row in found])
+        values = [[getattr(regime, name) for regime in row] for row in self.regimes]
+        return np.array([[math.nan if v is None else float(v) for v in row] for row in values])
 
 
 def regime_maps(
@@ -127,7 +113,11 @@ def regime_maps(
     levels: tuple[int, ...] = LEVELS,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[RegimeMap]:
-    """Maps of regimes about the given settings, each finer than the one before."""
+    """Maps of regimes about the given settings, each finer than the one before, until ``stop`` says
+    True; from -10 to 40 dB and epsilon 0.1 to 100, or further where the settings are.
+
+    A gain that was given is left out, because nothing would decide.
+    """
     points = _Points(settings)
     low, high = min(-10.0, settings.snr_db - 5), max(40.0, settings.snr_db + 5)
     least, most = min(0.1, settings.epsilon / 2), max(100.0, settings.epsilon * 2)
@@ -135,15 +125,15 @@ def regime_maps(
         shares = (np.arange(level) + 0.5) / level
         columns = [float(low + share * (high - low)) for share in shares]
         rows = [float(least * (most / least) ** share) for share in shares]
-        found = []
+        regimes = []
         for epsilon in rows:
             row = []
             for snr_db in columns:
                 if stop():
                     return
                 row.append(points.at(snr_db, epsilon))
-            found.append(tuple(row))
-        yield RegimeMap(tuple(columns), tuple(rows), tuple(found))
+            regimes.append(tuple(row))
+        yield RegimeMap(tuple(columns), tuple(rows), tuple(regimes))
 
 
 class _Points:

@@ -44,9 +44,8 @@ def decided(plan: Plan) -> dict[str, Any]:
     """Part of the document that the plan decides, in plain values."""
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
     fits("the document of so many gains", 500.0 * plan.gain.size)  # measured, with its text
-    given = isinstance(
-        plan.scheduler, GivenDevices
-    )  # its array is `active`, and need not be told twice
+    # The array of GivenDevices is `active`, which the document holds already.
+    given = isinstance(plan.scheduler, GivenDevices)
     return {
         "schema_version": SCHEMA_VERSION,
         "scheme": plan.uplink.scheme,
@@ -94,12 +93,12 @@ def digest(plan: Plan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def check_digest(document: Mapping[str, Any], found: str) -> None:
-    """Refuse a document that was changed since its digest was computed."""
-    if document.get("digest", found) != found:
+def check_digest(document: Mapping[str, Any], computed: str) -> None:
+    """Refuse a document whose digest is not the one computed of the plan that was read from it."""
+    if document.get("digest", computed) != computed:
         raise InvalidSetting(
-            f"the plan was changed since it was made: its digest is {found[:12]}, and the document"
-            f" says {str(document['digest'])[:12]}; make a new plan"
+            f"the plan was changed since it was made: its digest is {computed[:12]}, and the"
+            f" document says {str(document['digest'])[:12]}; make a new plan"
         )
 
 
@@ -238,11 +237,11 @@ def _own_classes() -> dict[str, type[Any]]:
     """Uplinks, links, fadings and schedulers of this package, by name."""
     for module in pkgutil.iter_modules(flmc.uplink.__path__, "flmc.uplink."):
         importlib.import_module(module.name)  # a class exists only once its module is imported
-    found: dict[str, type[Any]] = {}
+    classes: dict[str, type[Any]] = {}
     waiting: list[type[Any]] = [Uplink, Link, Fading, Scheduler]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
         if kind.__module__.startswith("flmc.uplink.") and dataclasses.is_dataclass(kind):
-            found[kind.__name__] = kind
-    return found
+            classes[kind.__name__] = kind
+    return classes

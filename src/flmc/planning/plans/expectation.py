@@ -1,4 +1,4 @@
-"""What a plan expects of its rounds: gains, and devices that transmit."""
+"""Gains and transmitting devices that a plan expects in its rounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Gains of kept rounds and who transmits in them, over drawn channels if these are random.
+    """Gains and transmitting devices of kept rounds, over drawn channels if these are random.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Expectation:
     num_active
         Devices in the same rounds, (1 or round, 1).
     rounds
-        The drawn rounds themselves, where who transmits follows from the channel; else None.
+        The drawn rounds themselves, where the channel decides who transmits; else None.
     """
 
     gain: Array
@@ -41,7 +41,7 @@ class Expectation:
 
 
 def expect(plan: Plan) -> Expectation:
-    """What a plan expects of its kept rounds."""
+    """Gains and transmitting devices of a plan's kept rounds."""
     if plan.scheduler.by_channel:
         sizes = (plan.num_rounds, plan.num_devices, plan.dim)
         rounds = draw_planned_rounds(plan.scheduler, plan.uplink.known_fading, *sizes)
@@ -97,7 +97,7 @@ def calibrated_cap(plan: Plan, cap: Array, num_active: Array) -> Array:
 
 
 def activity_in_words(plan: Plan) -> str:
-    """How many devices transmit, and how sure a plan is of that."""
+    """Number of transmitting devices in words, with its uncertainty where channels are drawn."""
     few, most = int(plan.num_active.min()), int(plan.num_active.max())
     count = str(few) if few == most else f"{few} to {most}"
     text = f"{count} of {plan.num_devices}"

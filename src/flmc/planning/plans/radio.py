@@ -89,9 +89,6 @@ def margins_db(limits: GainLimits, gain: float) -> dict[str, float]:
     }
 
 
-# What a run takes of the channel: channel uses, and the energy that a device transmits.
-
-
 @dataclass(frozen=True)
 class Airtime:
     r"""Channel uses of a run, and the energy that a device transmits in it on average.
@@ -176,17 +173,14 @@ def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
     return np.broadcast_to(total / uplink.noise_power, fading.shape[:2])
 
 
-# What channel estimates that are not exact do to a plan, in numbers to be shown.
-
-
 @dataclass(frozen=True)
 class EstimateEffect:
-    """How symbols arrive of devices that invert estimates of their channels.
+    """Effect of inexact channel estimates: the factors with which inverted symbols arrive.
 
     Attributes
     ----------
     error
-        e of the estimates.
+        Relative error e of the estimates.
     mean
         Mean factor with which symbols arrive, over devices: what the drift is scaled by.
     mean_smallest, mean_largest
@@ -232,7 +226,7 @@ class EstimateEffect:
 
 
 def estimate_effect(plan: Plan) -> EstimateEffect | None:
-    """What the estimates of a plan's channel do; None with exact ones."""
+    """Effect of inexact channel estimates on a plan; None with exact ones."""
     arrival = arrival_of(plan.uplink, plan.num_devices, plan.scheduler)
     if arrival is None:
         return None

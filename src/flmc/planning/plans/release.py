@@ -103,14 +103,14 @@ class Coverage:
 
     @property
     def in_words(self) -> str:
-        """What is covered and what is not, in a sentence."""
-        said = f"{self.cost}, of one chain"
+        """Sentence about the cost of one chain, and of all if they were given out."""
+        text = f"{self.cost}, of one chain"
         if self.num_chains > 1:
-            said += (
+            text += (
                 f"; all {self.num_chains} chains together, if they were given out, would cost"
                 f" epsilon {format_up(self.all_chains.epsilon)}"
             )
-        return said + (f"; {_SIMULATION}" if self.data_dependent else "")
+        return text + (f"; {_SIMULATION}" if self.data_dependent else "")
 
     def to_document(self) -> dict[str, Any]:
         """The coverage in plain values, for JSON; an epsilon that is not bounded is null."""
@@ -127,7 +127,7 @@ _SIMULATION = (
     "the plan was computed from the devices' data, so this is a simulation and no privacy statement"
     " for a deployment"
 )
-"""What a plan that depends on data means for its privacy."""
+"""Consequence of a data-dependent plan for its privacy statement."""
 
 
 def data_dependence_row(data_dependent: bool) -> Row:
@@ -138,8 +138,7 @@ def data_dependence_row(data_dependent: bool) -> Row:
 
 
 def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
-    """What the epsilon of a plan covers of a run with several chains; None where the privacy is
-    unknown."""
+    """Cost of one chain and of all chains of a run; None where the privacy is unknown."""
     one, every = plan.release().cost, plan.release(num_chains).cost
     if one is None or every is None:
         return None
@@ -147,7 +146,8 @@ def coverage_of(plan: Plan, num_chains: int) -> Coverage | None:
 
 
 def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Release:
-    """Release of some chains of a plan."""
+    """Release of some chains of a plan; ``with_cost`` asks the accountant, which may take a
+    second."""
     chains = checks.at_least("chains", num_chains, 1)
     draws, cost = plan.effective_draws, None
     if with_cost and plan.exposure is not None:
@@ -169,7 +169,7 @@ def effective_draws(
     to the number of kept rounds; None without a slope or a known convexity."""
     if effective_step_size is None or convexity is None:
         return None
-    # A negative correlation counts as none, so that no chain is worth more than its rounds.
+    # A negative correlation counts as zero, so that no chain is worth more than its rounds.
     memory = max(0.0, 1.0 - effective_step_size * convexity)
     return float(1.0 / variance_of_mean(np.array(memory), num_kept))
 

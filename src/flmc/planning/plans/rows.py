@@ -19,14 +19,11 @@ if TYPE_CHECKING:
     from flmc.planning.plans.value import Plan
 
 
-# Rows of a plan's privacy: what a round and the run cost, against whom, and what is replaced.
-
-
 ADVERSARY = (
     "an honest-but-curious server that sees every received signal and knows all other devices'"
     " symbols"
 )
-"""Whom the privacy statement is about."""
+"""The adversary of the privacy statement."""
 _CRITERIA = {
     "tight": "standard differential privacy",
     "tail": "probability of a larger loss at the worst pair",
@@ -141,8 +138,7 @@ def listing(plan: Plan, with_run: bool) -> Listing:
 
 
 def _headline(plan: Plan) -> Row | None:
-    """What matters most: the gravest finding, else what is predicted; None where neither is
-    known."""
+    """The first row: the gravest finding, else the prediction; None where neither is known."""
     worst, law = gravest(plan.findings), plan.prediction
     if worst:
         grade = worst[0].severity

@@ -15,9 +15,12 @@ import pytest
 import flmc
 from flmc.cli import main
 from flmc.deploy.air.air_channel import RoundOnAir
+from flmc.evaluation.audit.likelihood_ratio import loss_of_round
+from flmc.privacy.gaussian import GaussianEvent
 from flmc.sampling.engine import Engine
 from flmc.sampling.simulation import simulate
 from flmc.wire.federation import Federation
+from flmc.wire.messages import DeviceAnswer
 
 SKELETONS = Path(__file__).parents[2] / "docs" / "skeletons"
 ROUNDS, BURN_IN, CHAINS = 60, 40, 4
@@ -54,7 +57,7 @@ def planned_and_run(
 
 def test_every_skeleton_is_tested_and_shown() -> None:
     names = {path.stem for path in SKELETONS.glob("*.py")}
-    assert names == {"link", "fading", "scheduler", "model", "engine", "channel"}
+    assert names == {"link", "scheme", "fading", "scheduler", "model", "engine", "channel"}
     page = (SKELETONS.parent / "extending.md").read_text()
     for name in names:
         assert f"{{literalinclude}} skeletons/{name}.py" in page
@@ -66,6 +69,38 @@ def test_link(tmp_path: Path, small: flmc.LinearGaussian) -> None:
     assert result.plan.temperature == pytest.approx(1.0, abs=0.05)
     # The slope that the skeleton states is the one that flmc would derive.
     assert uplink.link.slope(30.0) == pytest.approx(flmc.Link.slope(uplink.link, 30.0), rel=1e-6)
+
+
+def test_scheme(tmp_path: Path, small: flmc.LinearGaussian) -> None:
+    uplink = copied("scheme", tmp_path).uplink
+    result = planned_and_run(small, uplink)
+    assert result.engine == "numpy"
+    gradient = np.array([-31.0, -20.0, 0.0, 4.0, 30.0])
+    # A symbol's variance is at most 1/9, so five standard errors of 20 000 are below 0.012.
+    symbols = uplink.symbols(gradient, np.random.default_rng(1).random((20_000, 5)))
+    np.testing.assert_allclose(symbols.mean(axis=0), uplink.mean_symbol(gradient), atol=0.012)
+    np.testing.assert_allclose(uplink.mean_symbol(gradient), np.clip(gradient / 30, -1, 1))
+    difference = np.diff(uplink.mean_symbol(np.array([-1e-3, 1e-3])))[0]
+    assert uplink.slope == pytest.approx(difference / 2e-3, rel=1e-9)
+    # At the clips the extreme levels are certain, so the Gaussian mechanism is exact.
+    exact = GaussianEvent(2.0, 1.0, ((0.3, 5),))
+    assert uplink.privacy_event([(0.3, 5)]).delta(1.0) == pytest.approx(exact.delta(1.0), rel=1e-12)
+    # In a federation all levels lie on the channel's grid, and travel in two bits.
+    federation = Federation.of("four", result.plan)
+    steps = federation.grid.symbol_steps(symbols[:4], result.plan.gain[0], uplink.peak)
+    assert federation.grid.parts == 3
+    np.testing.assert_array_equal(np.abs(steps) % (np.abs(steps).max() // 3), 0)
+    answer = DeviceAnswer(1, 0, bytes(8), 1, bytes(32), symbols[0], np.ones(1))
+    sent = answer.to_bytes(uplink.symbol_format)
+    assert len(sent) == 65 + 8 + 2
+    np.testing.assert_array_equal(
+        DeviceAnswer.from_bytes(sent, 5, uplink.symbol_format).symbols, symbols[0]
+    )
+    # The audit knows the law of the symbols: a whole device is attacked at its two extreme levels.
+    law = loss_of_round(result.plan)
+    assert law is not None
+    assert result.plan.round_cost is not None
+    assert law.epsilon(0.01) == pytest.approx(result.plan.round_cost.epsilon, rel=0.01)
 
 
 def test_fading(tmp_path: Path, small: flmc.LinearGaussian) -> None:

@@ -23,8 +23,8 @@ from flmc.planning.privacy_cost import Cost
 from flmc.planning.search import Candidate
 from flmc.uplink.link import Link
 from flmc.uplink.scheduler import Scheduler
-from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
+from flmc.uplink.uplink import replace as replace_uplink
 
 
 @one_blas_thread()
@@ -170,9 +170,9 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
     if clip is not None and not isinstance(clip, str):
         uplink = replace(uplink, clip=clip)
     if link is not None and not isinstance(link, str):
-        if not isinstance(uplink, Digital):
+        if uplink.link is None:
             raise InvalidSetting(f"a link is for the digital scheme, got {uplink.scheme!r}")
-        uplink = replace(uplink, link=link)
+        uplink = replace_uplink(uplink, link=link)
     return uplink
 
 

@@ -27,9 +27,8 @@ from flmc.base.errors import InvalidSetting
 from flmc.base.randomness import Purpose, generator
 from flmc.privacy.event import Event
 from flmc.privacy.uncertain_gain_event import UncertainGainEvent
-from flmc.uplink.fadings import ConstantFading, EstimatedFading
+from flmc.uplink.fadings import EstimatedFading
 from flmc.uplink.fadings.estimated import Estimates
-from flmc.uplink.fadings.laws import ScaledFading
 from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
@@ -85,7 +84,7 @@ def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | N
     total = weight.sum(axis=0)
     mean = (weight * factor).sum(axis=0) / total
     mean_square = (weight * np.square(factor)).sum(axis=0) / total
-    if isinstance(estimated.fading, (ScaledFading, ConstantFading)):  # devices are alike
+    if estimated.fading.alike:
         mean, mean_square = (np.full(num_devices, each.mean()) for each in (mean, mean_square))
     return Arrival(mean, mean_square)
 

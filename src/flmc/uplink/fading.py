@@ -41,6 +41,14 @@ class Fading(ABC):
     the number of a round nor other rounds. Then each block of rounds is drawn by itself, from its
     own stream. Else all rounds of a run are drawn at once, from one stream for each experiment."""
 
+    alike: bool = False
+    """Whether all devices have the same law: then what is estimated from drawn path gains may be
+    averaged over devices."""
+
+    def without_files(self) -> Fading:
+        """The same law without files of this machine, for plans that travel to others."""
+        return self
+
     @property
     def mean_square(self) -> float | None:
         """:math:`E[h^2]`, over all that is random and all devices; None: not known."""

@@ -99,11 +99,23 @@ class Sigmoid(Link):
         return self.slope_parameter / 2
 
     def with_slope(self, slope: float, clip: float) -> Sigmoid:
-        r"""Sigmoid with :math:`a = 2\kappa`, at any clip."""
+        r"""Sigmoid with :math:`a = 2\kappa`, at any clip.
+
+        Parameters
+        ----------
+        slope, clip
+            The slope at 0, positive, and the clip of the uplink.
+        """
         return replace(self, slope_parameter=2.0 * slope)
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, :math:`\tanh(a g/2)`."""
+        r"""Mean bit, :math:`\tanh(a g/2)`.
+
+        Parameters
+        ----------
+        clip
+            The clip of the uplink.
+        """
         return MeanCurve("tanh", self.slope_parameter / 2.0)
 
 
@@ -176,11 +188,23 @@ class Probit(Link):
         return self.slope_parameter * math.sqrt(2 / math.pi)
 
     def with_slope(self, slope: float, clip: float) -> Probit:
-        r"""Probit with :math:`a = \kappa\sqrt{\pi/2}`, at any clip."""
+        r"""Probit with :math:`a = \kappa\sqrt{\pi/2}`, at any clip.
+
+        Parameters
+        ----------
+        slope, clip
+            The slope at 0, positive, and the clip of the uplink.
+        """
         return replace(self, slope_parameter=slope * math.sqrt(math.pi / 2))
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, :math:`\operatorname{erf}(a g/\sqrt2)`."""
+        r"""Mean bit, :math:`\operatorname{erf}(a g/\sqrt2)`.
+
+        Parameters
+        ----------
+        clip
+            The clip of the uplink.
+        """
         return MeanCurve("erf", self.slope_parameter / math.sqrt(2.0))
 
 
@@ -292,12 +316,24 @@ class Linear(Link):
         return self.ratio / clip
 
     def with_slope(self, slope: float, clip: float) -> Linear | None:
-        r"""Straight link with :math:`r = \kappa\ell`; None if it would exceed 1."""
+        r"""Straight link with :math:`r = \kappa\ell`; None if it would exceed 1.
+
+        Parameters
+        ----------
+        slope, clip
+            The slope at 0, positive, and the clip of the uplink.
+        """
         ratio = slope * clip
         return replace(self, ratio=ratio, clip=clip) if ratio <= 1.0 else None
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, the straight line :math:`r g/\ell`."""
+        r"""Mean bit, the straight line :math:`r g/\ell`.
+
+        Parameters
+        ----------
+        clip
+            The clip of the uplink.
+        """
         return MeanCurve("positive", self.ratio / clip)  # the identity in NumPy's words
 
 
@@ -328,5 +364,11 @@ class Sign(Link):
         return 0.5 + 0.5 * np.sign(g)
 
     def curve(self, clip: float) -> MeanCurve:
-        """Mean bit, the sign."""
+        """Mean bit, the sign.
+
+        Parameters
+        ----------
+        clip
+            The clip of the uplink.
+        """
         return MeanCurve("sign", 1.0)

@@ -27,7 +27,7 @@ from flmc.planning.plans import Plan
 from flmc.privacy.safe_noise.noise_grid import NoiseGrid
 from flmc.privacy.safe_noise.rounded_normal import MOST_BITS
 from flmc.uplink.fadings.fixed import ConstantFading
-from flmc.uplink.fadings.trace import TraceFading, TraceFile
+from flmc.uplink.fadings.trace import TraceFile
 from flmc.uplink.power import finite_cap
 from flmc.uplink.schedulers import AllDevices
 from flmc.wire.encoding import MOST_BYTES
@@ -122,9 +122,9 @@ class Federation:
         """
         chosen = {name: value for name, value in given.items() if value is not None}
         chosen.setdefault("quorum", -(-plan.num_devices // 2))
-        if isinstance(plan.uplink.fading, TraceFile):  # devices do not have the file
-            trace = TraceFading(plan.uplink.fading.gains)
-            plan = replace(plan, uplink=replace(plan.uplink, fading=trace))
+        fading = plan.uplink.fading.without_files()  # devices do not have the files
+        if fading is not plan.uplink.fading:
+            plan = replace(plan, uplink=replace(plan.uplink, fading=fading))
         if "grid_bits" not in chosen and not plan.uplink.noise_is_exact:
             chosen["grid_bits"] = _finest_grid(plan)
         return cls(run, plan, **chosen)
@@ -293,7 +293,7 @@ def _type_of(value: object) -> object:
 
 def refuse_large(plan: Plan) -> None:
     """Refuse a plan that other roles would not read because of its size."""
-    still = isinstance(plan.uplink.fading, ConstantFading) and plan.gain.size == 1
+    still = plan.uplink.fading.constant and plan.uplink.fading.alike and plan.gain.size == 1
     varies = not (still and isinstance(plan.scheduler, AllDevices))
     _refuse_sizes(plan.num_rounds, plan.dim, plan.num_devices, varies)
 

@@ -28,7 +28,8 @@ def demo_command(
     samples: Annotated[int, typer.Option("--samples", help="examples on all devices")] = 1200,
     dim: Annotated[int, typer.Option("--dim", help="entries of theta")] = 5,
     scheme: Annotated[
-        str, typer.Option("--scheme", metavar="digital|analog", help="how gradients are sent")
+        str,
+        typer.Option("--scheme", metavar="SCHEME", help="how devices send, as in flmc plan"),
     ] = "digital",
     epsilon: Annotated[
         float | None, typer.Option("--epsilon", help="privacy budget of the run; default: none")

@@ -26,6 +26,7 @@ class ConstantFading(Fading):
     gain: float = 0.04
     constant = True
     independent = True
+    alike = True
 
     def __post_init__(self) -> None:
         checks.positive("fading", self.gain)

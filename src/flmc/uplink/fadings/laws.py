@@ -25,6 +25,7 @@ class ScaledFading(Fading):
     """
 
     scale: float = 0.04
+    alike = True
 
     def __post_init__(self) -> None:
         checks.positive("fading scale", self.scale)

@@ -104,8 +104,12 @@ class TraceFile(Trace):
     @property
     def gains(self) -> Array:
         """Path gains of the file, (round, device, 1 or entry)."""
-        found: Array = vars(self)["_gains"]
-        return found
+        gains: Array = vars(self)["_gains"]
+        return gains
+
+    def without_files(self) -> TraceFading:
+        """The trace with its numbers in place of the file."""
+        return TraceFading(self.gains)
 
 
 def _checked(given: object, what: str) -> Array:

@@ -20,6 +20,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, UnknownPrivacy
 from flmc.privacy.bit_pairs import MovedBit
 from flmc.privacy.event import Event
+from flmc.uplink.quantised import Quantised
 from flmc.uplink.symbol_format import SymbolFormat
 
 
@@ -158,6 +159,28 @@ class Levels(flmc.Analog):
 )
 def test_a_wrong_statement_is_caught(wrong: Callable[[], flmc.Uplink], where: str) -> None:
     assert any(where in words for words in understated(wrong()))
+
+
+class FourLevels(Quantised):
+    """Four even levels, rounded at random; its privacy is the bound that every such scheme has."""
+
+    scheme: ClassVar[str] = "four"
+
+    @property
+    def symbol_format(self) -> SymbolFormat:
+        return SymbolFormat((-1.0, -1 / 3, 1 / 3, 1.0))
+
+    @property
+    def slope(self) -> float:
+        return 1.0 / self.clip
+
+    def level_probabilities(self, gradient: Array) -> Array:
+        place = 1.5 * (np.clip(gradient, -self.clip, self.clip) / self.clip + 1.0)
+        return np.maximum(0.0, 1.0 - np.abs(place[..., None] - np.arange(4.0)))
+
+
+def test_levels_without_a_proof_of_their_own_are_not_understated() -> None:
+    assert not list(understated(FourLevels()))
 
 
 @pytest.mark.parametrize(("share", "caught"), [(1 - 3e-6, True), (1 - 3e-7, False)])

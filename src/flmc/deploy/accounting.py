@@ -25,7 +25,7 @@ def accounted(federation: Federation, gain: Array, neighbouring: str | None = No
     # the replacement of one example of an analog uplink may move a rounded symbol by more than its
     # share.
     example = (neighbouring or plan.limits.neighbouring) == "example"
-    if not example or uplink.symbol_format.levels is not None or uplink.hides_like_a_device:
+    if not example or uplink.symbol_format.levels is not None or uplink.example_moves_like_device:
         return gain
     move = 2.0 * uplink.example_bound
     sharing = plan.dim if uplink.shares_move("example") else None

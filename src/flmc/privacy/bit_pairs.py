@@ -19,7 +19,14 @@ from the *excess* :math:`D(\epsilon) = \delta(\epsilon) - (1 - e^\epsilon)_+`, a
 .. math:: D = \gamma\,B(t) - |c|\,Q(\text{beyond } t), \qquad B(t) = \int_{t-A}^{t+A} \varphi,
 
 where *beyond* means above t for :math:`\epsilon \ge 0` and below t else. No term of it is the
-difference of two nearly equal numbers, however small the gain or the gap."""
+difference of two nearly equal numbers, however small the gain or the gap.
+
+A gradient entry that moves by at most D, from an unknown place x, makes the pairs
+:math:`(\Phi(x + D), \Phi(x)) = (q + \gamma, q)`. Where the link's density is log-concave, the gap
+:math:`\gamma` is a concave function of q, because :math:`d\gamma/dq = \varphi(x + D)/\varphi(x) -
+1` falls with x. So between two places the curve lies below its tangents there, and the points where
+neighbouring tangents meet, with the two ends of the curve, are vertices of a polygon that holds it.
+Their distance from the curve is of second order in the distance of the places."""
 
 from __future__ import annotations
 
@@ -46,6 +53,13 @@ _FARTHEST = 600.0
 as infinite."""
 _ROUNDING = 4e-16
 """Share of each term of D that is added to it, so that rounding never makes D too small."""
+_TURN = 0.1
+"""Distance of two places in the sum of the angles 2 arcsin sqrt(q) and 2 arcsin sqrt(p): puts the
+vertices 0.06 % of the gap beyond the curve."""
+_TRIED = 1001
+"""Places on each of the scales on which angles are measured."""
+_HULL_ROUNDING = 1e-12
+"""Share by which gaps are enlarged, so that rounding leaves no pair outside the polygon."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,8 @@ class PairHull:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[float, float]]) -> PairHull:
-        """Hull of some pairs."""
+        """Hull whose vertices are pairs of q and 1 - p: the probability of +1 under the second data
+        set, and of -1 under the first."""
         low, miss = (np.array(values) for values in zip(*pairs, strict=True))
         return cls(low, 1.0 - low - miss, miss)
 
@@ -80,7 +95,8 @@ class PairHull:
         return float(np.max(ratios))
 
     def loss(self, w: Array, amplitude: float) -> Array:
-        """Privacy loss at received values."""
+        """Privacy losses between -600 and 600, (vertex, point), at received values (point) in
+        standard deviations of the noise, as the amplitude is."""
         u = np.clip(2.0 * min(amplitude, _LOUD) * np.asarray(w), -700.0, 700.0)
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
         with np.errstate(divide="ignore"):
@@ -100,8 +116,7 @@ class PairHull:
         """Largest standard deviation of the loss under P, over some vertices.
 
         It sets the size of a grid, not a bound, so the vertices at both ends and the one with the
-        largest gap do.
-        """
+        largest gap do."""
         some = sorted({0, int(np.argmax(self.gap)), len(self.gap) - 1})
         few = PairHull(self.low[some], self.gap[some], self.miss[some])
         z = np.linspace(-8.0, 8.0, 97)
@@ -120,7 +135,9 @@ class PairHull:
         return math.sqrt(max(float(np.max(square - np.square(mean))), 0.0))
 
     def excess(self, epsilon: Array, amplitude: float) -> Array:
-        r"""Largest excess :math:`D(\epsilon)` over the vertices, rounded up."""
+        r"""Largest excess :math:`D(\epsilon)` over the vertices, rounded up, (point), which bounds
+        :math:`\delta(\epsilon) - (1 - e^\epsilon)_+` for every pair in the hull; epsilons have
+        either sign, and are at most 600 in magnitude."""
         loud = min(amplitude, _LOUD)
         c = np.expm1(np.asarray(epsilon))
         low, gap, miss = self.low[:, None], self.gap[:, None], self.miss[:, None]
@@ -139,28 +156,8 @@ class PairHull:
             between = near - far
         beyond = np.where(c >= 0, low * near + (1.0 - low) * far, low * far + (1.0 - low) * near)
         first, second = gap * between, np.abs(c) * beyond
-        found = first - second + _ROUNDING * (first + second)
-        return np.asarray(np.max(np.where(inside, np.maximum(found, 0.0), 0.0), axis=0))
-
-
-# Bits of a gradient entry that moves by at most D, from an unknown place: a polygon around all
-# their pairs.
-#
-# At the place x the pair of probabilities is :math:`(\Phi(x + D), \Phi(x)) = (q + \gamma, q)`.
-# Where the link's density is log-concave, the gap :math:`\gamma` is a concave function of q,
-# because :math:`d\gamma/dq = \varphi(x + D)/\varphi(x) - 1` falls with x. So between two places the
-# curve lies below its tangents there, and the points where neighbouring tangents meet, with the two
-# ends of the curve, are vertices of a polygon that holds it. Their distance from the curve is of
-# second order in the distance of the places.
-
-
-_TURN = 0.1
-"""Distance of two places in the sum of the angles 2 arcsin sqrt(q) and 2 arcsin sqrt(p): puts the
-vertices 0.06 % of the gap beyond the curve."""
-_TRIED = 1001
-"""Places on each of the scales on which angles are measured."""
-_HULL_ROUNDING = 1e-12
-"""Share by which gaps are enlarged, so that rounding leaves no pair outside the polygon."""
+        excess = first - second + _ROUNDING * (first + second)
+        return np.asarray(np.max(np.where(inside, np.maximum(excess, 0.0), 0.0), axis=0))
 
 
 class MovedBit(NamedTuple):
@@ -190,8 +187,8 @@ def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
     order.
 
     The divergence grows with p and falls with q, so the longest move is the worst. The pairs in the
-    other order are those of an odd link at the opposite place, which are on the same curve.
-    """
+    other order are those of an odd link at the opposite place, which are on the same curve. The
+    link must be odd with a log-concave density; the gradient entry stays in [-clip, clip]."""
     shift = min(shift, 2.0 * clip)
     nodes = link.moved(_places(link, clip, shift), shift)
     low, gap, miss, slope = (np.asarray(values, dtype=np.float64) for values in nodes)
@@ -227,10 +224,10 @@ def _places(link: MovableLink, clip: float, shift: float) -> Array:
     about = clip * np.unique(np.concatenate([wide, near, -near, [0.0]]))
     tried = np.concatenate([about, about - shift, [clip - shift]])
     tried = np.unique(tried[(tried >= -clip) & (tried <= clip - shift)])
-    found = link.moved(tried, shift)
+    bit = link.moved(tried, shift)
     # The smaller of a probability and its complement is the accurate one.
-    angle = np.arcsin(np.sqrt(np.clip(found.low, 0.0, 1.0))) + np.arccos(
-        np.sqrt(np.clip(found.miss, 0.0, 1.0))
+    angle = np.arcsin(np.sqrt(np.clip(bit.low, 0.0, 1.0))) + np.arccos(
+        np.sqrt(np.clip(bit.miss, 0.0, 1.0))
     )
     turned = np.maximum.accumulate(2.0 * angle)
     count = max(1, int(np.ceil((turned[-1] - turned[0]) / _TURN)))

@@ -8,7 +8,17 @@ with the device's bit b and noise z. Under two data sets the bit is +1 with prob
 .. math:: P = p_1 N(A, N_0) + (1-p_1) N(-A, N_0), \qquad Q = p_0 N(A, N_0) + (1-p_0) N(-A, N_0).
 
 The loss :math:`\ln\frac{p_1 v + 1 - p_1}{p_0 v + 1 - p_0}`, :math:`v = e^{2 A w/N_0}`, increases
-with w for :math:`p_1 > p_0`."""
+with w for :math:`p_1 > p_0`. A sum X of independent losses exceeds epsilon with probability
+
+.. math:: \Pr(X > \epsilon) = \frac{1}{2\pi i}
+          \int_{c - i\infty}^{c + i\infty} \frac{M(s)\,e^{-s\epsilon}}{s}\,ds, \qquad c > 0,
+
+M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly
+:math:`\sum_k e^{c k P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`,
+those with k > 0 vanish once epsilon + P is above every loss, so the error is known; the rest of the
+line is negligible, for at least as long as the integrand may take to come back. Where the integrand
+does not decay, because the losses are nearly discrete at high signal-to-noise ratio, a grid and FFT
+give an upper bound instead."""
 
 from __future__ import annotations
 
@@ -56,7 +66,8 @@ class BitPair:
         object.__setattr__(self, "amplitude", min(self.amplitude, _LARGE))
 
     def loss(self, w: Array) -> Array:
-        """Privacy loss at received values."""
+        """Privacy losses at received values, in standard deviations of the noise, in the shape of
+        ``w``."""
         u = 2.0 * self.amplitude * np.asarray(w)
         fade = np.exp(-np.abs(u))  # the smaller of v and 1/v, so that nothing overflows or cancels
         plus, minus = np.where(u > 0, 1.0, fade), np.where(u > 0, fade, 1.0)
@@ -71,7 +82,8 @@ class BitPair:
         return np.asarray(np.clip(values, -_LARGEST_LOSS, _LARGEST_LOSS))
 
     def threshold(self, loss: Array) -> Array:
-        """Received value at which the loss has a given value."""
+        """Received values, in standard deviations of the noise, at which the loss has given values;
+        infinite at and beyond the bounds of the loss."""
         loss = np.minimum(loss, _LARGEST_LOSS)
         # The loss l is attained where exp(2 A w) = above/below; both are written with the distance
         # of l from its bounds, so that nothing cancels near them.
@@ -105,9 +117,6 @@ class BitPair:
         return (
             -math.log1p((self.high - self.low) / (1.0 - self.high)) if self.high < 1 else -math.inf
         )
-
-
-# Law of the privacy loss of one entry when the received value is normal about known centres.
 
 
 _LOUDEST = 40.0
@@ -230,23 +239,10 @@ def _audible(pair: BitPair) -> BitPair:
     return replace(pair, amplitude=min(pair.amplitude, _LOUDEST))
 
 
-# Tail probabilities of the privacy loss, for the criteria `tail` and `paper`.
-#
-# A sum X of independent losses exceeds epsilon with probability
-#
-# .. math:: \Pr(X > \epsilon) = \frac{1}{2\pi i}
-# \int_{c - i\infty}^{c + i\infty} \frac{M(s)\,e^{-s\epsilon}}{s}\,ds, \qquad c > 0,
-#
-# M being the moment generating function. The trapezoidal rule of period P = 2 pi/dt gives exactly
-# :math:`\sum_k e^{c k P} \Pr(X > \epsilon + kP)`: the terms with k < 0 are at most :math:`e^{-cP}`,
-# those with k > 0 vanish once epsilon + P is above every loss, so the error is known; the rest of
-# the line is negligible, for at least as long as the integrand may take to come back. Where the
-# integrand does not decay, because the losses are nearly discrete at high signal-to-noise ratio, a
-# grid and FFT give an upper bound instead.
-
-
-_ALIASING = 40.0  # exp(-40) = 4e-18
+_ALIASING = 40.0
+"""Least product of c and the period: aliases are below exp(-40) = 4e-18."""
 _MOST_POINTS = 1 << 10
+"""Points of the line at most, before the grid is taken instead."""
 _FASTEST = 5e3
 """Most radians per noise deviation that the quadrature of the moment generating function
 follows."""
@@ -255,7 +251,9 @@ _FLOOR = 1e-15
 _DISTINCT = 2.0
 """Amplitude over noise from which losses are nearly discrete: bits are received without error."""
 _STEEPEST = 3e3
+"""Largest exponent per noise deviation in Chernoff's bound: larger ones take many nodes."""
 _CHUNK = 32
+"""Points of the line that are computed together."""
 _SHARES = 8
 """Number of shares of a cell's mass that go to its upper end."""
 _FEW = 100
@@ -269,7 +267,11 @@ Sum = Sequence[tuple[BitLossLaw, int]]
 
 
 def exceedance(parts: Sum, epsilon: float, both: bool = False, *, quick: bool = False) -> float:
-    r"""Upper bound of Pr(X > epsilon) for a sum X of losses, but for a relative 1e-9."""
+    r"""Upper bound of Pr(X > epsilon) for a sum X of losses, but for a relative 1e-9.
+
+    ``both`` bounds Pr(abs(X) > epsilon), for the loss under P of symmetric pairs: X under Q has the
+    law of -X under P, so :math:`\Pr(X < -\epsilon) = E[e^{-X}; X > \epsilon]`. ``quick`` gives a
+    looser bound in little time, never below the other."""
     highest = sum(count * law.largest for law, count in parts)
     moments = [(law.moments(), count) for law, count in parts]
     mean = sum(count * m for (m, _), count in moments)
@@ -294,9 +296,8 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
     for both sides; what is beyond the noise's reach is not in K, and is added."""
     if s <= 0:
         return 1.0
-    s = min(
-        s, *(_STEEPEST / law.steepest for law, _ in parts)
-    )  # any s gives a bound, and large ones take many nodes
+    # Any s gives a bound, and large ones take many nodes.
+    s = min(s, *(_STEEPEST / law.steepest for law, _ in parts))
     exponent = sum(count * law.cumulant(s, exactly=True)[0] for law, count in parts) - s * epsilon
     sides = 1.0 + math.exp(-epsilon) if both else 1.0
     return min(1.0, sides * math.exp(min(exponent, 0.0)) * (1 + 1e-6) + 2 * _FLOOR)
@@ -426,5 +427,5 @@ def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
         if few
         else ComposedLoss.of(entries, fine=_FINE)
     )
-    found = composed.exceedance(epsilon, both=both, rounded_up=few)
-    return min(1.0, found + 2 * _FLOOR)
+    beyond = composed.exceedance(epsilon, both=both, rounded_up=few)
+    return min(1.0, beyond + 2 * _FLOOR)

@@ -46,7 +46,8 @@ class GaussianRate(NamedTuple):
     ratio: float = 0.0
 
     def at(self, amplitude: float, reach: float = math.inf) -> float:
-        """Upper bound of the rate."""
+        """Upper bound of the rate at an amplitude in standard deviations of the noise, which may be
+        infinite; thresholds count up to ``reach`` standard deviations beyond the amplitude."""
         if amplitude == 0.0:
             return 0.0
         # There the first bound is beyond the second.

@@ -40,7 +40,9 @@ class LossGrid:
         With :math:`\delta = D + (1 - x)_+` and D on the grid, the mass of P at a loss
         :math:`l_j = j h` is :math:`x_j` times the change of the polygon's slope there, which is
         :math:`[(D_{j+1} - D_j) - e^h (D_j - D_{j-1})]/(e^h - 1)`, plus 1 at the loss 0.
-        """
+
+        ``excess`` is D as a function of epsilons (point), such that :math:`D + (1 - x)_+` is convex
+        in :math:`x = e^\epsilon`; the range [low, high] of the losses holds 0."""
         first, last = min(math.floor(low / step), -1), max(math.ceil(high / step), 1)
         values = excess(np.asarray(step * np.arange(first, last + 1), dtype=np.float64))
         rise = np.diff(values)
@@ -66,7 +68,8 @@ class LossGrid:
         return self.losses[carried], np.log(self.mass[carried])
 
     def cumulant(self, s: float) -> tuple[float, float, float]:
-        """Value of ln E[exp(s loss)] of the finite part, its slope and its curvature."""
+        """Value of ln E[exp(s loss)] of the finite part, its slope and its curvature: the mean and
+        the variance of the loss when its law is tilted by exp(s loss)."""
         losses, log_mass = self._carried
         exponent = s * losses + log_mass
         # The largest term is taken out, so that no exponential overflows.

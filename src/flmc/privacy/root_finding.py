@@ -23,22 +23,16 @@ def largest_argument(
     """Largest x in [low, high] at which an increasing function is not positive, rounded down.
 
     It follows Chandrupatla's rule: inverse quadratic interpolation where the last three points
-    promise that it works, else the middle.
-    """
+    promise that it works, else the middle. The lower end must satisfy the bound, and so does what
+    is returned, whatever the function does in between; ``tolerance`` is a relative width."""
     f_low, f_high = excess(low), excess(high)
     if f_high <= 0:
         return high
     if not f_low <= 0:
         raise ValueError(f"the lower end must satisfy the bound, but exceeds it by {f_low}")
-    new, f_new, end, f_end = (
-        low,
-        f_low,
-        high,
-        f_high,
-    )  # the newest point, and the other end of the bracket
-    share = (
-        f_low / (f_low - f_high) if math.isfinite(f_low - f_high) else 0.5
-    )  # of the way from one to the other
+    # The newest point, the other end of the bracket, and a share of the way from one to the other.
+    new, f_new, end, f_end = low, f_low, high, f_high
+    share = f_low / (f_low - f_high) if math.isfinite(f_low - f_high) else 0.5
     for _ in range(_MOST_STEPS):
         width, wanted = abs(end - new), tolerance * max(abs(new), abs(end))
         if width <= wanted:
@@ -84,8 +78,9 @@ def largest_gain(
 ) -> float:
     """Largest gain whose delta is at most ``target``, rounded down.
 
-    The search is on logarithms, where delta is nearly a straight line.
-    """
+    The search is on logarithms, where delta is nearly a straight line. It begins at ``scale``, with
+    the step ``bracket``; unless ``limited``, an infinite gain is tried first, and returned where it
+    is allowed. 0: not even the smallest gain is."""
     if not limited and delta_of(math.inf) <= target:
         return math.inf
     # A delta of 0 has no logarithm.

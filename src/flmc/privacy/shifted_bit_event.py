@@ -1,7 +1,13 @@
-"""Privacy event of bits of a gradient entry that one example moves, from an unknown place.
+"""Privacy events of bits when one example is replaced, which moves the gradient from an unknown
+place.
 
-The worst place differs with epsilon, so the profile of one entry is the supremum over places
-(:mod:`flmc.privacy.bit_pairs`)."""
+*Bounded entries*: each entry moves by at most a shift. The worst place differs with epsilon, so the
+profile of one entry is the supremum over places (:mod:`flmc.privacy.bit_pairs`).
+
+*Bounded norm*: how the example shares its move among the entries of a round is unknown, and may
+differ from round to round. Every entry is dominated by a Gaussian mechanism whose mean moves in
+proportion to the entry's move (:mod:`flmc.privacy.gaussian_rate`), and squares of means add up: so
+a round is dominated by one Gaussian mechanism, however the move is shared."""
 
 from __future__ import annotations
 
@@ -19,6 +25,12 @@ from flmc.privacy.composed_event import ComposedEvent
 from flmc.privacy.event import Event, GainSearch
 from flmc.privacy.gaussian_rate import GaussianRate
 from flmc.privacy.transmissions import Transmissions, total_mu
+
+_NEARLY, _LOUD = 1.1, 0.3
+"""Where the bound by entries is computed as well: up to this factor of the other one's cost, and
+from this amplitude on, where that one is loose."""
+_REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
+"""Reaches of the noise, in its standard deviations, that are tried."""
 
 
 @dataclass(frozen=True)
@@ -74,21 +86,6 @@ class ShiftedBitEvent(ComposedEvent):
             return GainSearch(math.sqrt(self.noise_power) / self.softest, tolerance=1e-5)
         # A budget that the pair in the middle breaks is broken by all pairs together.
         return GainSearch(start, 0.01, 1e-5, limited=middle.surely_limited(epsilon, delta))
-
-
-# Privacy event of bits of a gradient that one example moves by a bounded Euclidean norm.
-#
-# How the example shares its move among the entries of a round is unknown, and may differ from round
-# to round. Every entry is dominated by a Gaussian mechanism whose mean moves in proportion to the
-# entry's move (:mod:`flmc.privacy.gaussian_rate`), and squares of means add up: so a round is
-# dominated by one Gaussian mechanism, however the move is shared.
-
-
-_NEARLY, _LOUD = 1.1, 0.3
-"""Where the bound by entries is computed as well: up to this factor of the other one's cost, and
-from this amplitude on, where that one is loose."""
-_REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
-"""Reaches of the noise, in its standard deviations, that are tried."""
 
 
 class RatedLink(MovableLink, Protocol):

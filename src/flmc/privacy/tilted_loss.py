@@ -3,7 +3,8 @@ r"""Law of a loss that is tilted by an exponential, and what can be read from it
 A Fourier transform is rounded relative to its largest value, so a tail of 1e-12 would be lost after
 some thousand additions. *Tilting* brings the tail into the middle: the law with masses
 :math:`m_\theta(x) = m(x)\,e^{\theta x - K(\theta)}` is added instead, and what is wanted of m is
-read from :math:`m(x) = m_\theta(x)\,e^{K - \theta x}` near the mean of the tilted sum."""
+read from :math:`m(x) = m_\theta(x)\,e^{K - \theta x}` near the mean of the tilted sum. Sums are
+taken within a window that holds all but a negligible part of the tilted mass."""
 
 from __future__ import annotations
 
@@ -17,6 +18,20 @@ import numpy as np
 from flmc.base.arrays import Array, ComplexArray
 from flmc.privacy.loss_grid import LossGrid, dot
 from flmc.privacy.root_finding import largest_argument
+
+MOST_POINTS = 2**19
+"""Largest length of an FFT."""
+TRUNCATED = 60.0
+"""Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
+side."""
+_WIDE = 2**12
+"""Points up to which a longer FFT takes less time than finding a window for a shorter one. Beyond,
+rounding would fill what is far from the mean, which later windows would have to hold."""
+_ROUNDING = 2e-15
+"""Rounding of the tilted mass in all, for each addition and each doubling of the FFT's length: some
+ten times what double precision makes of it."""
+_SHARES = (0.3, 0.6, 0.9, 1.2)
+"""Slopes that are tried in Chernoff's bound, over the best one of a normal sum."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,8 @@ class TiltedLoss:
 
     def transform(self, size: int) -> ComplexArray:
         """Fourier transform of the masses, kept: a stage adds the same law twice, once in groups
-        and once what is left over."""
+        and once what is left over. A law longer than the transform is wrapped around, as the
+        transform wraps the sum, of which only a window matters in the end."""
         if size not in self._transforms:
             mass = self.mass
             if len(mass) > size:
@@ -101,7 +117,8 @@ class TiltedLoss:
         return {}
 
     def log_moment(self, s: float) -> float:
-        """Logarithm of E[exp(s (number of steps from the first loss))] of the tilted law."""
+        """Logarithm of E[exp(s k)] of the tilted law, k being the number of steps from the first
+        loss."""
         weight = s * self._steps
         largest = max(float(weight[self._carried[1]]), float(weight[self._carried[0]]))
         weight -= largest
@@ -148,7 +165,7 @@ class TiltedLoss:
         cell or in two: as many shares are computed as there are masses."""
         wide = factor * self.step
         inside = min(len(self.mass), factor - offset)
-        found = np.zeros(3)
+        coarse = np.zeros(3)
         for cell, start, part in ((0, offset, self.mass[:inside]), (1, 0, self.mass[inside:])):
             # Distances from the lower and from the upper point: near either end only one of them
             # has digits. The factor may be beyond the whole numbers of an array.
@@ -156,19 +173,20 @@ class TiltedLoss:
             below, above = self.step * (start + steps), self.step * ((factor - start) - steps)
             upper = np.expm1(-below) / math.expm1(-wide)
             lower = math.exp(-wide) * np.expm1(above) / -math.expm1(-wide)
-            found[cell] += dot(part, lower * np.exp(-self.theta * below))
-            found[cell + 1] += dot(part, upper * np.exp(self.theta * above))
-        return found
+            coarse[cell] += dot(part, lower * np.exp(-self.theta * below))
+            coarse[cell + 1] += dot(part, upper * np.exp(self.theta * above))
+        return coarse
 
     def delta(self, epsilon: float) -> float:
         r"""Upper bound of the hockey-stick divergence, :math:`\sum_{x > \epsilon} m(x)\,(1 -
         e^{\epsilon - x})`."""
         above, mass = self._above(epsilon)
-        found = dot(mass, -np.expm1(epsilon - above))
-        return min(1.0, found + self.uncertain(epsilon))
+        certain = dot(mass, -np.expm1(epsilon - above))
+        return min(1.0, certain + self.uncertain(epsilon))
 
     def mean_above(self, threshold: float, weight: Callable[[Array], Array]) -> float:
-        """Upper bound of E[weight(loss); loss > threshold], not tilted."""
+        """Upper bound of E[weight(loss); loss > threshold], not tilted, for a weight of losses with
+        values between 0 and 2."""
         above, mass = self._above(threshold)
         hidden = self.rounding * math.exp(min(self.log_scale - self.theta * threshold, 600.0))
         return dot(mass, weight(above)) + 2.0 * (self.infinite + hidden)
@@ -194,8 +212,8 @@ class TiltedLoss:
 
         def excess(minus: float) -> float:
             first = int(np.searchsorted(above, -minus, side="right"))
-            found = dot(mass[first:], -np.expm1(-minus - above[first:]))
-            return math.log(max(found + self.uncertain(-minus), 1e-320) / target)
+            certain = dot(mass[first:], -np.expm1(-minus - above[first:]))
+            return math.log(max(certain + self.uncertain(-minus), 1e-320) / target)
 
         # In minus epsilon the excess increases, so the search ends where delta is kept.
         return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
@@ -210,26 +228,6 @@ class TiltedLoss:
         return np.asarray(losses), np.asarray(self.mass[first:] * factor)
 
 
-# Sums of independent tilted losses on one grid, by FFT, within a window.
-
-
-MOST_POINTS = 2**19
-"""Largest length of an FFT."""
-TRUNCATED = 60.0
-"""Minus the logarithm of the tilted mass (1e-26) that may leave the window of an FFT on either
-side."""
-_WIDE = 2**12
-"""Points up to which a longer FFT takes less time than finding a window for a shorter one. Beyond,
-rounding would fill what is far from the mean, which later windows would have to hold."""
-_ROUNDING = 2e-15
-"""Rounding of the tilted mass in all, for each addition and each doubling of the FFT's length: some
-ten times what double precision makes of it."""
-
-
-_SHARES = (0.3, 0.6, 0.9, 1.2)
-"""Slopes that are tried in Chernoff's bound, over the best one of a normal sum."""
-
-
 class TooWideError(Exception):
     """The sum of losses needs a coarser grid: so few of them are large, and so large."""
 
@@ -239,7 +237,8 @@ Terms = Sequence[tuple[TiltedLoss, int]]
 
 
 def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
-    """Law of a sum of independent losses, by FFT."""
+    """Law of a sum of independent losses of one step and tilt, by FFT, within a window: what lies
+    above it counts as infinite. A ``TooWideError`` says that the FFT would be too long."""
     lowest = sum(count * term.first for term, count in terms)
     start, stop = _window(terms, truncated)
     # A power of two that holds the window: the FFT is periodic, and must not wrap within it.
@@ -259,7 +258,7 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
     whole = float(mass.sum())
     if not whole > 0:  # nothing, or not a number
         raise TooWideError
-    found = replace(
+    law = replace(
         terms[0][0],
         first=lowest + start,
         mass=mass / whole,
@@ -268,8 +267,8 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
         rounding=rounding,
     )
     # What lies above the window counts as infinite; what lies below it is less than the rounding.
-    lost = math.exp(min(found.log_tail_mass - truncated, 0.0))
-    return replace(found, infinite=min(1.0, found.infinite + lost))
+    lost = math.exp(min(law.log_tail_mass - truncated, 0.0))
+    return replace(law, infinite=min(1.0, law.infinite + lost))
 
 
 def _power(base: ComplexArray, count: int) -> ComplexArray:

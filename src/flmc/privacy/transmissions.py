@@ -19,7 +19,9 @@ _MOST_DISTINCT = 10_000
 
 
 def count_gains(gains: Array) -> Transmissions:
-    """Distinct gains with their counts."""
+    """Distinct gains, increasing, with their counts; a gain of 0 sends nothing and is left out.
+
+    Beyond ten thousand distinct gains they are rounded up, which can only overstate the cost."""
     flat = checks.finite_array("gain", np.ravel(gains))
     if (flat < 0).any():
         raise InvalidSetting(f"a gain must not be negative, got {flat.min():g}")
@@ -32,12 +34,12 @@ def count_gains(gains: Array) -> Transmissions:
 
 
 def round_up(transmissions: Transmissions, most: int) -> Transmissions:
-    """Transmissions with at most so many distinct gains, the others rounded up.
+    """Transmissions with at most ``most`` distinct gains, increasing and not 0; others are rounded
+    up.
 
     A cost grows with the square of a gain, so levels are chosen to add little to the sum of
     squares: an interval of gains in which rounding up to the largest one adds much is divided where
-    that saves most, again and again.
-    """
+    that saves most, again and again."""
     merged: dict[float, int] = {}
     for gain, count in transmissions:
         if count and gain > 0:

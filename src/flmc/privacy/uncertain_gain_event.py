@@ -128,7 +128,8 @@ class UncertainGainEvent(Event):
         return self.planned(allowed)
 
     def planned(self, allowed: float) -> float:
-        """Factor of the planned gains that arrive with at most so many times the gains."""
+        """Factor of the planned gains with which they arrive within ``allowed`` times the gains;
+        negative if no gain does."""
         return self.correlation * allowed - self.extra / self.softest
 
     def too_loud(self, epsilon: float, allowed: float) -> InvalidSetting:

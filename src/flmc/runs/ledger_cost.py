@@ -20,7 +20,7 @@ from flmc.planning.plans import Plan
 from flmc.planning.plans.release import data_dependence_row
 from flmc.planning.privacy_cost import NEIGHBOURING
 from flmc.runs.records import Record
-from flmc.uplink.csi import exceeded_in_silence
+from flmc.uplink.csi import silent_exceedance
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
@@ -239,7 +239,7 @@ def spent_curve(
         # that for the rounds in which the device transmits; whether it transmits may depend on the
         # error, so the silent rounds are charged too, off delta.
         silent = chains * dim * int((~talks).sum())
-        return event.epsilon(max(delta - exceeded_in_silence(uplink, silent), 1e-300))
+        return event.epsilon(max(delta - silent_exceedance(uplink, silent), 1e-300))
 
     # Devices that transmitted in the same rounds have spent the same, so each pattern is composed
     # once.

@@ -131,17 +131,12 @@ def bit_noise(uplink: Uplink, num_devices: int, policy: Scheduler | None = None)
     return uplink.bit_variance * float(arrival.mean_square.mean())
 
 
-def exceeded_in_silence(uplink: Uplink, num_entries: int) -> float:
-    """Probability that is charged for entries which a device did not send.
+def silent_exceedance(uplink: Uplink, num_entries: int) -> float:
+    """Part of delta that entries cost in rounds in which their device was silent, because of errors
+    of the channel estimates; 0 where channels are known exactly.
 
     Whether an error is large does not depend on the data, but whether a device transmits may depend
-    on the error: so an error counts in every round, also where the device was silent.
-
-    Parameters
-    ----------
-    uplink, num_entries
-        The uplink, and entries that were not sent.
-    """
+    on the error: so large errors count in every round."""
     return 0.0 if uplink.estimated is None else EXCEEDED * num_entries
 
 

@@ -90,7 +90,7 @@ class ExampleBounds:
         return model.gradient(theta, experiments)
 
     @property
-    def hides_like_a_device(self) -> bool:
+    def example_moves_like_device(self) -> bool:
         """Whether one example can move an entry of a gradient as far as a whole device can.
 
         It can if the bound of an example is not below the device's clip, or if norms are clipped:

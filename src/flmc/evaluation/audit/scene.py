@@ -123,7 +123,7 @@ class Scene:
         """Whether the two worlds may differ in everything that a device sends."""
         if self.neighbouring == "device":
             return True
-        return self.uplink.example_norm is None and self.uplink.hides_like_a_device
+        return self.uplink.example_norm is None and self.uplink.example_moves_like_device
 
     @property
     def event(self) -> Event:

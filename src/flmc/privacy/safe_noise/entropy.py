@@ -25,7 +25,7 @@ class Entropy(Protocol):
     tests and simulations: whoever knows its seed knows all its bytes."""
 
     def bytes(self, length: int, /) -> builtins.bytes:
-        """So many random bytes."""
+        """``length`` random bytes."""
         ...
 
 
@@ -33,21 +33,23 @@ class SystemEntropy:
     """Random bytes of the operating system, meant for cryptography."""
 
     def bytes(self, length: int, /) -> builtins.bytes:
-        """So many bytes from ``os.urandom``."""
+        """``length`` bytes from ``os.urandom``."""
         return os.urandom(length)
 
 
 def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
-    """Random words of 64 bits."""
+    """Independent random words, each uniform from 0 to 2^64 - 1, (count,); the first byte of a word
+    is its lowest. A source that returns another number of bytes is refused."""
     wanted = count * WORD_BITS // 8
-    found = entropy.bytes(wanted)
-    if len(found) != wanted:
-        raise RunFailed(f"the source of entropy must return {wanted} bytes, got {len(found)}")
-    return np.frombuffer(found, dtype="<u8").astype(np.uint64)
+    drawn = entropy.bytes(wanted)
+    if len(drawn) != wanted:
+        raise RunFailed(f"the source of entropy must return {wanted} bytes, got {len(drawn)}")
+    return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
 
 
 def extend(bits: int, entropy: Entropy) -> int:
-    """A binary fraction with 64 more random bits behind those that it has."""
+    """A binary fraction with 64 more random bits behind those that it has, as a whole number with
+    the first bit of the fraction on top."""
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
 
 

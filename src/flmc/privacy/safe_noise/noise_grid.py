@@ -85,7 +85,8 @@ class NoiseGrid:
         return math.ldexp(min(c for c in candidates if Fraction(c) ** 2 >= power), -self.bits)
 
     def peak_steps(self, gain: float, peak: float) -> int:
-        """Steps at which the largest symbol arrives: gain times peak, rounded down to the grid."""
+        """Steps at which the largest symbol arrives: gain times peak, rounded down to a multiple of
+        ``parts``; 0 only for a gain of 0. A gain below the grid or beyond 2^40 steps is refused."""
         checks.positive("peak", peak)
         if checks.number("gain", gain) < 0:
             raise InvalidSetting(f"gain must not be negative, got {gain!r}")
@@ -104,11 +105,8 @@ class NoiseGrid:
         return steps
 
     def gain(self, gain: Array, peak: float) -> Array:
-        """Amplitude at which a symbol of 1 arrives on the grid: at most the gain that was asked
-        for.
-
-        Servers normalise by this gain.
-        """
+        """Amplitudes at which a symbol of 1 arrives on the grid, in the shape of ``gain``: at most
+        the gains that were planned. Servers normalise by them."""
         return self._peaks(gain, peak) * (self.step / peak)
 
     def accounted_gain(
@@ -124,7 +122,9 @@ class NoiseGrid:
         a gradient are right to a fifth of the width :math:`\ell/c` of a step. Where m symbols share
         a move whose norm is at most D, rounding adds as much to each of them, so the norm of their
         move is at most :math:`cD/\ell + 3\sqrt m/2` steps.
-        """
+
+        ``move`` is D, None for bits and whole devices; ``sharing`` is m, None for moves of single
+        entries. The result is rounded up."""
         steps, span = self.peak_steps(gain, peak), Fraction(2) * Fraction(peak)
         most = 2 * steps
         if move is not None:

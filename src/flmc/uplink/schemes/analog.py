@@ -86,7 +86,7 @@ class Analog(Uplink):
             If a subclass transmits in its own way.
         """
         sent = tuple(transmissions)
-        whole_device = neighbouring == "device" or self.hides_like_a_device
+        whole_device = neighbouring == "device" or self.example_moves_like_device
         if not self.transmits_like(Analog):
             return super().privacy_event(sent, neighbouring)
         if self.clips_norm and self.estimated is not None:

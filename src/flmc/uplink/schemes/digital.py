@@ -131,7 +131,7 @@ class Digital(Uplink):
             If a subclass transmits in its own way, or its link goes beyond the extremes.
         """
         sent = tuple(transmissions)
-        whole_device = neighbouring == "device" or self.hides_like_a_device
+        whole_device = neighbouring == "device" or self.example_moves_like_device
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().privacy_event(sent, neighbouring)
         # Between the ends nothing is known of a link that is not proven, and a jump reveals all the

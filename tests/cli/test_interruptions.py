@@ -11,19 +11,31 @@ from pathlib import Path
 
 import pytest
 
+from evidence import State
 from flmc.base.errors import Interrupted
 from flmc.cli import main
 from flmc.runs.records import load
 from flmc_command import EXIT_CODE
-from support import full
-from system.interrupts import run_all, table
+from support import full, many_repetitions, repeated
+from system.interrupts import WITHIN, run_all, table
 
 
-def test_interrupts_at_random_instants() -> None:
+@many_repetitions
+def test_interrupts_at_random_instants(evidence: State) -> None:
     """Every command ends soon after a signal, with one line, and loses nothing: the program itself
-    asserts that. `make evidence` sends 300 signals beside two busy loops."""
-    tallies = run_all(full(40, 10), seed=7, loops=full(2, 0))
+    asserts that."""
+    tallies = run_all(repeated(300, 40, 10), seed=7, loops=full(2, 0))
     assert sum(tally.interrupted for tally in tallies.values()) >= full(20, 4), str(table(tallies))
+    for name, tally in tallies.items():
+        evidence(
+            "Interrupts",
+            f"SIGINT or SIGTERM between 0 and {WITHIN:g} s after the start, two busy loops beside"
+            f" it: {name}",
+            len(tally.seconds),
+            f"{tally.interrupted} interrupted (130), {tally.finished} finished before,"
+            f" {tally.unheard} while Python started; at most {max(tally.seconds):.1f} s to the end;"
+            f" {tally.whole} records or sweeps whole",
+        )
 
 
 def start(code: str, *words: str) -> subprocess.Popen[str]:

@@ -31,49 +31,25 @@ AnyArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 def without_copies(array: Array) -> Array:
-    """View of an array without the axes along which it was broadcast, which have one entry each.
-
-    Parameters
-    ----------
-    array
-        Any array, perhaps made by ``np.broadcast_to``.
-    """
+    """View of an array in which every axis made by broadcasting has one entry."""
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
 def one_of_equals(array: Array) -> Array:
-    """View of an array with one row in place of all, where rows, the axis before the last, are
-    copies of one: what devices with the same path gains can afford is computed once.
-
-    Parameters
-    ----------
-    array
-        (..., row, entry), perhaps made by ``np.broadcast_to``.
-    """
+    """View (..., 1, entry) of an array (..., row, entry) whose rows are broadcast copies of one;
+    any other array as it is. Devices with the same path gains are computed once in this way."""
     return array[..., :1, :] if array.strides[-2] == 0 else array
 
 
 def without_copied_entries(array: Array) -> Array:
-    """View of an array without its last axis, but for one entry, if it was broadcast along it.
-
-    Parameters
-    ----------
-    array
-        Any array with an axis of entries at the end, perhaps made by ``np.broadcast_to``.
-    """
+    """View (..., 1) of an array (..., entry) that was broadcast along its last axis; any other
+    array as it is."""
     return array[..., :1] if array.strides[-1] == 0 else array
 
 
 def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
-    """Read-only view of an array in a shape, as ``np.broadcast_to`` gives it.
-
-    Parameters
-    ----------
-    array
-        Any array.
-    shape
-        The shape; an array that has it already is there at once, which short runs notice.
-    """
+    """Read-only view of an array in a shape, as of ``np.broadcast_to``, whose overhead short runs
+    notice where the shape is right already."""
     if array.shape != shape:
         return np.broadcast_to(array, shape)
     view = array.view()
@@ -82,15 +58,8 @@ def broadcast(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def mean_over_entries(values: Array, dim: int) -> Array:
-    """Mean over ``dim`` entries, to the bits that NumPy's mean has.
-
-    Parameters
-    ----------
-    values
-        One value that all entries share, or one for each, (..., 1 or dim).
-    dim
-        Number of entries.
-    """
+    """Mean over ``dim`` entries, to the bits of NumPy's mean, of (..., dim) or of (..., 1) where
+    all entries share one value."""
     if values.shape[-1] == dim or dim >= 8:
         return np.asarray(np.mean(np.broadcast_to(values, (*values.shape[:-1], dim)), axis=-1))
     # NumPy adds up to seven numbers one after the other. So does this, for all means at once: a

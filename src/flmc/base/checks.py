@@ -1,5 +1,5 @@
-"""Checks of single values. Each returns the value it was given, or raises
-:class:`~flmc.base.errors.InvalidSetting` with the bound and the value."""
+"""Checks of single values. Each takes the name for the error message and the value, and returns the
+value or raises :class:`~flmc.base.errors.InvalidSetting` with the bound and the value."""
 
 from __future__ import annotations
 
@@ -18,25 +18,7 @@ are then still numbers, in double precision."""
 
 
 def number(name: str, value: Any) -> float:
-    """The value as a float, refused unless it is a finite real number.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        What to check. Booleans and strings are refused although ``float`` would take them.
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    InvalidSetting
-        If the value is no number, infinite or NaN.
-    """
+    """The value as a finite float; booleans and strings are refused, which ``float`` would take."""
     try:
         result = float(value)
     except (TypeError, ValueError):
@@ -49,27 +31,7 @@ def number(name: str, value: Any) -> float:
 
 
 def positive(name: str, value: Any, *, extreme: float = EXTREME) -> float:
-    """The value as a float, refused unless it is finite and above zero.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        What to check.
-    extreme
-        The value must lie between 1/``extreme`` and ``extreme``.
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    InvalidSetting
-        If the value is no finite number, not positive, or beyond ``extreme``.
-    """
+    """The value as a positive float between 1/``extreme`` and ``extreme``."""
     result = number(name, value)
     if result <= 0:
         raise InvalidSetting(f"{name} must be positive, got {value!r}")
@@ -81,20 +43,7 @@ def positive(name: str, value: Any, *, extreme: float = EXTREME) -> float:
 
 
 def not_negative(name: str, value: Any) -> float:
-    """The value as a float, refused unless it is finite and at least zero.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        What to check.
-
-    Raises
-    ------
-    InvalidSetting
-        If the value is no finite number, or is negative.
-    """
+    """The value as a finite float of at least zero."""
     result = number(name, value)
     if result < 0:
         raise InvalidSetting(f"{name} must not be negative, got {value!r}")
@@ -102,29 +51,7 @@ def not_negative(name: str, value: Any) -> float:
 
 
 def at_least(name: str, value: Any, lowest: int, *, highest: int | None = None) -> int:
-    """The value as an int, refused unless it is a whole number of at least ``lowest``.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        What to check; a float such as 3.0 counts as a whole number.
-    lowest
-        Smallest number that is accepted.
-    highest
-        Largest number that is accepted; None: any.
-
-    Returns
-    -------
-    int
-        The value.
-
-    Raises
-    ------
-    InvalidSetting
-        If the value is not a whole number, or is out of its bounds.
-    """
+    """The value as an int from ``lowest`` to ``highest`` (None: any); 3.0 counts as whole."""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         whole = int(value)  # not by way of a float, which would round a large seed
     else:
@@ -142,27 +69,7 @@ def at_least(name: str, value: Any, lowest: int, *, highest: int | None = None) 
 
 
 def between(name: str, value: Any, low: float, high: float) -> float:
-    """The value as a float, refused unless it lies strictly between ``low`` and ``high``.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        What to check.
-    low, high
-        Ends of the open interval; neither is accepted.
-
-    Returns
-    -------
-    float
-        The value.
-
-    Raises
-    ------
-    InvalidSetting
-        If the value is no finite number, or lies outside the interval.
-    """
+    """The value as a float strictly between ``low`` and ``high``."""
     result = number(name, value)
     if not low < result < high:
         raise InvalidSetting(
@@ -172,52 +79,14 @@ def between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """The value as a string, refused unless it is one of a few words.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        What to check.
-    choices
-        The words that are accepted.
-
-    Returns
-    -------
-    str
-        The value.
-
-    Raises
-    ------
-    InvalidSetting
-        If the value is none of the words; the message lists them.
-    """
+    """The value, one of a few words."""
     if value not in choices:
         raise InvalidSetting(f"{name} must be one of {', '.join(choices)}; got {value!r}")
     return str(value)
 
 
 def finite_array(name: str, value: Any) -> Array:
-    """The value as a float64 array, refused unless all its entries are finite numbers.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        A number, a nested sequence of numbers or an array, of any shape.
-
-    Returns
-    -------
-    Array
-        The value, of the shape that it has. It is not copied if it is a float64 array already.
-
-    Raises
-    ------
-    InvalidSetting
-        If the value is no array of numbers, or an entry is infinite or NaN.
-    """
+    """The value as a float64 array of its own shape, all entries finite; no copy of one that is."""
     try:
         result = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -233,27 +102,8 @@ def finite_array(name: str, value: Any) -> Array:
 
 
 def precision(name: str, value: Any, dim: int) -> Array:
-    """The value as a symmetric positive definite matrix, refused if it is none.
-
-    Parameters
-    ----------
-    name
-        What the value is called in the error message.
-    value
-        A number, ``dim`` numbers for a diagonal, or a matrix.
-    dim
-        Rows and columns.
-
-    Returns
-    -------
-    Array
-        The matrix, (dim, dim).
-
-    Raises
-    ------
-    InvalidSetting
-        If the shape is another one, or the matrix is not symmetric or not positive definite.
-    """
+    """A number, ``dim`` numbers for a diagonal, or a matrix, as the symmetric positive definite
+    matrix (dim, dim) that it stands for."""
     matrix = finite_array(name, value)
     diagonal = matrix.shape in ((), (dim,))
     smallest = float(matrix.min()) if diagonal else 0.0

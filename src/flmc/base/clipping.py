@@ -13,18 +13,6 @@ def clip(gradient: Array, bound: float) -> Array:
     Entry :math:`g` becomes :math:`\max(-\ell, \min(\ell, g))` with :math:`\ell` = ``bound``; NaN
     becomes 0 and :math:`\pm\infty` becomes :math:`\pm\ell`. Without the rule for NaN a device would
     leak without bound: a comparison with NaN is false, so its random bit would be a certain one.
-
-    Parameters
-    ----------
-    gradient
-        Gradient entries, in any shape.
-    bound
-        Largest magnitude :math:`\ell` that an entry keeps.
-
-    Returns
-    -------
-    Array
-        The clipped entries, in the shape of ``gradient``; a new array.
     """
     clipped = np.clip(gradient, -bound, bound)
     # np.clip passes NaN on.
@@ -37,24 +25,9 @@ def clip(gradient: Array, bound: float) -> Array:
 def count_clipped(
     gradient: Array, bound: float, active: Array | None = None, *, by_norm: bool = False
 ) -> int:
-    r"""Number of gradient entries of active devices that clipping changes, :math:`|g| > \ell`.
-
-    Parameters
-    ----------
-    gradient
-        Gradients (..., device, dim). An entry that is NaN counts as changed.
-    bound
-        The clip :math:`\ell`.
-    active
-        Which devices count, (..., device) with 1 or 0; None: all of them.
-    by_norm
-        Whether the norm is clipped, which changes all entries of a gradient or none.
-
-    Returns
-    -------
-    int
-        How many entries are changed.
-    """
+    r"""Number of entries of gradients (..., device, dim) that clipping changes, :math:`|g| > \ell`
+    or NaN, on the active devices of :func:`count_marked`. By norm all entries of a gradient change
+    or none."""
     size = np.linalg.norm(gradient, axis=-1, keepdims=True) if by_norm else np.abs(gradient)
     changed = np.broadcast_to(~(size <= bound), gradient.shape)
     return count_marked(changed, active)
@@ -66,18 +39,6 @@ def clip_norm(gradient: Array, bound: float) -> Array:
 
     It is the nearest point of a ball, so two gradients are never further apart afterwards. An entry
     that is NaN counts as 0; beside infinite entries the finite ones count as 0.
-
-    Parameters
-    ----------
-    gradient
-        Gradients (..., dim); the norm is over the last axis.
-    bound
-        Largest norm :math:`\ell` that is left.
-
-    Returns
-    -------
-    Array
-        The scaled gradients, (..., dim).
     """
     with np.errstate(over="ignore"):
         norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
@@ -99,13 +60,6 @@ def _comparable(gradient: Array) -> Array:
 
 
 def count_marked(marked: BoolArray, active: Array | None = None) -> int:
-    """Number of marked entries of active devices.
-
-    Parameters
-    ----------
-    marked
-        Which entries count, (..., device, dim).
-    active
-        Who transmits, (..., device) with 1 or 0; None: all.
-    """
+    """Number of marked entries (..., device, dim) of the active devices (..., device), whose value
+    is 1 and not 0; None: of all devices."""
     return int(np.count_nonzero(marked if active is None else marked & (active[..., None] > 0)))

@@ -17,21 +17,11 @@ count versions of their own."""
 
 
 def to_document(value: Any) -> Any:
-    """The value as plain JSON values: numbers, strings, lists, dictionaries and null.
+    """The value as plain JSON values; infinite numbers and NaN become null.
 
-    Parameters
-    ----------
-    value
-        A plain value, an array, a sequence, a dataclass or another object. Of an object that is no
-        dataclass the public attributes are taken.
-
-    Returns
-    -------
-    Any
-        Plain values. Infinite numbers and NaN become null, because JSON has none. An object becomes
-        a dictionary of its settings with its class as ``type``: the bare name for a class of flmc,
-        ``module:name`` for a user's. A field marked ``LATER`` is left out at its default.
-    """
+    A dataclass, or the public attributes of another object, becomes a dictionary with its class as
+    ``type``: the bare name for a class of flmc, ``module:name`` for a user's. A field marked
+    ``LATER`` is left out at its default."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, (float, np.floating)):

@@ -60,13 +60,7 @@ class Finding:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Finding:
-        """The finding that :meth:`to_document` wrote.
-
-        Parameters
-        ----------
-        document
-            Plain values; a number that is null was not finite.
-        """
+        """The finding that :meth:`to_document` wrote; a number that is null was not finite."""
         numbers = {
             name: math.nan if value is None else value
             for name, value in document["numbers"].items()
@@ -81,15 +75,9 @@ class Finding:
 
 
 def gravest(findings: Sequence[Finding]) -> list[Finding]:
-    """The gravest findings: those that make infeasible, else the warnings; notes do not count.
-
-    Parameters
-    ----------
-    findings
-        All findings.
-    """
+    """The gravest findings: those that make infeasible, else the warnings; notes do not count."""
     for grade in ("infeasible", "warning"):
-        found = [each for each in findings if each.severity == grade]
-        if found:
-            return found
+        graded = [each for each in findings if each.severity == grade]
+        if graded:
+            return graded
     return []

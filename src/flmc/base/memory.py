@@ -16,13 +16,7 @@ _MEMORY = Path("/proc/meminfo")
 
 def available_bytes() -> float:
     """Bytes that may be used: what ``FLMC_MEMORY`` says, in GB; else what this machine has to give
-    without swapping, or a container's limit if that is less.
-
-    Raises
-    ------
-    InvalidSetting
-        If the variable is not a positive number.
-    """
+    without swapping, or a container's limit if that is less."""
     asked = os.environ.get(_VARIABLE)
     if asked is not None:
         try:
@@ -55,20 +49,8 @@ def _of_container() -> float:
 
 
 def fits(what: str, num_bytes: float) -> None:
-    """Refuse what memory could not hold, before it is allocated.
-
-    Parameters
-    ----------
-    what
-        What it is, in words, for the error message.
-    num_bytes
-        Bytes that it would take.
-
-    Raises
-    ------
-    InvalidSetting
-        If that is more than :func:`available_bytes`.
-    """
+    """Refuse, before it is allocated, what takes more than :func:`available_bytes`; ``what`` names
+    it in the error message."""
     # Small things are never refused, whatever a strange system says of itself.
     if num_bytes < 1e8:
         return

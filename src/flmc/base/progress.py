@@ -9,21 +9,9 @@ Progress = Callable[[float], None]
 
 
 def report_within(progress: Progress | None, first: float, last: float) -> Progress:
-    """Progress function of a part of the work, which leads from the fraction ``first`` of the whole
-    to ``last``.
-
-    Parameters
-    ----------
-    progress
-        Told of the whole; None if nobody asks.
-    first, last
-        Finished fraction of the whole before and after the part.
-
-    Returns
-    -------
-    Progress
-        To be called with the finished fraction of the part.
-    """
+    """Function that takes the finished fraction of a part of the work, which leads the whole from
+    fraction ``first`` to ``last``, and reports that of the whole; it does nothing without
+    ``progress``."""
 
     def report(fraction: float) -> None:
         if progress is not None:
@@ -33,20 +21,6 @@ def report_within(progress: Progress | None, first: float, last: float) -> Progr
 
 
 def report_part(progress: Progress | None, index: int, count: int) -> Progress:
-    """Progress function of one of ``count`` equal parts of the work.
-
-    Parameters
-    ----------
-    progress
-        Told of the whole; None if nobody asks.
-    index
-        Number of the part, counted from 0.
-    count
-        Number of parts.
-
-    Returns
-    -------
-    Progress
-        To be called with the finished fraction of the part.
-    """
+    """Function that takes the finished fraction of part ``index``, from 0, of ``count`` equal parts
+    and reports that of the whole."""
     return report_within(progress, index / count, (index + 1) / count)

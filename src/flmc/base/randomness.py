@@ -39,29 +39,10 @@ class Purpose(IntEnum):
 def generator(
     seed: int, purpose: Purpose, experiment: int = 0, chain: int = 0, block: int = 0
 ) -> np.random.Generator:
-    """Random generator of one named stream.
+    """Generator at the beginning of the stream of one purpose, data set, chain and block of
+    ``ROUNDS_PER_BLOCK`` rounds, counted from 0; a stream that several of them share has 0 there.
 
     The generator is SFC64, with 256 bits of state: the fastest that NumPy has.
-
-    Parameters
-    ----------
-    seed
-        Seed of the run, a whole number that is not negative.
-    purpose
-        What the stream is for.
-    experiment, chain, block
-        Numbers of the data set, of the chain and of the block of ``ROUNDS_PER_BLOCK`` rounds, from
-        0. A stream that several of them share has 0 there.
-
-    Returns
-    -------
-    np.random.Generator
-        A generator at the beginning of its stream.
-
-    Raises
-    ------
-    InvalidSetting
-        If the seed is negative or not a whole number.
     """
     key = (int(purpose), experiment, chain, block)
     return np.random.Generator(
@@ -70,33 +51,11 @@ def generator(
 
 
 def check_seed(seed: int) -> int:
-    """The seed, refused unless it is a whole number that is not negative.
-
-    Parameters
-    ----------
-    seed
-        What to check.
-
-    Returns
-    -------
-    int
-        The seed.
-
-    Raises
-    ------
-    InvalidSetting
-        If the seed is negative or not a whole number.
-    """
+    """The seed, refused unless it is a whole number that is not negative."""
     return checks.at_least("seed", seed, 0)
 
 
 def second_seed(seed: int) -> int:
-    """Seed of the second stage of a run, whose streams have nothing in common with the first's.
-
-    Parameters
-    ----------
-    seed
-        Seed of the run.
-    """
+    """Seed of the second stage of a run, whose streams have nothing in common with the first's."""
     words = np.random.SeedSequence(check_seed(seed), spawn_key=(_SECOND_STAGE,)).generate_state(2)
     return int(words[0]) << 32 | int(words[1])

@@ -16,13 +16,8 @@ def spare_threads(words: Sequence[str]) -> None:
     """Start no threads of linear algebra where none are used; to be called before NumPy is loaded.
 
     A plan is computed on one thread (:mod:`flmc.base.arrays` says why). OpenBLAS starts one for
-    every processor when it is loaded, which then wait busily for a while. A number of threads that
-    the user set is kept.
-
-    Parameters
-    ----------
-    words
-        Words of the command line behind ``flmc``.
+    every processor when it is loaded, which then wait busily for a while: 4 % of the CPU time of
+    `flmc plan` on two processors. A number of threads that the user set is kept.
     """
     if words[:1] == ["plan"]:
         os.environ.setdefault(_THREADS, "1")
@@ -32,8 +27,8 @@ def spare_threads(words: Sequence[str]) -> None:
 def collecting_later() -> Iterator[None]:
     """While this lasts, Python does not look for garbage; what was made meanwhile is kept for good.
 
-    It is for imports: modules stay, and looking through them again and again takes a tenth of the
-    time of a plan."""
+    It is for imports: modules stay, and looking through them again and again takes 0.18 of 0.77 s
+    of CPU time of `flmc plan`."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

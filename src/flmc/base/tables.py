@@ -93,21 +93,8 @@ class Grid:
 
 
 def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Text of a grid: aligned columns under a header and a line.
-
-    Parameters
-    ----------
-    header
-        Titles of the columns, of one or several lines. The first column is left-aligned, the
-        others right-aligned.
-    rows
-        Cells of every row, as many as there are columns.
-
-    Returns
-    -------
-    str
-        Lines without a newline at the end.
-    """
+    """Text of a grid, without a newline at the end: columns under a header, whose cells may have
+    several lines, and a rule; the first column is left-aligned, the others right-aligned."""
     cells = [cell.split("\n") for cell in header]
     height = max(len(cell) for cell in cells)
     # Short cells stand at the bottom, just above their column.
@@ -124,20 +111,7 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_up(value: float, digits: int = 5) -> str:
-    """Number with some significant digits, rounded up: an upper bound stays one in print.
-
-    Parameters
-    ----------
-    value
-        The number; infinity becomes ``unbounded``.
-    digits
-        Significant digits.
-
-    Returns
-    -------
-    str
-        The number as people read it.
-    """
+    """Number with some significant digits, rounded up: an upper bound stays one in print."""
     if math.isinf(value) or value == 0:
         return format_number(value)
     # One unit of the last significant digit. A value that exceeds a multiple of it by rounding
@@ -147,52 +121,21 @@ def format_up(value: float, digits: int = 5) -> str:
 
 
 def format_number(value: float | None) -> str:
-    """Number with five significant digits, or a word for what has no number.
-
-    Parameters
-    ----------
-    value
-        The number; None becomes ``unknown``, infinity ``unbounded``.
-
-    Returns
-    -------
-    str
-        The number as people read it.
-    """
+    """Number with five significant digits; None becomes ``unknown``, infinity ``unbounded``."""
     if value is None:
         return "unknown"
     return "unbounded" if math.isinf(value) else f"{value:.5g}"
 
 
 def format_short(value: float | None) -> str:
-    """Number with three significant digits, for the narrow columns of a grid.
-
-    Parameters
-    ----------
-    value
-        The number; None becomes a dash, infinity ``inf``, and an int keeps all its digits.
-
-    Returns
-    -------
-    str
-        The number as people read it.
-    """
+    """Number with three significant digits, for the narrow columns of a grid; None becomes a dash,
+    and an int keeps its digits."""
     if value is None:
         return "-"
     return "inf" if math.isinf(value) else str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def format_percent(share: float) -> str:
-    """Share in per cent, with two significant digits.
-
-    Parameters
-    ----------
-    share
-        A number between 0 and 1.
-
-    Returns
-    -------
-    str
-        The share with its unit; ``less than 0.0001 %`` for what is positive but below 1e-6.
-    """
+    """Share (0 to 1) in per cent with two significant digits; ``less than 0.0001 %`` for a positive
+    one below 1e-6."""
     return f"{100 * share:.2g} %" if share == 0 or share >= 1e-6 else "less than 0.0001 %"

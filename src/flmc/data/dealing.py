@@ -55,24 +55,8 @@ _MOST_CLASSES = 1000
 
 
 def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray]:
-    """Numbers of the examples of each device; every device has at least one.
-
-    Parameters
-    ----------
-    targets
-        Target of every example, (sample).
-    num_devices
-        Number of devices.
-    how
-        One of ``DEALS``.
-    seed
-        Of the shuffling.
-
-    Raises
-    ------
-    InvalidSetting
-        If there are more devices than examples, or no such way.
-    """
+    """Numbers of the examples of each device, at least one, dealt in one of the ways ``DEALS`` from
+    the targets (sample) of all."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
     kind, _, text = how.partition(":")

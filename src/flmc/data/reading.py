@@ -48,15 +48,8 @@ class Coding:
 
 
 def code_features(tables: Sequence[FileTable], coding: Coding) -> tuple[Array, tuple[str, ...]]:
-    """Features of all tables below each other, (sample, feature), and their names.
-
-    Parameters
-    ----------
-    tables
-        The files.
-    coding
-        Columns and vocabularies. A column of words becomes one for each category but the first.
-    """
+    """Features of all tables below each other, (sample, feature), and their names. A column of
+    words becomes one column for each category but the first."""
     parts, names = [], []
     for name in coding.names:
         if name in coding.categories:
@@ -93,17 +86,8 @@ def _category_numbers(table: FileTable, name: str, words: Sequence[str]) -> Arra
 def code_target(
     tables: Sequence[FileTable], name: str, classes: Sequence[str] | None
 ) -> tuple[Array, tuple[str, ...]]:
-    """Targets of all tables, (sample), and the names of the classes if they are classes.
-
-    Parameters
-    ----------
-    tables
-        The files.
-    name
-        Column of the target.
-    classes
-        Classes in the order of their numbers; None: found from the column.
-    """
+    """Targets of all tables, (sample), and the names of the classes if they are classes, in the
+    given order, or as the column has them."""
     if classes is None and all(table.is_number(name) for table in tables):
         return np.concatenate([table.numbers(name) for table in tables]), ()
     if classes is None:
@@ -194,7 +178,7 @@ def read(
         table.check_columns((*names, target, *((device_column,) if device_column else ())))
     coding = Coding(names, {name: tuple(words) for name, words in (categories or {}).items()})
     x, feature_names = code_features(tables, coding)
-    y, found = code_target(tables, target, classes or tables[0].classes or None)
+    y, class_names = code_target(tables, target, classes or tables[0].classes or None)
     data = _by_device(tables, device_column, x, y)
     if not allow_constant:
         _refuse_constant(data.features, feature_names)
@@ -204,7 +188,7 @@ def read(
         data.device_sizes,
         feature_names,
         target,
-        found,
+        class_names,
         data.device_names,
     )
     if standardise is None:

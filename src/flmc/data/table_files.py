@@ -110,13 +110,7 @@ def _number(text: str) -> float:
 
 
 def read_table_file(path: Path) -> FileTable:
-    """The columns of a file, by its ending.
-
-    Parameters
-    ----------
-    path
-        A file ``.csv``, ``.parquet`` or ``.npz``.
-    """
+    """The columns of a file ``.csv``, ``.parquet`` or ``.npz``."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -207,13 +201,7 @@ def _from_arrays(
 
 
 def read_bundled(name: str) -> FileTable:
-    """A set that scikit-learn brings.
-
-    Parameters
-    ----------
-    name
-        One of ``BUNDLED``.
-    """
+    """Columns of one of the data sets ``BUNDLED``, which scikit-learn brings."""
     if name not in BUNDLED:
         raise InvalidSetting(f"sklearn:NAME must be one of {', '.join(BUNDLED)}; got {name!r}")
     try:

@@ -52,13 +52,8 @@ class Coordinates:
 
     @classmethod
     def of_draws(cls, draws: Array) -> Coordinates:
-        """Coordinates in which given draws have mean 0 and covariance I.
-
-        Parameters
-        ----------
-        draws
-            (..., dim), more than dim of them.
-        """
+        """Coordinates in which draws (..., dim), more than dim of them, have mean 0 and covariance
+        I."""
         flat = np.asarray(draws, dtype=np.float64).reshape(-1, np.shape(draws)[-1])
         if len(flat) <= flat.shape[1]:
             raise InvalidSetting(
@@ -73,34 +68,15 @@ class Coordinates:
         return cls(flat.mean(axis=0), root)
 
     def stretched(self, factor: float) -> Coordinates:
-        """The same coordinates in which everything is smaller, and gradients are larger, by a
-        factor.
-
-        Parameters
-        ----------
-        factor
-            Positive.
-        """
+        """These coordinates with distances divided, and so gradients multiplied, by a factor."""
         return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:
-        """Theta of the model, (..., dim), from the sampler's coordinates.
-
-        Parameters
-        ----------
-        phi
-            (..., dim), an array of NumPy or JAX.
-        """
+        """Theta of the model, (..., dim), at the sampler's coordinates ``phi``, of NumPy or JAX."""
         # In the precision of what is given, which the model is then evaluated in.
         centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))
         return centre + phi @ scale.T
 
     def from_model(self, theta: Array) -> Array:
-        """The sampler's coordinates of theta, (..., dim).
-
-        Parameters
-        ----------
-        theta
-            (..., dim).
-        """
+        """The sampler's coordinates of theta, (..., dim)."""
         return np.asarray(np.linalg.solve(self.scale, (theta - self.centre)[..., None])[..., 0])

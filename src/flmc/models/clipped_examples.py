@@ -159,30 +159,14 @@ class ClippedExamples:
         self._sorted: dict[int, _Sorted | None] = {}
 
     def gradient(self, theta: Array) -> Array:
-        """Sums for every chain and device, (chain, device, dim).
-
-        Parameters
-        ----------
-        theta
-            Where, (chain, dim).
-        """
+        """Sums of clipped gradients at theta (chain, dim), (chain, device, dim)."""
         quick = self.quick_gradient(theta) if len(self._examples.targets) >= MANY_EXAMPLES else None
         return self._whole_gradient(theta) if quick is None else quick
 
     def quick_gradient(self, theta: Array) -> Array | None:
-        """Sums for every chain and device, from the few examples near the clip.
-
-        Parameters
-        ----------
-        theta
-            Where, (chain, dim).
-
-        Returns
-        -------
-        Array or None
-            (chain, device, dim); None where theta is so far away that all examples must be looked
-            at.
-        """
+        """Sums of clipped gradients at theta (chain, dim), (chain, device, dim), from the few
+        examples near the clip; None where theta is so far away that all examples must be looked
+        at."""
         distance = float(np.sqrt(np.square(theta - self._centre).sum(axis=1).max()))
         if not np.isfinite(distance):
             return None
@@ -190,14 +174,14 @@ class ClippedExamples:
         level = int(np.ceil(steps))
         if level not in self._sorted:
             self._sorted[level] = self._sort(self._radius * _WIDER**level)
-        found = self._sorted[level]
-        if found is None:
+        split = self._sorted[level]
+        if split is None:
             return None
-        total = np.einsum("kij,cj->cki", found.hessian, theta) + found.constant
+        total = np.einsum("kij,cj->cki", split.hessian, theta) + split.constant
         every = range(theta.shape[1])
         # One set of examples for all entries, or a set for each.
-        entries = [every] if len(found.near) == 1 else [range(i, i + 1) for i in every]
-        for near, some in zip(found.near, entries, strict=True):
+        entries = [every] if len(split.near) == 1 else [range(i, i + 1) for i in every]
+        for near, some in zip(split.near, entries, strict=True):
             held = self._held(theta, near.features, near.targets)
             for i in some:
                 clipped = self._rule.entry(held, near.features[:, i])
@@ -264,14 +248,8 @@ class ClippedExamples:
 
 
 def check_clipping(model: Model, *, by_norm: bool) -> None:
-    """Refuse a model that cannot clip its examples, or does not, tried at the prior's mean and for
-    the first data set.
-
-    Parameters
-    ----------
-    model, by_norm
-        The model, and whether norms are bounded, not entries.
-    """
+    """Refuse a model that cannot clip its examples by entries or by norm, or does not, tried at the
+    prior's mean with the first data set."""
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
     kept = type(model).__hash__ is object.__hash__  # else two models may be equal
     if kept and name in _checked.get(model, ()):

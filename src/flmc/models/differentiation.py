@@ -19,13 +19,7 @@ from flmc.models.local_costs import ExampleBound
 
 
 def require_jax() -> Any:
-    """JAX, or a line that says how to get it.
-
-    Raises
-    ------
-    MissingExtra
-        If it is not installed.
-    """
+    """The module jax; where it is missing, an error says how to install it."""
     try:
         import jax
     except ImportError as error:
@@ -75,13 +69,7 @@ class ParameterTree:
         checks.at_least("the number of parameters", len(flat), 1)
 
     def parameters(self, theta: Any) -> Any:
-        """The tree of one theta.
-
-        Parameters
-        ----------
-        theta
-            (dim), an array of NumPy or JAX.
-        """
+        """The tree of parameters of one theta (dim), of NumPy or JAX."""
         leaves, first = [], 0
         for _, shape in self.layout:
             size = int(np.prod(shape))
@@ -149,10 +137,10 @@ class DifferentiatedCosts:
         """Local gradients at one theta, (device, dim)."""
         jax = self._jax
         devices = jax.vmap(jax.grad(self._device_cost), in_axes=(None, 0, 0))
-        found = devices(theta, data["rows"], data["counts"])
+        gradients = devices(theta, data["rows"], data["counts"])
         # A device without examples has the prior's share, whatever fills it up.
         there = data["counts"].sum(axis=1, keepdims=True) > 0
-        return jax.numpy.where(there, found, jax.grad(self.prior_share)(theta))
+        return jax.numpy.where(there, gradients, jax.grad(self.prior_share)(theta))
 
     def bounded(self, example_bound: ExampleBound | None) -> Callable[[Any, Any], Any]:
         """Local gradients as a function of theta and data, single examples bounded or not."""
@@ -177,8 +165,8 @@ class DifferentiatedCosts:
                     (rows, counts),
                 )
                 fresh = first + jax.numpy.arange(size) >= index * size
-                found = self._clipped(theta, rows_of, counts_of * fresh, bound, by_norm=by_norm)
-                return total + found
+                part = self._clipped(theta, rows_of, counts_of * fresh, bound, by_norm=by_norm)
+                return total + part
 
             return jax.lax.fori_loop(0, -(-largest // size), add, share)
 
@@ -189,28 +177,28 @@ class DifferentiatedCosts:
         jax = self._jax
         numpy = jax.numpy
         each = jax.vmap(jax.grad(self._cost_of_example), in_axes=(None, 0, 0))
-        found = numpy.nan_to_num(each(theta, rows, counts), nan=0.0, posinf=None, neginf=None)
+        gradients = numpy.nan_to_num(each(theta, rows, counts), nan=0.0, posinf=None, neginf=None)
         if by_norm:
-            found = _bounded_by_norm(numpy, found, bound)
+            gradients = _bounded_by_norm(numpy, gradients, bound)
         # Entries too where norms are bounded: what follows must hold whatever rounding does.
-        found = numpy.clip(found, -bound, bound)
-        return numpy.where(counts[:, None] > 0, found, 0.0).sum(axis=0)
+        gradients = numpy.clip(gradients, -bound, bound)
+        return numpy.where(counts[:, None] > 0, gradients, 0.0).sum(axis=0)
 
 
-def _bounded_by_norm(numpy: Any, found: Any, bound: Any) -> Any:
+def _bounded_by_norm(numpy: Any, gradients: Any, bound: Any) -> Any:
     """Gradients of examples, (example, dim), scaled down to a norm of at most ``bound``.
 
     Huge entries are first cut down to a size whose square and inverse are ordinary numbers: near
     the end of the range compilers take an inverse for 0, and an example would pass as it is. An
     example whose norm is still no number counts as 0."""
-    double = found.dtype == numpy.float64
+    double = gradients.dtype == numpy.float64
     most, least = (1e140, 1e-140) if double else (1e14, 1e-14)
-    found = numpy.clip(found, -most, most)
-    largest = numpy.abs(found).max(axis=1, keepdims=True)
-    unit = found / numpy.maximum(largest, least)
+    gradients = numpy.clip(gradients, -most, most)
+    largest = numpy.abs(gradients).max(axis=1, keepdims=True)
+    unit = gradients / numpy.maximum(largest, least)
     norm = numpy.maximum(largest, least) * numpy.sqrt(numpy.square(unit).sum(axis=1, keepdims=True))
     factor = numpy.minimum(1.0, bound / numpy.maximum(norm, least * least))
-    return numpy.where(numpy.isfinite(norm), found * factor, 0.0)
+    return numpy.where(numpy.isfinite(norm), gradients * factor, 0.0)
 
 
 def padded_rows(data: FederatedData) -> dict[str, Any]:
@@ -218,17 +206,6 @@ def padded_rows(data: FederatedData) -> dict[str, Any]:
 
     What fills a device up repeats its own first example, so that nothing of another device is on
     it; a device without examples is filled up with any, and gradients leave them out.
-
-    Parameters
-    ----------
-    data
-        Examples of all devices.
-
-    Returns
-    -------
-    dict
-        ``rows``, (device, largest, ...) by name, and ``counts``, (device, largest): 1 for an
-        example, 0 for what fills up.
     """
     largest = max(1, *data.device_sizes)
     ends = np.cumsum(data.device_sizes)
@@ -250,20 +227,7 @@ def check_densities(
     parameters: Any,
     example: Any,
 ) -> None:
-    """Refuse densities that are no finite number at the start, or not a single one.
-
-    Parameters
-    ----------
-    log_prior, log_likelihood
-        The densities.
-    parameters, example
-        Where they are tried.
-
-    Raises
-    ------
-    InvalidSetting
-        If one fails, or gives something else.
-    """
+    """Refuse densities that are no finite number at the start, or not a single one."""
     asked: dict[str, Callable[[], Any]] = {
         "log_prior": lambda: log_prior(parameters),
         "log_likelihood": lambda: log_likelihood(parameters, example),
@@ -303,16 +267,9 @@ class _Effort(NamedTuple):
 _ORDINARY, _LARGE = _Effort(60, 300, 1.02), _Effort(20, 60, 1.1)
 
 
-class Curvature:
-    """Curvatures of a function of theta, and where it is least.
-
-    Parameters
-    ----------
-    jax
-        The module.
-    total
-        Negative log posterior of one theta, (dim), up to a constant.
-    """
+class CurvatureMeter:
+    """Measures curvatures of a negative log posterior, ``total`` of one theta (dim) up to a
+    constant, and finds its mode."""
 
     def __init__(self, jax: Any, total: Callable[[Any], Any]) -> None:
         self._jax, self._total = jax, total
@@ -320,13 +277,8 @@ class Curvature:
         self._product = jax.jit(lambda theta, way: jax.jvp(jax.grad(total), (theta,), (way,))[1])
 
     def measure(self, theta: Array) -> tuple[float, float | None]:
-        """Largest and smallest curvature here and near the mode; None: not convex, or not measured.
-
-        Parameters
-        ----------
-        theta
-            Where to begin, (dim).
-        """
+        """Largest and smallest curvature at theta (dim) and near the mode; None for a smallest that
+        is not positive or was not measured."""
         effort = _LARGE if len(theta) > _MANY else _ORDINARY
         with self._jax.enable_x64():
             largest, smallest = self._extremes(theta, effort)
@@ -372,13 +324,7 @@ class Curvature:
         return value
 
     def laplace(self, theta: Array) -> tuple[Array, Array]:
-        """Mode of the posterior and the inverse of the curvature there, by damped Newton steps.
-
-        Parameters
-        ----------
-        theta
-            Where to begin, (dim).
-        """
+        """Mode of the posterior and the inverse of the curvature there, by damped Newton steps."""
         jax = self._jax
         with jax.enable_x64():
             cost, curvature = jax.jit(self._total), jax.jit(jax.hessian(self._total))
@@ -400,17 +346,7 @@ class Curvature:
 
 
 def diagonal_curvature(jax: Any, cost: Callable[[Any], Any], theta: Array) -> Array:
-    """Diagonal of the Hessian of a function, (dim); exact where the Hessian is diagonal.
-
-    Parameters
-    ----------
-    jax
-        The module.
-    cost
-        A function of one theta.
-    theta
-        Where, (dim).
-    """
+    """Diagonal of the Hessian of a function, (dim); exact where the Hessian is diagonal."""
     with jax.enable_x64():
         product = jax.jit(lambda at, way: jax.jvp(jax.grad(cost), (at,), (way,))[1])
         signs = np.where(np.random.default_rng(0).random((8, len(theta))) < 0.5, -1.0, 1.0)

@@ -220,13 +220,7 @@ class Gaussian:
 
 
 def marginal_variances(precision: Array) -> Array:
-    """Variance of each entry of a normal law, (dim).
-
-    Parameters
-    ----------
-    precision
-        Its precision matrix, (dim, dim), positive definite.
-    """
+    """Variance of each entry of a normal law, (dim), from its precision matrix (dim, dim)."""
     diagonal = np.diag(precision)
     # Inverting a large matrix takes seconds, and mostly it is diagonal.
     if np.count_nonzero(precision) == len(diagonal):

@@ -66,47 +66,15 @@ class GradientModel(Model):
             )
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients: the user's gradient of the likelihood plus 1/K of the prior's.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        experiments
-            Not used: there is one data set.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-        """
+        """Local gradients, (experiment, chain, device, dim): the user's gradient of the likelihood
+        plus 1/K of the prior's. There is one data set."""
         return self._with_prior("gradient", self._gradient, theta)
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
         """Local gradients with examples clipped by the user's function, plus 1/K of the prior's
-        gradient.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_clip
-            Largest magnitude of an entry of one example's gradient.
-        experiments
-            Not used: there is one data set.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If no function was given that clips examples.
-        """
+        gradient."""
         clipped = self._clipped_gradient
         if clipped is None:
             return super().clipped_gradient(theta, example_clip, experiments)
@@ -118,27 +86,7 @@ class GradientModel(Model):
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
         """Local gradients with the norms of examples bounded by the user's function, plus 1/K of
-        the prior's gradient.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_norm
-            Largest norm of one example's gradient.
-        experiments
-            Not used: there is one data set.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If no function was given that bounds the norms of examples.
-        """
+        the prior's gradient."""
         clipped = self._norm_clipped_gradient
         if clipped is None:
             return super().norm_clipped_gradient(theta, example_norm, experiments)
@@ -147,36 +95,18 @@ class GradientModel(Model):
         )
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        """What the user's function predicts; None if none was given.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        experiments
-            Not used: there is one data set.
-
-        Returns
-        -------
-        Array or None
-            Predictions, (experiment, chain, prediction).
-
-        Raises
-        ------
-        InvalidSetting
-            If the function returns another shape than (chain, prediction).
-        """
+        """Predictions of the user's function, (experiment, chain, prediction); None without one."""
         if self._predict is None:
             return None
         batch = theta.reshape(-1, self.dim).view()
         batch.flags.writeable = False
-        found = np.asarray(self._predict(batch), dtype=np.float64)
-        if found.ndim != 2 or len(found) != len(batch):
+        predicted = np.asarray(self._predict(batch), dtype=np.float64)
+        if predicted.ndim != 2 or len(predicted) != len(batch):
             raise InvalidSetting(
                 f"predict must return (chain, prediction) for {len(batch)} chains, got"
-                f" {found.shape}"
+                f" {predicted.shape}"
             )
-        return found.reshape(*theta.shape[:-1], -1)
+        return predicted.reshape(*theta.shape[:-1], -1)
 
     def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
         """Local gradients from a function for the likelihood, with its result's shape checked."""

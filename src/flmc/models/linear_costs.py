@@ -44,11 +44,6 @@ class KeptCosts:
         """Keep the costs of the next data sets, or of as many of them as there is room for.
 
         Those whose Hessians are not symmetric to the bit, and all behind them, are not kept.
-
-        Parameters
-        ----------
-        costs
-            Of the data sets behind those that were added before.
         """
         hessian, offset = (array[: self._room - self.count] for array in costs)
         if not np.array_equal(hessian, np.swapaxes(hessian, 2, 3)):
@@ -62,13 +57,7 @@ class KeptCosts:
         self.count = part.stop
 
     def rows(self, experiments: range) -> Quadratic:
-        """Costs of some data sets that are kept, as arrays of their own.
-
-        Parameters
-        ----------
-        experiments
-            Their numbers, consecutive and below ``count``.
-        """
+        """Costs of consecutive data sets below ``count``, as arrays of their own."""
         part = slice(experiments.start, experiments.stop)
         return Quadratic(
             np.take(self._hessian[part], self._place, axis=2), self._offset[part].copy()
@@ -126,13 +115,7 @@ class LinearCosts:
             yield part, costs
 
     def rows(self, experiments: slice) -> Quadratic:
-        """Costs of some data sets.
-
-        Parameters
-        ----------
-        experiments
-            Which data sets, consecutive ones.
-        """
+        """Costs of consecutive data sets."""
         if self._held is not None:
             return Quadratic(*(array[experiments] for array in self._held))
         asked = range(*experiments.indices(self._source.num_experiments))

@@ -17,7 +17,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.data.federated import FederatedData
 from flmc.models.affine import START_SD, Coordinates
 from flmc.models.differentiation import (
-    Curvature,
+    CurvatureMeter,
     DifferentiatedCosts,
     ParameterTree,
     check_densities,
@@ -79,7 +79,7 @@ class LogDensityModel(Model):
         )
         one = jax.tree.map(lambda values: values[0, 0], self._data["rows"])
         check_densities(log_prior, log_likelihood, self._parameters_of(self.start_point), one)
-        self._curvature = Curvature(jax, lambda theta: self._costs.total(theta, self._data))
+        self._curvature = CurvatureMeter(jax, lambda theta: self._costs.total(theta, self._data))
         self._compiled: dict[ExampleBound | None, Callable[[Any, Any], Any]] = {}
         if coordinates is not None and start_sd is None:
             start_sd = START_SD * coordinates.unit
@@ -111,20 +111,12 @@ class LogDensityModel(Model):
         smoothness: float | None = None,
         convexity: float | None = None,
     ) -> LogDensityModel:
-        """The same model, sampled in coordinates in which its posterior is round.
+        """This model sampled in coordinates in which its posterior is round.
 
-        Parameters
-        ----------
-        draws
-            Draws of a pilot, (..., dim), whose mean and covariance decide the coordinates; they
-            are for simulation, unless they are of public data: what a pilot reveals is not added.
-        scale, centre
-            R and c from public knowledge in place of draws: (dim) or (dim, dim), and (dim), which
-            is ``start`` if it is not given. Without any of them mode and curvature of the posterior
-            decide, which is for simulation too.
-        smoothness, convexity
-            Curvatures in the new coordinates from public knowledge; None: measured.
-        """
+        Mean and covariance of a pilot's draws (..., dim) decide, or R = ``scale`` and c =
+        ``centre`` (default: the start) from public knowledge; without either, mode and curvature of
+        the posterior. The first and the last are for simulation: what they reveal is not
+        accounted. :func:`flmc.whiten` says more."""
         if draws is not None:
             coordinates = Coordinates.of_draws(draws)
         elif scale is not None:
@@ -141,13 +133,7 @@ class LogDensityModel(Model):
         return self._curvature.laplace(self.start_point)
 
     def on(self, data: FederatedData) -> LogDensityModel:
-        """The same model of other data.
-
-        Parameters
-        ----------
-        data
-            Examples of the same form.
-        """
+        """This model with other data of the same form."""
         start = self.to_parameters(self._start)
         return LogDensityModel(self._log_prior, self.log_likelihood, data, start, 1.0)
 
@@ -159,17 +145,8 @@ class LogDensityModel(Model):
         *,
         public: bool,
     ) -> LogDensityModel:
-        """The same model, sampled in given coordinates.
-
-        Parameters
-        ----------
-        coordinates
-            The map from the sampler's coordinates to the model's.
-        smoothness, convexity
-            Curvatures in the new coordinates; None: measured.
-        public
-            Whether the coordinates are public knowledge.
-        """
+        """This model sampled in given coordinates, with curvatures that hold there; None:
+        measured."""
         whitened = LogDensityModel(
             self._log_prior,
             self.log_likelihood,
@@ -184,57 +161,25 @@ class LogDensityModel(Model):
         return whitened
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients, (experiment, chain, device, dim).
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        experiments
-            Not used: there is one data set.
-        """
+        """Local gradients, (experiment, chain, device, dim), at theta (experiment, chain, dim)."""
         return self._evaluate(None, theta)
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every entry of an example's gradient clipped before the sum.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_clip
-            Largest magnitude of an entry of one example's gradient; NaN counts as 0.
-        experiments
-            Not used: there is one data set.
-        """
+        """Local gradients with every entry of an example's gradient clipped before the sum; NaN
+        counts as 0."""
         return self._evaluate(ExampleBound(example_clip, by_norm=False), theta)
 
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with the norm of every example's gradient bounded before the sum.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_norm
-            Largest Euclidean norm of one example's gradient; NaN counts as 0.
-        experiments
-            Not used: there is one data set.
-        """
+        """Local gradients with the Euclidean norm of every example's gradient bounded before the
+        sum; NaN counts as 0."""
         return self._evaluate(ExampleBound(example_norm, by_norm=True), theta)
 
     def parameters(self, theta: Array) -> Any:
-        """Parameters in the form of ``start``, from theta (..., dim), with its leading axes.
-
-        Parameters
-        ----------
-        theta
-            Draws as results have them, in the model's own coordinates, (..., dim).
-        """
+        """Parameters in the form of ``start``, from theta (..., dim), with its leading axes."""
         jax = require_jax()
         with jax.enable_x64():
             flat = np.asarray(theta, dtype=np.float64).reshape(-1, self.dim)
@@ -247,26 +192,15 @@ class LogDensityModel(Model):
             return jax.tree.map(as_array, tree)
 
     def prior_share(self, theta: Array) -> Array:
-        """The log prior's part of every local gradient; ``prior`` is where chains start.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        """
+        """The log prior's part of every local gradient; ``prior`` is where chains start."""
         jax = require_jax()
         with jax.enable_x64():
             each = jax.vmap(jax.grad(self._costs.prior_share))(theta.reshape(-1, self.dim))
             return np.array(each).reshape(theta.shape)
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts:
-        """Local gradients as JAX traces them, single examples bounded if that is asked for.
-
-        Parameters
-        ----------
-        example_bound
-            How single examples are bounded; None: they are not.
-        """
+        """Local gradients as a function that JAX traces, with the gradients of single examples
+        bounded unless ``example_bound`` is None."""
         return TracedCosts(self._costs.bounded(example_bound), lambda experiment: self._data)
 
     def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:

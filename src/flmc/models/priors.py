@@ -213,12 +213,13 @@ class FunctionPrior(Prior):
         """
         batch = theta.reshape(-1, theta.shape[-1]).view()
         batch.flags.writeable = False  # these may be the chains themselves
-        found = np.asarray(self._gradient(batch), dtype=np.float64)
-        if found.shape != batch.shape:
+        gradient = np.asarray(self._gradient(batch), dtype=np.float64)
+        if gradient.shape != batch.shape:
             raise InvalidSetting(
-                f"the prior's gradient must return (place, dim) = {batch.shape}, got {found.shape}"
+                f"the prior's gradient must return (place, dim) = {batch.shape}, got"
+                f" {gradient.shape}"
             )
-        return found.reshape(theta.shape)
+        return gradient.reshape(theta.shape)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
         """One theta that the user's function draws.
@@ -240,18 +241,18 @@ class FunctionPrior(Prior):
         InvalidSetting
             If the function returns another shape, or what is not finite.
         """
-        found = checks.finite_array("a draw of the prior", self._draw(rng))
-        if found.shape != (dim,):
+        drawn = checks.finite_array("a draw of the prior", self._draw(rng))
+        if drawn.shape != (dim,):
             raise InvalidSetting(
-                f"a draw of the prior must have dim = {dim} entries, got the shape {found.shape}"
+                f"a draw of the prior must have dim = {dim} entries, got the shape {drawn.shape}"
             )
-        return found
+        return drawn
 
     def _of_every_entry(self, name: str, value: Array) -> Array:
         """A number for every entry, (dim)."""
-        found = checks.finite_array(name, value)
-        if found.shape not in ((), (self._dim,)):
+        given = checks.finite_array(name, value)
+        if given.shape not in ((), (self._dim,)):
             raise InvalidSetting(
-                f"{name} must be a number or {self._dim} numbers, got the shape {found.shape}"
+                f"{name} must be a number or {self._dim} numbers, got the shape {given.shape}"
             )
-        return np.broadcast_to(found, (self._dim,)) + 0.0
+        return np.broadcast_to(given, (self._dim,)) + 0.0

@@ -23,22 +23,6 @@ def local_models(model: Model) -> Iterator[Model]:
 
     Curvatures are those of the device's own data: it may use what it holds.
 
-    Parameters
-    ----------
-    model
-        A :class:`flmc.LinearGaussian` of one data set, or a model from log densities.
-
-    Yields
-    ------
-    Model
-        A model with one device; in the model's own coordinates, also where the federation samples
-        in others.
-
-    Raises
-    ------
-    InvalidSetting
-        If the model does not know its examples and its prior apart.
-
     Examples
     --------
     >>> from flmc.models.single_device import local_models
@@ -62,15 +46,7 @@ def local_models(model: Model) -> Iterator[Model]:
 
 
 def of_device(data: FederatedData, device: int) -> FederatedData:
-    """The examples of one device, as data of one device.
-
-    Parameters
-    ----------
-    data
-        Examples of all devices.
-    device
-        Number of the device, from 0.
-    """
+    """The examples of one device, numbered from 0, as data of a federation of one."""
     own = data.device_of == device
     return replace(
         data,

@@ -71,15 +71,7 @@ class WhitenedModel(Model):
         self.smoothness, self.convexity = smoothness, convexity
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients in the new coordinates, (experiment, chain, device, dim).
-
-        Parameters
-        ----------
-        theta
-            Where, in the new coordinates, (experiment, chain, dim).
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-        """
+        """Local gradients in the new coordinates, (experiment, chain, device, dim)."""
         there = self._coordinates.to_model(theta)
         return self.base.gradient(there, experiments) @ self._coordinates.scale
 
@@ -89,13 +81,7 @@ class WhitenedModel(Model):
         return self.coordinates
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
-        """Local costs in the new coordinates, where they are quadratic.
-
-        Parameters
-        ----------
-        experiments
-            Which data sets; all by default.
-        """
+        """Local costs in the new coordinates, where they are quadratic."""
         costs = self.base.quadratic(experiments)
         if costs is None:
             return None
@@ -104,13 +90,8 @@ class WhitenedModel(Model):
         return Quadratic(hessian, (costs.offset - costs.hessian @ centre) @ scale)
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
-        """Local gradients in the new coordinates as JAX traces them, where the model has them.
-
-        Parameters
-        ----------
-        example_bound
-            None is given back where single examples are to be bounded.
-        """
+        """Local gradients in the new coordinates as a function that JAX traces; None where the
+        model has none, or single examples are to be bounded."""
         costs = None if example_bound is not None else self.base.traced()
         if costs is None:
             return None
@@ -124,15 +105,7 @@ class WhitenedModel(Model):
         )
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        """What the model predicts.
-
-        Parameters
-        ----------
-        theta
-            Where, in the new coordinates, (experiment, chain, dim).
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-        """
+        """Predictions of the model at theta in the new coordinates, (experiment, chain, dim)."""
         return self.base.predict(self._coordinates.to_model(theta), experiments)
 
 
@@ -222,17 +195,8 @@ def in_coordinates(
     *,
     public: bool,
 ) -> Model:
-    """A model in given coordinates.
-
-    Parameters
-    ----------
-    model, coordinates
-        The model, and the map to its coordinates.
-    smoothness, convexity
-        Curvatures in the new coordinates; None: measured or computed, if that is possible.
-    public
-        Whether coordinates and given curvatures are public knowledge.
-    """
+    """A model in given coordinates, with curvatures that hold there (None: measured where
+    possible), and whether both are public knowledge."""
     if isinstance(model, LogDensityModel):
         return model.in_coordinates(coordinates, smoothness, convexity, public=public)
     return WhitenedModel(model, coordinates, smoothness, convexity, public=public)

@@ -26,6 +26,7 @@ from pathlib import Path
 from flmc.base.tables import Grid
 from flmc.cli import main as flmc_main
 from flmc.runs.files.durable_files import read_json
+from flmc.runs.records import load
 
 LONGEST = 10.0
 """Seconds from the signal to the end of the process, at most."""
@@ -133,10 +134,10 @@ class Prepared:
         return True
 
     def can_be_read(self, place: Path) -> bool:
-        """Whether there is a record; its ledger can then be read."""
+        """Whether there is a record; all of it can then be read, and it is not finished."""
         if not (place / "r" / "run.json").exists():
             return False
-        _quietly("ledger", str(place / "r"), "--at", "1", "--json")
+        assert load(place / "r").result is None, place
         return True
 
 

@@ -44,7 +44,8 @@ one's."""
 _FAMILIES = (
     (Linear(), (0.5, 0.25)),
     (Sigmoid(), (0.25, 0.5, 1.0, 2.0, 4.0)),
-    # 1.25 times slope over clip is the parameter of these, not sqrt(pi/2): answers of old stay.
+    # So that the parameters are 1.25 s/clip (the exact factor is sqrt(pi/2)): links that were
+    # chosen before stay the same.
     (Probit(), tuple(1.25 * math.sqrt(2 / math.pi) * s for s in (0.25, 0.5, 1.0, 2.0, 4.0))),
 )
 """Families of links that are searched, each with slope times clip of its members, beside the
@@ -97,7 +98,7 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
     if "rounds" in free:
         request, note = _with_rounds(held)
         notes.append(note)
-    # A link that is chosen by prediction looks at the posterior, whatever else is public.
+    # A prediction looks at the posterior, whatever else is public.
     predicted = "link" in free and isinstance(model, LinearGaussian)
     return Choice(held.uplink, request, tuple(notes), predicted or not curvature.public)
 

@@ -37,7 +37,8 @@ from flmc.uplink.link import Link
 from flmc.uplink.uplink import Uplink
 
 _GRAVITY = {"note": 0.0, "warning": 1.0, "infeasible": 10.0}
-"""Weights of findings in the comparison of trials."""
+"""Weights of findings in the comparison of trials: no plan has ten warnings, so one finding that
+makes infeasible outweighs them."""
 
 
 class Sloped(NamedTuple):
@@ -53,7 +54,7 @@ class Sloped(NamedTuple):
 
 def bends(link: Link, clip: float) -> bool:
     """Whether the mean bit at the clip is below that of a straight line."""
-    bound = link.bound_to(clip)
+    bound = link.bound_to(clip)  # a straight link has no shape before it knows its clip
     return float(bound.mean(np.array(clip), clip)) < (1 - 1e-6) * clip * bound.slope(clip)
 
 
@@ -87,6 +88,7 @@ class Candidate:
                 "dim": self.model.dim,
             }
             return replace(self, model=PublicModel(**{**sizes, name: value}))
+        # The names of limits, requests and uplinks do not overlap.
         if name in Limits.__dataclass_fields__:
             return replace(self, limits=replace(self.limits, **{name: value}))
         if name in Request.__dataclass_fields__:
@@ -143,7 +145,7 @@ class Trial:
 
     @property
     def gravity(self) -> float:
-        """Weight of the findings, of which one that makes infeasible outweighs some warnings."""
+        """Weight of the findings, 0 where nothing but notes speaks against the plan."""
         return sum(_GRAVITY[each.severity] for each in self.findings)
 
     @property
@@ -290,6 +292,7 @@ def _bracket(
             if not meets(last - step):
                 return last - step, last
             last, step = last - step, 1.5 * step
+        # Everything within reach meets: a bracket so narrow that nothing is left to halve.
         return last - axis.resolution / 2, last
     for sign in (1.0, -1.0):
         step, last = axis.step, start

@@ -108,8 +108,9 @@ class PublicQuestion:
         sizes = (self.model.num_devices, self.model.dim, plan.num_rounds)
         guess = estimate_gain(plan.uplink, limits, *sizes)
         if plan.binding == "power" and self.correction * guess > 1.3 * plan.gain_limits.power:
-            return self  # the accountant would not change what decides
+            return self  # the estimate errs by less: the accountant would not change what decides
         exact = privacy_limited_gain(plan.uplink, limits, *sizes)
+        # A hair below, so that trials with nearby links and rounds keep the exact budget too.
         return replace(self, correction=0.999 * exact / guess)
 
     @cached_property
@@ -129,7 +130,8 @@ class PublicQuestion:
         if "clip" not in self.fixed:
             free["clip"] = [factor * spread for factor in (_WIDE_CLIPS if example else _CLIPS)]
         if example and "example_bound" not in self.fixed:
-            # Bounds of norms, which cost less than bounds of entries.
+            # Bounds of norms: all entries of an example share them, so they cost less than bounds
+            # of single entries.
             root = math.sqrt(self.model.dim + 2.0)
             free["example_norm"] = [factor * root for factor in _EXAMPLE_NORMS]
         links = self._links()
@@ -365,7 +367,11 @@ def _scaled(question: PublicQuestion) -> Iterator[Obstacle]:
 
 
 def _promising(question: PublicQuestion) -> list[int]:
-    """Places, among the candidates, of those that come nearest to what is needed."""
+    """Places, among the candidates, of those that need the fewest rounds without a budget.
+
+    Places, not candidates: a relaxed question has other values of clips and slopes in the same
+    order.
+    """
     loose = question.relaxed("privacy", "off")
     free = replace(loose, fixed=question.fixed - {"num_rounds"})
     lengths = []

@@ -20,7 +20,7 @@ from flmc.planning.requirements import Requirement
 from flmc.planning.search import Axis, Candidate, Trial, smallest
 from flmc.planning.suggestion import PublicQuestion, find_obstacles, reasons
 from flmc.settings.assembly import assemble, make_limits, planner_arguments
-from flmc.settings.construction import make_model, make_uplink
+from flmc.settings.construction import make_model, make_uplink, scheme_of
 from flmc.settings.registered import LINKS
 from flmc.settings.schema import Settings, merge
 
@@ -83,8 +83,10 @@ def public_question(settings: Settings) -> PublicQuestion:
         raise InvalidSetting(
             f"suggestions are for linear regression, got the model {settings.model!r}"
         )
-    if settings.scheme == "ideal":
-        raise InvalidSetting("suggestions are for digital and analog uplinks, got 'ideal'")
+    if scheme_of(settings).noise_is_exact:
+        raise InvalidSetting(
+            f"suggestions are for digital and analog uplinks, got {settings.scheme!r}"
+        )
     if settings.devices > settings.samples:
         raise InvalidSetting(
             f"devices must not exceed samples = {settings.samples}, got {settings.devices}"
@@ -288,11 +290,12 @@ def _check(settings: Settings, name: str) -> None:
     """Refuse a setting that cannot be solved for, or that has no effect."""
     if name not in AXES:
         raise InvalidSetting(f"solve must be one of {', '.join(AXES)}; got {name!r}")
+    scheme = scheme_of(settings)
     idle = {
-        "epsilon": settings.privacy == "off" or settings.scheme == "ideal",
-        "snr_db": settings.scheme == "ideal",
-        "clip": settings.scheme == "ideal",
-        "slope_parameter": settings.scheme != "digital",
+        "epsilon": settings.privacy == "off" or scheme.noise_is_exact,
+        "snr_db": scheme.noise_is_exact,
+        "clip": scheme.noise_is_exact,
+        "slope_parameter": "link" not in scheme.setting_names(),
         "devices": settings.model != "linear",
         "samples": settings.model != "linear",
     }
@@ -367,7 +370,8 @@ class _Values:
         """Place of the value that was given."""
         value = getattr(self.given, self.name)
         if value is None:
-            value = getattr(assemble(self.given).uplink, "slope", 0.0) * 2.0
+            # A sigmoid's parameter is twice its slope; other families are near enough for a start.
+            value = assemble(self.given).uplink.slope * 2.0
         return float(value) if self.name == "snr_db" else math.log(value)
 
     def smallest(self) -> Solution:
@@ -384,6 +388,7 @@ class _Values:
 
     def _beyond(self, place: float) -> Iterator[Point]:
         """The point at a place, and a little further where the estimate was too kind."""
+        # Estimates err by a few per cent: most of the time the first or second place does.
         for more in (0, 1, 2, 4, 8, 16, 32, 64):
             yield self.at(place + more * self.axis.resolution)
 

@@ -69,7 +69,7 @@ class JsonLines(logging.Formatter):
     """One line of JSON a record: time, level, role, message, and the listed fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """A record of logging as one line of JSON."""
         return json.dumps(_document(record), allow_nan=False)
 
 
@@ -77,7 +77,7 @@ class TextLines(logging.Formatter):
     """One line of words a record: time, level, role, message, then the fields with their names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """A record of logging as one line of words."""
         document = _document(record)
         time, level, role, message = (
             document.pop(name) for name in ("time", "level", "role", "message")

@@ -153,7 +153,7 @@ class _Session:
             await self._connection.publish(now)
 
     async def _publish_at(self, message: Message, at: float) -> None:
-        """Publish a message at its time."""
+        """Publish a message when its time has come."""
         await asyncio.sleep(max(0.0, at - time.monotonic()))
         # The reading task notices the same break, and ends the session.
         with contextlib.suppress(Disconnected):

@@ -139,7 +139,7 @@ class Role(ABC):
         return self.presence(Presence("gone")).message
 
     def reads(self, *whats: str) -> tuple[str, ...]:
-        """Topics of the run as subscriptions."""
+        """Topics of the run, from their last parts, as subscriptions."""
         return tuple(self.topic(what) for what in whats)
 
 
@@ -150,7 +150,7 @@ class Timing:
         self._times: deque[float] = deque(maxlen=_MOST)
 
     def add(self, seconds: float) -> None:
-        """Remember a duration in seconds."""
+        """Add a duration, in seconds."""
         self._times.append(seconds)
 
     @property

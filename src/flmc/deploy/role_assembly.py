@@ -70,14 +70,14 @@ class EndedServer(Role):
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """No topics."""
+        """No topics: the role only publishes."""
         return ()
 
     def connected(self, now: float) -> list[Outgoing]:
-        """The end of the run."""
+        """The message that ends the run, after which the role is finished."""
         self.finished = True
         return [self.say(END, b'{"why":"finished"}')]
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """No messages."""
+        """No reply to any message."""
         return []

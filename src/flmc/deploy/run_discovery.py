@@ -31,7 +31,7 @@ class Offered:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Patterns of the topics to read."""
+        """Patterns of the topics that show runs: plans, ends, and presences of servers."""
         topics = (Topic("+", PLAN), Topic("+", END), Topic("+", ALIVE, SERVER))
         return tuple(map(str, topics))
 
@@ -75,7 +75,7 @@ def _is_name(run: str) -> bool:
 
 
 def _put(names: set[str], name: str, here: bool) -> None:
-    """Put a name into a set, or remove it."""
+    """Add a name to a set if ``here``, and remove it otherwise."""
     (names.add if here else names.discard)(name)
 
 

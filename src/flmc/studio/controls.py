@@ -71,7 +71,7 @@ class Control:
 
     @property
     def places(self) -> tuple[float, float]:
-        """Ends of the slider."""
+        """Places at the two ends of the slider: values, or their decimal logarithms."""
         if not self.logarithmic:
             return self.low, self.high
         return math.log10(self.low), math.log10(self.high)

@@ -57,7 +57,7 @@ class Writer:
         return self
 
     def to_bytes(self) -> bytes:
-        """The payload."""
+        """The payload written so far."""
         return b"".join(self._parts)
 
 

@@ -185,7 +185,7 @@ class Federation:
         }
 
     def to_bytes(self) -> bytes:
-        """The payload."""
+        """The federation as the JSON payload of its topic."""
         return json.dumps(self.to_document(), allow_nan=False).encode()
 
     @classmethod

@@ -49,7 +49,7 @@ class Theta:
     theta: Array
 
     def to_bytes(self) -> bytes:
-        """The payload."""
+        """The position as a payload of kind 1."""
         writer = Writer(_THETA, self.round).raw(self.digest).count(len(self.theta))
         return writer.numbers(self.theta, "<f8").to_bytes()
 
@@ -98,7 +98,7 @@ class Announcement:
     journal: bytes = bytes(JOURNAL_BYTES)
 
     def to_bytes(self) -> bytes:
-        """The payload."""
+        """The announcement as a payload of kind 2."""
         devices, wide = self.fading.shape
         writer = Writer(_ANNOUNCEMENT, self.round).raw(self.digest).count(self.attempt)
         writer.count(devices).count(len(self.gain)).count(wide)
@@ -204,7 +204,7 @@ class Received:
     values: Array | None = None
 
     def to_bytes(self) -> bytes:
-        """The payload."""
+        """The received signal as a payload of kind 4."""
         writer = Writer(_RECEIVED, self.round).raw(self.binding)
         writer.raw(bytes([_REAL if self.steps is None else _STEPS]))
         signal = self.values if self.steps is None else self.steps

@@ -103,7 +103,7 @@ class Mqtt:
 
     @cached_property
     def _address(self) -> tuple[str, int]:
-        """Host and port."""
+        """Host and port of the broker; by default port 8883 with TLS and 1883 without."""
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or (8883 if parts.scheme == "mqtts" else 1883)
 

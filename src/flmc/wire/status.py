@@ -79,7 +79,7 @@ class Status:
         return asdict(self)
 
     def to_bytes(self) -> bytes:
-        """The payload."""
+        """The status as a JSON payload."""
         return json.dumps(self.to_document(), allow_nan=False).encode()
 
     @classmethod
@@ -148,7 +148,7 @@ class Status:
 
     @property
     def _mood(self) -> Severity:
-        """Severity that fits the phase."""
+        """Severity with which the phase is shown."""
         moods: dict[str, Severity] = {"failed": "warning", "finished": "good"}
         return moods.get(self.phase, "plain")
 

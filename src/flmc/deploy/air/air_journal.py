@@ -90,7 +90,7 @@ class AirJournal:
             self._file.append({**about, "journal": self.name.hex()})
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Update the state by one entry."""
+        """Update round, last answers and known journals by one entry."""
         self.round, self.last = received.round, received
         self.answered[received.active] = received.round
         self._journals |= journals

@@ -70,7 +70,7 @@ class AirRole(Role):
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
-        """Reset the state for a round."""
+        """Reset everything that belongs to one round, for the round of this number."""
         self._round = round_number
         self._over = round_number > self.federation.plan.num_rounds
         self._current = self._schedule.round(min(round_number, self.federation.plan.num_rounds))

@@ -67,7 +67,7 @@ class Budget:
 
     @property
     def share(self) -> float:
-        """Delta of one run."""
+        """Delta at which one run is accounted."""
         return self.delta / self.runs
 
 

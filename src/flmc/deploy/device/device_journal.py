@@ -82,7 +82,7 @@ class DeviceJournal:
         """Eight bytes drawn when the journal was made."""
 
     def _read(self, entry: dict[str, object]) -> None:
-        """Update the state by one entry."""
+        """Update the joined runs and their last answers by one entry of the file."""
         if "joined" in entry:
             self.runs[str(entry["joined"])] = JoinedRun(
                 str(entry["digest"]),

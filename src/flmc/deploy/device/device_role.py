@@ -199,7 +199,7 @@ class DeviceRole(Role):
         return [self._own_presence()]
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Answer if the round is announced."""
+        """Take theta of a round, and answer if the round is announced already."""
         federation = self.federation
         assert federation is not None
         theta = Theta.from_bytes(payload, federation.plan.dim)

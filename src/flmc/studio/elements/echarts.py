@@ -74,7 +74,7 @@ def _tooltip(theme: Theme, over_cells: bool) -> Options:
 
 
 def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
-    """Options of one axis."""
+    """ECharts' options of the axis ``name``, x or y."""
     ink, muted = theme.colours["ink"], theme.colours["muted"]
     options: Options = {
         "type": "log" if axis.logarithmic else "value",
@@ -206,7 +206,7 @@ def _words(words: Words, theme: Theme) -> Options:
 
 
 def _mark(mark: Mark, theme: Theme) -> Options:
-    """A line across the chart."""
+    """ECharts' mark: a straight line across the chart, with a label."""
     colour = theme.colours[mark.colour]
     end = "insideEndTop" if mark.axis == "y" else "end"
     return {

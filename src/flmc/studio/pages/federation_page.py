@@ -284,7 +284,7 @@ def _in_words(status: Status) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """A past time in words."""
+    """The age of something in words, from seconds."""
     if seconds < 2:
         return "just now"
     if seconds < 120:

@@ -114,7 +114,7 @@ class SolvePage:
         self._share = 0.02
         settings, requirements = read_given(self.state.given), self._requirements
         self.panel.settled(settings)
-        self._command.set_text(self._in_words(name))
+        self._command.set_text(self._command_text(name))
         solution = await turn.compute_slowly(self._solve, turn, settings, name, requirements)
         chart = await turn.compute(solution_chart, solution)
         self._share = 1.0
@@ -134,8 +134,8 @@ class SolvePage:
         suggest = self.state.more.get("suggest") == "yes"
         return solve(settings, name, requirements, suggest=suggest, progress=progress)
 
-    def _in_words(self, name: str) -> str:
-        """The command that asks the same."""
+    def _command_text(self, name: str) -> str:
+        """Command line that asks the page's question."""
         words = [command_line(self.state.given), "--solve", name]
         for text in self.state.more.get("require", "").split(","):
             if text.strip():

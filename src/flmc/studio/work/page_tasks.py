@@ -81,7 +81,7 @@ class Latest:
             self._task = asyncio.get_running_loop().create_task(self._begin())
 
     def close(self) -> None:
-        """Give up everything, for good."""
+        """Give up the current and all later requests, because the page is closed."""
         self.turn, self._closed = None, True
 
     async def _begin(self) -> None:

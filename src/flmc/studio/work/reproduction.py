@@ -49,7 +49,7 @@ class Reproduction:
 
     @property
     def command(self) -> str:
-        """The command that does the same."""
+        """Command line of the reproduction."""
         return f"flmc reproduce --paper {self.paper} --experiments {self.experiments}"
 
     async def conduct(self) -> bool:

@@ -18,7 +18,8 @@ _ENDINGS: list[Callable[[], None]] = []
 
 
 def new_directory(name: str) -> Path:
-    """A new empty directory with this begin of its name, removed with the studio at the latest."""
+    """A new empty directory whose name starts with ``name``, removed with the studio at the
+    latest."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_root()))
 
 

@@ -33,7 +33,7 @@ class History:
         return tuple(self._runs.get(run, ()))
 
     def add(self, status: Status) -> None:
-        """Add a status if it is of a new round."""
+        """Append the round of a status, if it is new."""
         seen = self._runs.setdefault(status.run, [])
         self._runs.move_to_end(status.run)
         # A restarted server continues at an earlier round, and another run with the same name
@@ -81,7 +81,7 @@ class WatchedFederations:
             self._task = asyncio.get_running_loop().create_task(self._listen(self._transport))
 
     async def end(self) -> None:
-        """Close the connection."""
+        """Stop listening, and close the connection to the broker."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+from flmc.base.errors import FlmcError
+
 EXTRAS = {
     "jax": "jax",
     "numpyro": "jax, and the test group",
     "arviz_base": "arviz",
+    "arviz_stats": "arviz, and the test group",
     "dask": "dask",
     "distributed": "dask",
     "nicegui": "studio",
@@ -25,12 +29,23 @@ EXTRAS = {
 """Modules that `pip install flmc[standard]` does not bring, with the extra that does."""
 
 
+def missing_in(message: str) -> str | None:
+    """The same for a message that says what to install, as those of flmc do."""
+    for extra in re.findall(r"flmc\[(\w+)\]", message):
+        modules = [module for module, brings in EXTRAS.items() if brings == extra]
+        if any(find_spec(module) is None for module in modules):
+            return f"needs the extra {extra}"
+    return None
+
+
 def missing_extra(error: BaseException | None) -> str | None:
     """Extra that an error asks for, if it is really not installed."""
     while error is not None:
         module = (getattr(error, "name", None) or "").partition(".")[0]
         if module in EXTRAS and find_spec(module) is None:
             return f"needs the extra {EXTRAS[module]}"
+        if isinstance(error, FlmcError) and (reason := missing_in(str(error))):
+            return reason
         error = getattr(error, "cause", None) or error.__cause__ or error.__context__
     return None
 

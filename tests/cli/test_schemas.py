@@ -135,6 +135,7 @@ def observations(call: Call) -> Iterator[Any]:
 
 
 def setups(call: Call) -> Iterator[Any]:
+    pytest.importorskip("cryptography", reason="needs the extra mqtt")
     yield call("deploy", "init", "federation", "--devices", "1")
     yield call("deploy", "renew", "federation", "device-0")
     yield call("deploy", "revoke", "federation", "device-0")

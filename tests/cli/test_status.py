@@ -25,6 +25,8 @@ from studio.small_broker import (
     status_of,
 )
 
+pytest.importorskip("aiomqtt", reason="needs the extra mqtt")
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallBroker]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import flmc
+from extras import missing_in
 from flmc.base.errors import MissingExtra
 
 
@@ -47,6 +48,8 @@ def test_examples_in_docstrings_run(example: doctest.DocTest) -> None:
     report: list[str] = []
     outcome = doctest.DocTestRunner(verbose=False).run(example, out=report.append)
     assert outcome.attempted > 0
+    if outcome.failed and (reason := missing_in("".join(report))):
+        pytest.skip(reason)
     assert outcome.failed == 0, "".join(report)
 
 

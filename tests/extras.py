@@ -31,6 +31,9 @@ EXTRAS = {
 
 def missing_in(message: str) -> str | None:
     """The same for a message that says what to install, as those of flmc do."""
+    for module in re.findall(r"No module named '(\w+)", message):
+        if module in EXTRAS and find_spec(module) is None:
+            return f"needs the extra {EXTRAS[module]}"
     for extra in re.findall(r"flmc\[(\w+)\]", message):
         modules = [module for module, brings in EXTRAS.items() if brings == extra]
         if any(find_spec(module) is None for module in modules):

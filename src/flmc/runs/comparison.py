@@ -205,6 +205,9 @@ class Comparison:
         """Notes on point estimates, warnings of the runs, and missing baselines."""
         points = [each.name for each in self.methods if not each.samples]
         kept, notes = self.plan.num_rounds - self.plan.num_burn_in, []
+        if any("mean_error" in each.scores for each in self.methods):
+            words = "squared distance of a chain's mean from the posterior's, over trace(Sigma)"
+            notes.append(Row(LABELS["mean_error"], words))
         if points:
             words = f"{', '.join(points)}: mean of the last {kept} rounds"
             notes.append(Row("point estimates", words))

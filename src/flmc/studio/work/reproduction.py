@@ -89,7 +89,7 @@ def parts_of_report(text: str) -> list[tuple[str, str]]:
     Examples
     --------
     >>> from flmc.studio.work.reproduction import parts_of_report
-    >>> parts_of_report("One.\\n\\n![a picture](a.png)\\n\\nTwo.")
+    >>> parts_of_report("One.\n\n![a picture](a.png)\n\nTwo.")
     [('', 'One.'), ('a.png', 'a picture'), ('', 'Two.')]
     """
     parts: list[tuple[str, str]] = []

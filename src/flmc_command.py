@@ -27,7 +27,7 @@ import time
 
 EXIT_CODE = 130
 """Exit code after an interruption, by SIGINT or by SIGTERM: 128 + 2, as a shell has it."""
-PATIENCE = 7.0
+PATIENCE = 5.0
 """Seconds that a recorded run has to save and stop. Its stretches of rounds take half a second; if
 one takes much longer, code is being compiled or a round is costly, and the last checkpoint is as
 good as another one would be."""

@@ -288,7 +288,9 @@ def _on_line(pairs: Sequence[Pair], epsilon: float, tail: bool, below: bool, wid
         t = spacing * np.arange(first, first + _CHUNK)
         s = c + 1j * t
         log_moment = np.sum([m.log_moment(c, float(t[0]), spacing) for m in moments], axis=0)
-        terms = np.exp(log_moment - s * epsilon - size) * kernel(s)
+        # Far from the saddle point a value may overflow: then it is no number, nothing converges.
+        with np.errstate(over="ignore", invalid="ignore"):
+            terms = np.exp(log_moment - s * epsilon - size) * kernel(s)
         total += float(terms.real.sum()) - (float(terms[0].real) / 2 if first == 0 else 0.0)
         if float(np.abs(terms).max()) * (first + _CHUNK) < 1e-10 * abs(total):
             return spacing / math.pi * total * math.exp(size)

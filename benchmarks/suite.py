@@ -20,6 +20,7 @@ from parts.few_and_many import measure_few_and_many
 from parts.large_problems import measure_large_problems
 from parts.limits import best_limits, measure_limits
 from parts.peer import measure_peer
+from parts.plain_numba import measure_plain_numba
 from parts.standard_point import measure_standard_point
 from parts.starts import measure_starts
 
@@ -66,6 +67,7 @@ PARTS: dict[str, Part] = {
     "few": _simple(measure_few_and_many),
     "planning": _whole("planning_cost", "measure_planning"),
     "reproduction": _whole("reproduction_cost", "measure_reproduction"),
+    "plain": _simple(measure_plain_numba),
     "starts": _simple(measure_starts),
     "peer": _simple(measure_peer),
     "jax": _whole("jax_engine", "measure_jax", needs="jax"),

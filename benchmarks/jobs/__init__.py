@@ -23,6 +23,8 @@ _PLACES = {
     "cached start": "starts",
     "peer": "peer",
     "peer sampling": "peer",
+    "plain numba": "plain_numba",
+    "engine rounds": "plain_numba",
     "part": "whole_parts",
 }
 """Module of every job. A module is imported where its job is done: a child's memory is that of its

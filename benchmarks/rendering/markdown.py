@@ -161,6 +161,23 @@ def _few(rows: Sequence[Row]) -> str:
     )
 
 
+def _plain(rows: Sequence[Row]) -> str:
+    return table(
+        rows,
+        {
+            "scheme": "scheme",
+            "dim": "dim",
+            "experiments": "experiments",
+            "chains": "chains",
+            "engine, ns a symbol": "engine_ns_per_symbol",
+            "plain Numba": "plain_ns_per_symbol",
+            "times": "times",
+            "kernel": "kind",
+            "first call, s": "plain_first_seconds",
+        },
+    )
+
+
 def _starts(rows: Sequence[Row]) -> str:
     return table(
         rows,
@@ -253,6 +270,14 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Sequence[Row]], str]]] = {
         " The bound is 1.5 (1 ms + cost of full vectors of 8 chains), at the smallest cost of a"
         " symbol in this table.",
         _few,
+    ),
+    "plain": (
+        "Beside plain Numba",
+        "Rounds alone, 20 devices: machine code of the engine and the best plain Numba that we could"
+        " write (`benchmarks/jobs/plain_numba.py`), whose first call compiles. The two of a row take"
+        " turns. Measured apart from the other tables, while other work took most of both"
+        " processors. [What the engine is](compiled_engine.md) says what follows from it.",
+        _plain,
     ),
     "planning": ("Planning", "", every_column),
     "reproduction": ("Reproduction", "", every_column),

@@ -11,9 +11,9 @@ compared with the link's polynomial. The kernels differ in how they make gradien
 - *product*: all gradients of all chains of a data set are one product of matrices by BLAS;
 - *alone*: those of one chain are a product of a matrix and a vector, and lanes are entries.
 
-Every kernel is one ``prange`` over blocks, not only for its threads: Numba tells LLVM that arrays do
-not overlap in the body of a ``prange`` and nowhere else, and without that the loops are not turned
-into vector instructions ("too many memory checks needed"), which makes them seven times slower."""
+Every kernel is one ``prange`` over blocks, and not for its threads alone: in the body of a
+``prange``, and nowhere else, Numba tells LLVM that arrays do not overlap. Without that the loops do
+not become vector instructions ("too many memory checks needed") and take seven times as long."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from measuring.timing import cpu_seconds
 LANES = 16
 """Chains of a block. With eight of them LLVM leaves the loops as they are, because a loop of so few
 turns is rarely worth a vector; sixteen fill one vector of AVX-512, or two of AVX2."""
-FEW, COLUMNS = 8, 64
+FEW, COLUMNS = 8, 32
 """Entries up to which the loops over all of them, or over the columns of a row, are unrolled."""
 _AT_ONCE = 8
 """Rounds for which normals are made, and products added, at once."""
@@ -290,9 +290,9 @@ def columns(dim: int, digital: bool) -> Any:
 
 @_over_blocks
 def product(
-    matrix: Any, offset: Any, x: Any, pull: Any, noise: Any, terms: Any, burn_in: int, digital: bool,
-    state: Any, sums: Any, products: Any, count: Any, words: Any, normals: Any, recent: Any,
-    total: Any, g: Any,
+    matrix: Any, offset: Any, x: Any, pull: Any, noise: Any, terms: Any, burn_in: int,
+    digital: bool, state: Any, sums: Any, products: Any, count: Any, words: Any, normals: Any,
+    recent: Any, total: Any, g: Any,
 ) -> None:  # fmt: skip
     """All rounds of the chains of one data set: gradients are matrix (device dim, dim) times
     position (block, dim, lane)."""
@@ -343,9 +343,9 @@ def product(
 
 @_over_blocks
 def alone(
-    matrix: Any, offset: Any, x: Any, pull: Any, noise: Any, terms: Any, burn_in: int, digital: bool,
-    state: Any, sums: Any, products: Any, count: Any, words: Any, normals: Any, recent: Any,
-    g: Any, symbols: Any, total: Any,
+    matrix: Any, offset: Any, x: Any, pull: Any, noise: Any, terms: Any, burn_in: int,
+    digital: bool, state: Any, sums: Any, products: Any, count: Any, words: Any, normals: Any,
+    recent: Any, g: Any, symbols: Any, total: Any,
 ) -> None:  # fmt: skip
     """All rounds of one chain for each data set, position (data set, dim)."""
     dim = x.shape[1]
@@ -432,7 +432,8 @@ class Plain:
             return "few"
         if self.problem.chains > 1:
             return "product"
-        return "columns" if self.problem.dim <= COLUMNS else "alone"
+        whole = self.problem.experiments >= LANES
+        return "columns" if whole and self.problem.dim <= COLUMNS else "alone"
 
     def _pack(self, hessian: npt.NDArray[Any], centred: npt.NDArray[Any]) -> None:
         """Put the data into the order in which the kernel reads them."""
@@ -535,7 +536,7 @@ def engine_rounds(**sizes: Any) -> Job:
         calls.append((frame, blocks, position, position.copy()))
         return run(frame, blocks)
 
-    Frame.run = kept  # type: ignore[method-assign]
+    Frame.run = kept  # type: ignore[method-assign,assignment]
     simulate(problem.plan, problem.model, 0, problem.chains, engine="numba")
     Frame.run = run  # type: ignore[method-assign]
 

@@ -28,8 +28,8 @@ def random_numbers(**sizes: Any) -> Job:
 
 def _draw(problem: Problem, threads: int) -> None:
     """The share of one thread."""
-    from flmc.sampling.compiled.blocks import LANES
-    from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE
+    from flmc.sampling.compiled.arrangement import LANES
+    from flmc.sampling.compiled.instructions import ROUNDS_AT_ONCE
 
     lanes = -(-problem.experiments * problem.chains // threads)
     half = ROUNDS_AT_ONCE // 2 * problem.dim
@@ -45,18 +45,23 @@ def _draw(problem: Problem, threads: int) -> None:
 @cache
 def _drawing() -> int:
     """The address of emitted code that draws and stores all words and normals."""
-    from flmc.sampling.compiled.blocks import LANES
-    from flmc.sampling.compiled.machine import normals as making
-    from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE, Code, emitted
-    from flmc.sampling.compiled.machine.generator import Generator
-    from flmc.sampling.compiled.machine.value import NUMBER, WORDS, Value
+    from flmc.sampling.compiled.arrangement import LANES
+    from flmc.sampling.compiled.instructions import (
+        NUMBER,
+        ROUNDS_AT_ONCE,
+        WORDS,
+        Code,
+        Value,
+        emitted,
+    )
+    from flmc.sampling.compiled.random_numbers import Generator, fill_normals
 
     def body(code: Code, arguments: list[Value]) -> None:
         state, words, normals, bits, half, blocks, rounds = arguments
         generator = Generator(code, state, WORDS)
         with code.loop(blocks), code.loop(rounds) as r:
             with code.when((r % ROUNDS_AT_ONCE).same(0)):
-                making.fill(code, generator, words, normals, half, half * LANES)
+                fill_normals(code, generator, words, normals, half, half * LANES)
             with code.loop(bits) as n:
                 code.store(words, n * LANES, generator())
 

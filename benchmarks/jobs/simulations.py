@@ -13,7 +13,7 @@ from measuring.job import Job, need
 def chosen(plan: flmc.Plan, model: flmc.LinearGaussian, chains: int) -> str:
     """The engine that `auto` takes for so many chains."""
     try:
-        from flmc.sampling.engines import choose_engine
+        from flmc.sampling.engine_choice import choose_engine
     except ImportError:  # an old commit has it elsewhere, and only this fact needs it
         return "auto"
     return choose_engine("auto", plan, model).name

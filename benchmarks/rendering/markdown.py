@@ -273,10 +273,10 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Sequence[Row]], str]]] = {
     ),
     "plain": (
         "Beside plain Numba",
-        "Rounds alone, 20 devices: machine code of the engine and the best plain Numba that we could"
-        " write (`benchmarks/jobs/plain_numba.py`), whose first call compiles. The two of a row take"
-        " turns. Measured apart from the other tables, while other work took most of both"
-        " processors. [What the engine is](compiled_engine.md) says what follows from it.",
+        "Rounds alone, 20 devices: the machine code of the engine, and the best plain Numba that we"
+        " could write (`benchmarks/jobs/plain_numba.py`), whose first call compiles. The two of a"
+        " row take turns. Measured apart from the other tables, while other work took most of both"
+        " processors. [The page of the engine](compiled_engine.md) draws the conclusion.",
         _plain,
     ),
     "planning": ("Planning", "", every_column),

@@ -12,7 +12,7 @@ import flmc
 from contracts.registered import BURN_IN, DIM, ROUNDS, model, plan, plans
 from flmc.base.arrays import Array
 from flmc.sampling.engine import Engine, Resources
-from flmc.sampling.engines import ENGINES, choose_engine
+from flmc.sampling.engine_choice import ENGINES, choose_engine
 from flmc.settings import registered
 from support import QUICK
 

@@ -9,11 +9,10 @@ import numpy.typing as npt
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.sampling.compiled.emitted.arrangement import OWN, Arrangement
-from flmc.sampling.compiled.emitted.devices import Devices, Form
-from flmc.sampling.compiled.link_curve import Curve
-from flmc.sampling.compiled.machine.emission import Code, emitted
-from flmc.sampling.compiled.machine.value import FLOAT, NUMBER, WIDTH, Value
+from flmc.sampling.compiled.arrangement import OWN, Arrangement
+from flmc.sampling.compiled.devices import Devices, Form
+from flmc.sampling.compiled.instructions import FLOAT, NUMBER, WIDTH, Code, Value, emitted
+from flmc.sampling.compiled.link_curve import FittedLink
 
 
 class Cauchy(flmc.Link):
@@ -34,7 +33,7 @@ class Skewed(flmc.Link):
         return np.asarray(-np.expm1(-np.exp(g / 25.0 + np.log(np.log(2.0)))))
 
 
-def thresholds(g: npt.NDArray[np.float32], curve: Curve) -> Array:
+def thresholds(g: npt.NDArray[np.float32], curve: FittedLink) -> Array:
     """What words are compared with for gradients in [-1, 1], as the compiled kernel computes it."""
     padded = np.concatenate([g, np.zeros(-len(g) % WIDTH)]).astype(np.float32)
     results, link = np.empty_like(padded), np.array(curve, np.float32)

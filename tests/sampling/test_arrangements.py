@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flmc
-from flmc.sampling.compiled import policy
-from flmc.sampling.compiled.blocks import Blocks
-from flmc.sampling.compiled.emitted.arrangement import (
+from flmc.sampling.compiled.arrangement import (
     MOST_WRITTEN_OUT,
     OWN,
     ROWS,
     SHARED,
     TEAMS,
     Arrangement,
+    Blocks,
+    choose_arrangement,
+    round_cost,
 )
 from flmc.sampling.compiled.numba_engine import NumbaEngine
 from flmc.sampling.engine import Resources
@@ -158,17 +159,17 @@ sizes = {"devices": st.integers(1, 10_000), "dim": st.integers(1, 600)}
 def test_the_policy_takes_what_costs_least(
     devices: int, dim: int, experiments: int, chains: int
 ) -> None:
-    chosen = policy.choose(devices, dim, experiments, chains)
+    chosen = choose_arrangement(devices, dim, experiments, chains)
     kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, TEAMS, ROWS)
-    costs = {kind: policy.cost(kind, devices, dim, experiments, chains) for kind in kinds}
+    costs = {kind: round_cost(kind, devices, dim, experiments, chains) for kind in kinds}
     assert costs[chosen] == min(costs.values())
     assert all(cost > 0 for cost in costs.values())
 
 
 def test_the_policy_at_known_sizes() -> None:
     """The paper's experiment, many chains of a large problem, and one chain of it."""
-    assert policy.choose(20, 5, 1000, 1) == OWN
-    assert policy.choose(20, 50, 1, 64) == SHARED
-    assert policy.choose(20, 500, 1, 64) == TEAMS
-    assert policy.choose(20, 100, 1, 1) == ROWS
-    assert policy.choose(20, 100, 50, 1) == ROWS
+    assert choose_arrangement(20, 5, 1000, 1) == OWN
+    assert choose_arrangement(20, 50, 1, 64) == SHARED
+    assert choose_arrangement(20, 500, 1, 64) == TEAMS
+    assert choose_arrangement(20, 100, 1, 1) == ROWS
+    assert choose_arrangement(20, 100, 50, 1) == ROWS

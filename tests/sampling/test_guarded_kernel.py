@@ -10,8 +10,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.models.local_costs import Quadratic
 from flmc.sampling import moments
-from flmc.sampling.compiled import policy
-from flmc.sampling.compiled.emitted.arrangement import OWN, ROWS, SHARED
+from flmc.sampling.compiled.arrangement import OWN, ROWS, SHARED, choose_arrangement
 from flmc.sampling.compiled.numba_engine import NumbaEngine
 from flmc.sampling.engine import Resources
 from flmc.sampling.simulation import simulate
@@ -131,5 +130,5 @@ def test_arrangements_that_there_are_not() -> None:
 
 def test_blocks_of_large_data_sets() -> None:
     """Only one of these data sets is in memory at once: eight together would be one eight times."""
-    assert policy.choose(100, 201, 8, 1) == ROWS
-    assert policy.choose(1000, 500, 1000, 1) == ROWS
+    assert choose_arrangement(100, 201, 8, 1) == ROWS
+    assert choose_arrangement(1000, 500, 1000, 1) == ROWS

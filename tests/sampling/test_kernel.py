@@ -15,12 +15,10 @@ from scipy import stats
 
 import flmc
 from flmc.base.arrays import Array
-from flmc.sampling.compiled.blocks import LANES
+from flmc.sampling.compiled.arrangement import LANES
+from flmc.sampling.compiled.instructions import NUMBER, WORD, WORDS, Code, Value, emitted
 from flmc.sampling.compiled.link_curve import WORD_SCALE, fit
-from flmc.sampling.compiled.machine import normals as making
-from flmc.sampling.compiled.machine.emission import Code, emitted
-from flmc.sampling.compiled.machine.generator import Generator, seed
-from flmc.sampling.compiled.machine.value import NUMBER, WORD, WORDS, Value
+from flmc.sampling.compiled.random_numbers import Generator, fill_normals, seed_generators
 from flmc.sampling.compiled.starts import entropy_of
 from sampling.problems import Cauchy, Skewed, thresholds
 from support import full
@@ -60,7 +58,7 @@ def test_lanes_are_seeded_like_numpy(number: int, key: tuple[int, ...]) -> None:
     def body(code: Code, arguments: list[Value]) -> None:
         entropy, count, keys, state = arguments
         words = [code.load(keys, i * LANES, WORDS) for i in range(4)]
-        seed(code, entropy, count, words, state)
+        seed_generators(code, entropy, count, words, state)
 
     entropy = entropy_of(number)
     call("seed", body, entropy, len(entropy), keys, state)
@@ -113,7 +111,7 @@ def fill(state: Words, words: Words, normals: npt.NDArray[np.float32], count: in
     def body(code: Code, arguments: list[Value]) -> None:
         state, words, normals, half = arguments
         generator = Generator(code, state, WORDS)
-        making.fill(code, generator, words, normals, half, half * LANES)
+        fill_normals(code, generator, words, normals, half, half * LANES)
         generator.save()
 
     call("normals", body, state, words, normals, count // 2)
@@ -151,7 +149,7 @@ def test_normals_of_one_lane_are_those_of_the_block(count: int) -> None:
 
     def body(code: Code, arguments: list[Value]) -> None:
         state, words, normals, half, apart = arguments
-        making.fill(code, Generator(code, state, WORD), words, normals, half, apart)
+        fill_normals(code, Generator(code, state, WORD), words, normals, half, apart)
 
     call("normals alone", body, again, np.zeros(2 * apart, np.uint32), alone, count // 2, apart)
     expected = block[::LANES].reshape(2, -1)

@@ -14,7 +14,7 @@ import pytest
 import flmc
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.evaluation.metrics import squared_errors
-from flmc.sampling.engines import choose_engine
+from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.simulation import simulate
 from sampling.problems import Cauchy, quiet_plan
 from support import QUICK, full, full_only

@@ -10,7 +10,7 @@ from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.models.local_costs import Quadratic
 from flmc.sampling.compiled.link_curve import WORD_SCALE, fit
-from flmc.sampling.engines import choose_engine
+from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.simulation import simulate
 from sampling.problems import Cauchy, quiet_plan, thresholds
 from support import full
@@ -195,3 +195,23 @@ class Many(Own):
         self.num_experiments = len(curvature)
         hessian = curvature[:, None, None, None] * np.tile(np.eye(2), (1, 3, 1, 1))
         self.cost = Quadratic(hessian, np.ones((len(curvature), 3, 2)))
+
+
+class _Doubled:
+    """A base that changes symbols before an uplink does."""
+
+    def symbols(self, gradient: Array, uniform: Array | None) -> Array:
+        return np.asarray(2.0 * np.sign(gradient))
+
+
+class _Mixed(_Doubled, flmc.Digital):
+    pass
+
+
+class _Same(flmc.Digital):
+    pass
+
+
+def test_symbols_of_a_mixin_are_not_taken_for_the_standard_ones() -> None:
+    assert _Same.standard_symbols
+    assert not _Mixed.standard_symbols

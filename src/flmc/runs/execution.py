@@ -17,7 +17,7 @@ from flmc.runs.job import Job
 from flmc.runs.results import Result, describe
 from flmc.runs.snapshots import Watch
 from flmc.sampling.engine import Resources
-from flmc.sampling.engines import choose_engine
+from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.simulation import never
 
 

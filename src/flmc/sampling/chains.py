@@ -55,28 +55,8 @@ class Chains:
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """The chains before round 1, with nothing summed yet.
-
-        Parameters
-        ----------
-        plan
-            Says how many rounds are kept.
-        model
-            The model that is sampled; its centre is where deviations are measured from.
-        position
-            Where the chains start, (experiment, chain, dim), in the engine's own coordinates.
-        keep_draws
-            Whether to reserve room for draws.
-        thin
-            Kept rounds for each draw.
-        directory
-            Where draws that take more than ``MOST_DRAWN_BYTES`` are on disk; None: in memory.
-
-        Returns
-        -------
-        Chains
-            With ``round`` = 0.
-        """
+        """The chains before round 1, at a position (experiment, chain, dim) in the engine's own
+        coordinates; draws of more than ``MOST_DRAWN_BYTES`` are in a file of ``directory``."""
         num_chains = position.shape[1]
         num_kept = plan.num_rounds - plan.num_burn_in
         shape = (model.num_experiments, num_chains, num_kept // thin, model.dim)
@@ -85,27 +65,12 @@ class Chains:
         return cls(0, position, moments, draws, num_burn_in=plan.num_burn_in, thin=thin)
 
     def draws_until(self, rounds: int) -> int:
-        """Number of draws of the first ``rounds`` rounds.
-
-        Parameters
-        ----------
-        rounds
-            Rounds that are done.
-        """
+        """Number of draws of the first ``rounds`` rounds."""
         return max(0, rounds - self.num_burn_in) // self.thin
 
     def keep(self, place: tuple[int | slice, slice], first: int, theta: Array) -> None:
-        """Write those of some rounds' positions that are draws.
-
-        Parameters
-        ----------
-        place
-            The data sets and the chains.
-        first
-            The first round, counted from 0.
-        theta
-            Positions after every round in the model's coordinates, (..., chain, round, dim).
-        """
+        """Write the draws among the positions of some rounds, counted from 0: theta (..., chain,
+        round, dim) in the model's coordinates, at data sets and chains ``place``."""
         if self.draws is None:
             return
         kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.num_burn_in
@@ -116,18 +81,8 @@ class Chains:
             self.draws[place][..., part, :] = theta[..., chosen, :]
 
     def clipped_fraction(self, num_active: Array) -> float:
-        """Share of the gradient entries that clipping changed.
-
-        Parameters
-        ----------
-        num_active
-            Devices that transmitted in every kept round, (experiment or 1, round).
-
-        Returns
-        -------
-        float
-            Clipped entries of active devices over all their entries, in kept rounds.
-        """
+        """Share of the entries of active devices that clipping changed, in kept rounds;
+        ``num_active`` is their number in every kept round, (experiment or 1, round)."""
         experiments, chains, dim = self.position.shape
         # Whole numbers: one row for all data sets counts for each of them.
         active = num_active.sum() * (experiments // len(num_active))
@@ -146,20 +101,10 @@ def _room(shape: tuple[int, ...], directory: Path | None) -> Array:
 
 
 def centre_of(model: Model) -> Array:
-    """The point that deviations are measured from, for every data set.
+    """The point that deviations are measured from, for every data set, (experiment, dim).
 
     It is the posterior mean where that is known, else the minimum of the sum of all local costs
     where these are quadratic, else the mean of the prior.
-
-    Parameters
-    ----------
-    model
-        The model that is sampled.
-
-    Returns
-    -------
-    Array
-        The centre, (experiment, dim).
     """
     shape = (model.num_experiments, model.dim)
     if model.posterior is not None:
@@ -179,20 +124,8 @@ def centre_of(model: Model) -> Array:
 
 
 def fail(experiment: int, chain: int, rounds: str) -> None:
-    """Refuse to go on with a chain whose theta is not finite any more.
-
-    Parameters
-    ----------
-    experiment, chain
-        Which data set and which of its chains, counted from 0.
-    rounds
-        When it was noticed, as part of the sentence: "after round 7".
-
-    Raises
-    ------
-    RunFailed
-        Always.
-    """
+    """Raise ``RunFailed`` for a chain whose theta is not finite any more; ``rounds`` is part of
+    the sentence, as "after round 7"."""
     raise RunFailed(
         f"theta is not finite {rounds} in data set {experiment}, chain {chain}: the step is too"
         " large for this model there; use a smaller step_size or clip, or start = 'zero'"

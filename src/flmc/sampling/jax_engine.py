@@ -38,6 +38,7 @@ from flmc.sampling.jax_rounds import (
     compile_rounds,
     kind_of,
     link_factor,
+    standard_function,
 )
 from flmc.sampling.schedule import DrawSchedule, Schedule, draw_schedule
 
@@ -74,15 +75,7 @@ class DataSetRun(NamedTuple):
     loop: Callable[[Stretch, Fixed, Span], Stretch]
 
     def advance(self, until: int, report: Progress) -> None:
-        """Advance the chains of the data set, block after block and tile after tile.
-
-        Parameters
-        ----------
-        until
-            The last round to run, counted from 1.
-        report
-            Told of the finished fraction.
-        """
+        """Advance the chains of the data set, block after block and tile after tile."""
         done = self.chains.round
         for block in range(done // ROUNDS_PER_BLOCK, -(-until // ROUNDS_PER_BLOCK)):
             one = range(self.experiment, self.experiment + 1)
@@ -208,35 +201,22 @@ class JaxEngine(Engine):
     threaded: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why the loop cannot be compiled for a plan of a model.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-
-        Returns
-        -------
-        str or None
-            The reason, as the end of a sentence; None if the engine can run the plan.
-        """
-        if kind_of(plan.uplink) is None:
+        """Why the loop cannot be compiled for a plan of a model."""
+        kind = kind_of(plan.uplink)
+        if kind is None:
             return f"{type(plan.uplink).__name__} has symbols or a link of its own"
         if not defined_together(model, "gradient", "traced", "quadratic"):
             return f"{type(model).__name__} has a gradient of its own"
         if _costs(plan, model) is None:
             single = " of single examples" if plan.uplink.clips_examples else ""
             return f"{type(model).__name__} has no gradients{single} that JAX can trace"
+        # Last, because it imports JAX.
+        if kind.function is not None and standard_function(require_jax(), kind.function) is None:
+            return f"JAX has no function {kind.function}, which the link names"
         return None
 
     def worthwhile(self, plan: Plan, model: Model) -> bool:
-        """Whether the model is one that JAX differentiates itself.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        """
+        """Whether the model is one that JAX differentiates itself."""
         return model.traced() is not None
 
     def start(
@@ -250,20 +230,7 @@ class JaxEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero, as its deviation from the centre.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        seed
-            Of all randomness.
-        num_chains
-            Chains of every data set.
-        keep_draws, thin, directory
-            Whether draws will be kept, kept rounds for each of them, and where they are on disk
-            if they are many.
-        """
+        """Every chain at a draw from the prior, or at zero, as its deviation from the centre."""
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)
         for e, c in np.ndindex(shape[:2]):
@@ -284,26 +251,7 @@ class JaxEngine(Engine):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to round ``until``, block after block.
-
-        Parameters
-        ----------
-        chains
-            Where the chains stand; changed in place.
-        plan, model, seed
-            What is run.
-        until
-            The last round to run, counted from 1.
-        resources
-            Its ``progress`` alone is used: JAX decides on threads.
-        schedule
-            Draws the rounds of a block.
-
-        Raises
-        ------
-        RunFailed
-            If theta of a chain is not finite after a stretch of rounds.
-        """
+        """Advance all chains in place to round ``until``, block after block."""
         jax = require_jax()
         # What is given is in single precision, and stays so. Double precision is allowed all the
         # same: JAX mixes up constants of functions that it traces with and without it, and a
@@ -318,27 +266,11 @@ class JaxEngine(Engine):
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Positions and centre together, (experiment, chain, dim).
-
-        Parameters
-        ----------
-        chains
-            Chains that this engine started.
-        model
-            The model that is sampled.
-        """
+        """Positions and centre together, (experiment, chain, dim)."""
         return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """A guess from about 100 million symbols a second.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        num_chains
-            Chains of every data set.
-        """
+        """A guess from about 100 million symbols a second."""
         return num_symbols(plan, model, num_chains) / 1e8
 
 
@@ -348,9 +280,9 @@ def _costs(plan: Plan, model: Model) -> TracedCosts | None:
     if uplink.clips_examples:
         by_norm = uplink.example_norm is not None
         bound = ExampleBound(uplink.example_bound, by_norm=by_norm)
-    found = model.traced(bound)
-    if found is not None or bound is not None or model.quadratic(slice(0, 1)) is None:
-        return found
+    traced = model.traced(bound)
+    if traced is not None or bound is not None or model.quadratic(slice(0, 1)) is None:
+        return traced
 
     def data(experiment: int) -> dict[str, Array]:
         costs = model.quadratic(slice(experiment, experiment + 1))

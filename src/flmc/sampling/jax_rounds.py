@@ -25,33 +25,14 @@ _ROUNDS = 20
 def chain_key(
     seed: int, purpose: Purpose, experiment: int, chain: int, block: int
 ) -> np.typing.NDArray[np.uint32]:
-    """Key of one named stream: two words, from the place of the stream in the tree of the seed.
-
-    Parameters
-    ----------
-    seed, purpose, experiment, chain, block
-        As for :func:`flmc.base.randomness.generator`.
-    """
+    """Key of one named stream: two words, from the place of the stream in the tree of the seed."""
     place = (int(purpose), experiment, chain, block)
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=place)
     return sequence.generate_state(2).astype(np.uint32)
 
 
 def words(key: Any, entry: Any, counter: Any) -> tuple[Any, Any]:
-    """Two words of 32 random bits for every entry.
-
-    Parameters
-    ----------
-    key
-        Keys, (..., 2), unsigned integers of 32 bits.
-    entry, counter
-        Number of the entry, (dim), and a counter for all of them, unsigned integers of 32 bits.
-
-    Returns
-    -------
-    tuple of two arrays
-        (..., dim) each, unsigned integers of 32 bits.
-    """
+    """Two words of 32 random bits for every entry."""
     first, second = key[..., 0, None], key[..., 1, None]
     keys = (first, second, first ^ second ^ np.uint32(_PARITY))
     x, y = entry + keys[0], counter + keys[1]
@@ -70,13 +51,6 @@ def normals(numpy: Any, first: Any, second: Any) -> Any:
     r"""Standard normals from two words each, :math:`\sqrt{-2\ln u}\cos 2\pi v` (Box and Muller).
 
     The first word is taken with all its 32 bits, so that magnitudes reach 6.8.
-
-    Parameters
-    ----------
-    numpy
-        ``jax.numpy``.
-    first, second
-        Words of 32 random bits, in the same shape.
     """
     u = (first.astype(numpy.float32) + 0.5) * np.float32(2.0**-32)
     v = (second >> np.uint32(8)).astype(numpy.float32) * np.float32(2.0**-24)
@@ -101,21 +75,23 @@ class SymbolKind(NamedTuple):
 
     Attributes
     ----------
-    curve
-        Name of the function that the mean bit scales; None where symbols are gradients.
+    function
+        Name of the standard function that the link's mean bit is (:class:`flmc.uplink.link.Curve`);
+        None where symbols are gradients.
     clipping
         ``entry``, ``norm`` or ``none``.
     height
-        Factor of the function.
+        Factor of that function.
     """
 
-    curve: str | None
+    function: str | None
     clipping: str
     height: float = 1.0
 
 
 def kind_of(uplink: Uplink) -> SymbolKind | None:
-    """The code to compile for an uplink; None for one with symbols or a link of its own."""
+    """What is to be compiled for an uplink; None for one with symbols of its own, or a link whose
+    mean bit is no standard function."""
     if not uplink.standard_symbols:
         return None
     clipping = uplink.clipping if math.isfinite(uplink.clip) else "none"
@@ -126,16 +102,24 @@ def kind_of(uplink: Uplink) -> SymbolKind | None:
 
 
 def link_factor(uplink: Uplink) -> float:
-    """Factor of the gradient in the mean bit of an uplink that :func:`kind_of` knows."""
+    """Factor of the gradient in the mean bit of an uplink that :func:`kind_of` knows; 1 without a
+    link."""
     curve = None if uplink.link is None else uplink.link.curve(uplink.clip)
     return 1.0 if curve is None else curve.factor
 
 
+def standard_function(jax: Any, name: str) -> Callable[[Any], Any] | None:
+    """The function of this name in ``jax.numpy`` or ``jax.scipy.special``; None without one."""
+    plain: Callable[[Any], Any] | None = getattr(jax.numpy, name, None)
+    return plain or getattr(jax.scipy.special, name, None)
+
+
 def thresholds(jax: Any, kind: SymbolKind, clipped: Any, factor: Any) -> Any:
-    """Numbers below which a random word makes a +1 bit, as integers of 32 bits with sign, in the
-    shape of the clipped gradients; ``factor`` is that of :func:`link_factor`."""
-    name = str(kind.curve)
-    function = getattr(jax.numpy, name, None) or getattr(jax.scipy.special, name)
+    """Numbers below which a random word makes a +1 bit, as integers of 32 bits with sign, for
+    clipped gradients of any shape and the factor of :func:`link_factor`."""
+    function = standard_function(jax, kind.function or "")
+    if function is None:
+        raise TypeError(f"the engine was not asked whether JAX has a function {kind.function}")
     scaled = np.float32(2147483648.0 * kind.height) * function(factor * clipped)
     limited = jax.numpy.clip(scaled, -np.float32(2147483648.0), LARGEST_BELOW)
     return limited.astype(jax.numpy.int32)
@@ -143,17 +127,7 @@ def thresholds(jax: Any, kind: SymbolKind, clipped: Any, factor: Any) -> Any:
 
 def scaled_to_norm(numpy: Any, gradient: Any, bound: Any) -> Any:
     """Gradients scaled down to a norm of at most ``bound``, as
-    :func:`~flmc.base.clipping.clip_norm` defines it.
-
-    Parameters
-    ----------
-    numpy
-        ``jax.numpy``.
-    gradient
-        (..., dim).
-    bound
-        Largest norm that is left.
-    """
+    :func:`~flmc.base.clipping.clip_norm` defines it."""
     known = numpy.where(numpy.isnan(gradient), 0.0, gradient)
     endless = numpy.isinf(known)
     unbounded = endless.any(axis=-1, keepdims=True)
@@ -260,17 +234,7 @@ class Span(NamedTuple):
 def compile_rounds(
     jax: Any, gradients: Callable[[Any, Any], Any], kind: SymbolKind
 ) -> Callable[[Stretch, Fixed, Span], Stretch]:
-    """The loop over rounds, compiled when it is first called.
-
-    Parameters
-    ----------
-    jax
-        The module.
-    gradients
-        From one theta (dim) and the data to local gradients (device, dim).
-    kind
-        What devices make of their gradients.
-    """
+    """The loop over rounds, compiled when it is first called."""
 
     def advance(stretch: Stretch, fixed: Fixed, span: Span) -> Stretch:
         def one(index: Any, before: Stretch) -> Stretch:
@@ -328,13 +292,13 @@ def _superpose(
         ready = scaled_to_norm(numpy, local, fixed.clip)
     first = (index * (groups + 1)).astype(numpy.uint32)
     low = numpy.zeros((), numpy.uint32)
-    if kind.curve is not None:
+    if kind.function is not None:
         low = words(fixed.quantiser, entry, first + numpy.uint32(groups))[0]
 
     def add(group: Any, sums: Any) -> Any:
         total, clipped, undefined = sums
         halves = [None] * AT_ONCE
-        if kind.curve is not None:
+        if kind.function is not None:
             drawn = words(fixed.quantiser, entry, first + group.astype(numpy.uint32))
             halves = _halves(jax, drawn, low)
         for position, half in enumerate(halves):
@@ -354,7 +318,7 @@ def _superpose(
                 gradient = numpy.clip(gradient, -fixed.clip, fixed.clip)
                 gradient = numpy.where(numpy.isnan(gradient), 0.0, gradient)
             symbol = numpy.where(weight != 0.0, gradient * weight, 0.0)
-            if kind.curve is not None:
+            if kind.function is not None:
                 limit = thresholds(jax, kind, gradient, fixed.link_factor)
                 symbol = numpy.where(half < limit, weight, -weight)
             active = (weight != 0.0).astype(numpy.int32)
@@ -377,10 +341,10 @@ def _halves(jax: Any, drawn: tuple[Any, Any], low: Any) -> list[Any]:
     Every word is uniform. What two devices share matters only where the upper halves of both tie
     with their thresholds, once in 2^32 pairs."""
     upper, lower = np.uint32(0xFFFF0000), low & np.uint32(0xFFFF)
-    found = []
+    mixed = []
     for word in drawn:
-        found += [(word & upper) | lower, (word << np.uint32(16)) | lower]
-    return [jax.lax.bitcast_convert_type(word, jax.numpy.int32) for word in found]
+        mixed += [(word & upper) | lower, (word << np.uint32(16)) | lower]
+    return [jax.lax.bitcast_convert_type(word, jax.numpy.int32) for word in mixed]
 
 
 def _summed(sums: tuple[Any, Any, Any, Any], position: Any) -> tuple[Any, ...]:

@@ -20,15 +20,7 @@ summed: 8 GB in double precision. Beyond them only squares are."""
 
 
 def keeps_covariance(dim: int, num_chains: int) -> bool:
-    """Whether a run sums the products of all pairs of entries, not squares alone.
-
-    Parameters
-    ----------
-    dim
-        Entries of theta.
-    num_chains
-        Chains of a data set.
-    """
+    """Whether a run sums the products of all pairs of entries, not squares alone."""
     return dim <= MOST_ENTRIES and num_chains * dim**2 <= MOST_PRODUCTS
 
 
@@ -62,18 +54,8 @@ class Moments:
 
     @classmethod
     def empty(cls, centre: Array, num_chains: int, num_kept: int) -> Moments:
-        """Moments of single chains with nothing summed yet; their counts are those of the finished
-        run.
-
-        Parameters
-        ----------
-        centre
-            Where deviations are measured from, (experiment, dim).
-        num_chains
-            Chains of every data set.
-        num_kept
-            Rounds that will be kept.
-        """
+        """Moments of single chains with nothing summed yet, about a centre (experiment, dim); their
+        counts are those of the finished run."""
         experiments, dim = centre.shape
         counts = np.full(num_chains, float(num_kept))
         sums = np.zeros((experiments, num_chains, dim))
@@ -86,17 +68,8 @@ class Moments:
         return self.products.ndim == 4
 
     def add(self, theta: Array, experiments: slice, first_chain: int) -> None:
-        """Add one kept round of a tile of chains to moments of single chains, in place.
-
-        Parameters
-        ----------
-        theta
-            Where the chains of the tile stand, (experiment, chain, dim).
-        experiments
-            The data sets of the tile.
-        first_chain
-            The first chain of the tile.
-        """
+        """Add one kept round of a tile of chains, theta (experiment, chain, dim), to moments of
+        single chains, in place."""
         deviation = theta - self.centre[experiments, None]
         chains = slice(first_chain, first_chain + theta.shape[1])
         self.sums[experiments, chains] += deviation
@@ -117,13 +90,8 @@ class Moments:
         return Moments(self.centre, size, np.add.reduceat(self.counts, starts), sums, products)
 
     def mapped(self, coordinates: Coordinates | None) -> Moments:
-        """These moments in the coordinates of the model; themselves where these are the sampler's.
-
-        Parameters
-        ----------
-        coordinates
-            The map from the sampler's coordinates to the model's.
-        """
+        """These moments in the coordinates of the model; unchanged where the sampler has the
+        same."""
         if coordinates is None:
             return self
         if not self.has_covariance:
@@ -148,14 +116,8 @@ class Moments:
 
     @property
     def covariance(self) -> Array:
-        """Covariance of the draws of each data set about their pooled mean, (experiment, dim,
-        dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If only variances were kept.
-        """
+        """Covariance of the draws of each data set about their pooled mean, (experiment, dim, dim);
+        refused by ``InvalidSetting`` where only variances were kept."""
         if not self.has_covariance:
             raise InvalidSetting(
                 f"the covariance of {self.centre.shape[1]} entries was not kept, only variances:"

@@ -80,20 +80,7 @@ class NumpyEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero, each from a random stream of its own.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        seed
-            Of all randomness.
-        num_chains
-            Chains of every data set.
-        keep_draws, thin, directory
-            Whether draws will be kept, kept rounds for each of them, and where they are on disk
-            if they are many.
-        """
+        """Every chain at a draw from the prior, or at zero, each from a stream of its own."""
         shape = (model.num_experiments, num_chains, model.dim)
         position = np.zeros(shape)
         if plan.start == "prior":
@@ -111,26 +98,7 @@ class NumpyEngine(Engine):
         resources: Resources = DEFAULT_RESOURCES,
         schedule: DrawSchedule = draw_schedule,
     ) -> None:
-        """Advance all chains in place to round ``until``, tile after tile.
-
-        Parameters
-        ----------
-        chains
-            Where the chains stand; changed in place.
-        plan, model, seed
-            What is run.
-        until
-            The last round to run, counted from 1.
-        resources
-            Its ``experiments_at_once`` sets the size of a tile; there is one thread.
-        schedule
-            Draws the rounds of a block.
-
-        Raises
-        ------
-        RunFailed
-            If theta of a chain is not finite after a round.
-        """
+        """Advance all chains in place to round ``until``, tile after tile."""
         undefined = chains.num_undefined
         tiles = _tiles(model, chains.position.shape[1], resources.experiments_at_once)
         for index, tile in enumerate(tiles):

@@ -94,40 +94,15 @@ def _law(plan: Plan) -> Fading:
 
 
 def constant_path_gains(plan: Plan, seed: int) -> Array:
-    """Path gains of a constant channel, (1, 1, device, dim).
-
-    Parameters
-    ----------
-    plan
-        A plan whose fading is constant.
-    seed
-        Of the run.
-    """
+    """Path gains of a channel that is constant, (1, 1, device, dim)."""
     return _law(plan).draw_checked(
         generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
     )[None]
 
 
 def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, rounds: range) -> Array:
-    """Path gains of a block of rounds.
-
-    Parameters
-    ----------
-    plan
-        Gives the law of the fading.
-    seed
-        Of the run.
-    experiments
-        The data sets to draw for; each has streams of its own.
-    block, rounds
-        Number of the block, from 0, and its rounds.
-
-    Returns
-    -------
-    Array
-        Path gains, (experiment, round, device, dim); a single experiment and round where the
-        channel is constant.
-    """
+    """Path gains of a block of rounds, (experiment, round, device, dim); a single experiment and
+    round where the channel is constant."""
     fading = _law(plan)
     if fading.constant:
         return constant_path_gains(plan, seed)
@@ -171,13 +146,8 @@ class KnownChannel(NamedTuple):
 def draw_known_channel(
     plan: Plan, seed: int, experiments: range, block: int, rounds: range
 ) -> KnownChannel:
-    """Path gains of a block of rounds as devices know them.
-
-    Parameters
-    ----------
-    plan, seed, experiments, block, rounds
-        As for :func:`draw_path_gains`. Errors of estimates have streams of their own.
-    """
+    """Path gains of a block of rounds as devices know them, and as symbols meet them; errors of
+    estimates have streams of their own."""
     true = draw_path_gains(plan, seed, experiments, block, rounds)
     estimated = plan.uplink.estimated
     if estimated is None:

@@ -54,23 +54,13 @@ class Schedule:
         return len(self.step_sizes)
 
     def active_devices(self, index: int) -> Array | None:
-        """Who transmits in a round, (experiment, 1, device) with an axis for the chains; None: all.
-
-        Parameters
-        ----------
-        index
-            The round, counted from 0 within this schedule.
-        """
+        """Active devices of round ``index`` of this schedule, (experiment, 1, device) with 1 or 0
+        and an axis for the chains; None: all."""
         return None if self.active is None else self.active[:, None, index]
 
     def round(self, index: int) -> Round:
-        """What is fixed for one round, with an axis of length 1 for the chains.
-
-        Parameters
-        ----------
-        index
-            The round, counted from 0 within this schedule.
-        """
+        """What is fixed for round ``index`` of this schedule, from 0, with an axis of length 1 for
+        the chains."""
         gain, fading = self.gain[:, None, index], self.fading[:, None, index]
         count: Array | float = self.num_active[:, None, index, None]
         if len(self.num_active) == 1:  # a number is cheaper than an array of one
@@ -82,13 +72,7 @@ class Schedule:
 
 def is_shared(plan: Plan) -> bool:
     """Whether every experiment has the same channel and the same active devices, known without a
-    random number.
-
-    Parameters
-    ----------
-    plan
-        The plan of a run.
-    """
+    random number."""
     return plan.uplink.known_fading.constant and _is_known(plan)
 
 
@@ -98,39 +82,15 @@ def _is_known(plan: Plan) -> bool:
 
 
 def block_of(plan: Plan, block: int) -> range:
-    """The rounds of a block of the random streams, counted from 0; the last block may be short.
-
-    Parameters
-    ----------
-    plan
-        The plan of a run.
-    block
-        Number of the block, from 0; a block has ``ROUNDS_PER_BLOCK`` rounds.
-    """
+    """The rounds of a block of the random streams, both counted from 0; the last block may be
+    short."""
     first = block * ROUNDS_PER_BLOCK
     return range(first, min(first + ROUNDS_PER_BLOCK, plan.num_rounds))
 
 
 def draw_schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
-    """The rounds of a block: fading and active devices are drawn for each experiment, whose chains
-    share them.
-
-    Parameters
-    ----------
-    plan
-        Gives the law of the fading, the scheduler, the cap of the gain and the steps.
-    seed
-        Of the run.
-    experiments
-        The data sets to draw for; each has streams of its own.
-    block
-        Number of the block of rounds, from 0.
-
-    Returns
-    -------
-    Schedule
-        With an entry for each of ``experiments``, or a single one where all are alike.
-    """
+    """The rounds of a block, counted from 0: fading and active devices are drawn for each
+    experiment, whose chains share them; a single experiment where all are alike."""
     rounds = block_of(plan, block)
     if is_shared(plan):
         return shared_schedule(plan, seed, rounds)
@@ -146,46 +106,15 @@ experiments, by the number of the block. It depends on nothing else, so that a r
 
 
 def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
-    """Any rounds of a plan whose channel is constant and whose active devices are known beforehand.
-
-    Parameters
-    ----------
-    plan
-        A plan for which :func:`is_shared` holds.
-    seed
-        Of the run.
-    rounds
-        Which rounds, counted from 0; they need not be a block.
-
-    Returns
-    -------
-    Schedule
-        With a single experiment.
-    """
+    """Any rounds of a plan for which :func:`is_shared` holds, with a single experiment."""
     fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
     return schedule_of(plan, fading, active, rounds)
 
 
 def draw_transmitting(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Array | None:
-    """Who transmits in some rounds in at least one of the experiments.
-
-    Parameters
-    ----------
-    plan
-        Gives the scheduler, or who is active.
-    seed
-        Of the run.
-    num_experiments
-        Data sets that are simulated.
-    rounds
-        Which rounds, counted from 0.
-
-    Returns
-    -------
-    Array or None
-        (round, device) with 1 or 0; None if all devices transmit in all rounds.
-    """
+    """Devices that transmit in some rounds in at least one of the experiments, (round, device)
+    with 1 or 0; None if all devices transmit in all rounds."""
     if _is_known(plan):
         return None if plan.active is None else plan.active[rounds.start : rounds.stop]
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
@@ -206,17 +135,7 @@ class Activity(NamedTuple):
 
 
 def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
-    """Who transmits how often in a whole run.
-
-    Parameters
-    ----------
-    plan
-        The plan that is run.
-    seed
-        Seed of the run, which decides who transmits where the policy is random.
-    num_experiments
-        Number of data sets.
-    """
+    """How often devices transmit in a whole run; the seed decides where the policy is random."""
     if _is_known(plan):
         return Activity(
             plan.num_active[None], plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices)
@@ -272,18 +191,12 @@ def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: A
 
 
 def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) -> Schedule:
-    """The schedule of some rounds, from the channel and who is active.
+    """The schedule of some rounds, counted from 0, from path gains (experiment, round or 1, device,
+    dim) and active devices.
 
     The gain of a round is the smaller of the plan's cap and what the power limit allows in that
     round; where the channel decides how many transmit, also what is calibrated for so many. Nothing
     here looks at data, so the gain may be public.
-
-    Parameters
-    ----------
-    plan, rounds
-        Gives the cap of the gain, the power limit and the steps of these rounds, from 0.
-    fading, active
-        Path gains, (experiment, round or 1, device, dim), and who transmits, as in a schedule.
     """
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]
@@ -326,19 +239,8 @@ class Realised(NamedTuple):
 
 
 def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Realised:
-    """Some rounds of a plan whose policy follows the channel, as they are transmitted.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    seed
-        Of the run.
-    num_experiments
-        Data sets, each with a channel of its own.
-    rounds
-        Which rounds, counted from 0.
-    """
+    """Some rounds, counted from 0, of a plan whose policy follows the channel, as they are
+    transmitted."""
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
     begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK
     part = slice(begin, begin + len(rounds))

@@ -17,7 +17,7 @@ from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains
 from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources
-from flmc.sampling.engines import choose_engine
+from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import keeps_covariance
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
@@ -28,41 +28,23 @@ sets again. A run that nobody may stop is one stretch."""
 
 
 def never() -> bool:
-    """What a run asks that nobody may stop."""
+    """The ``stop`` of a run that nobody may stop."""
     return False
 
 
 class RoundObserver(Protocol):
-    """What is told of every stretch of rounds, before it begins and after it ended."""
+    """A listener to a run: told of every stretch of rounds before it begins and after it ended."""
 
     def begins(self, until: int) -> None:
-        """Called before rounds are run.
-
-        Parameters
-        ----------
-        until
-            The last round of the stretch, counted from 1.
-        """
+        """Called before the rounds of a stretch, of which ``until`` is the last, counted from 1."""
 
     def ended(self, chains: Chains, *, now: bool = False) -> None:
-        """Called after the rounds of a stretch.
-
-        Parameters
-        ----------
-        chains
-            Where the chains stand.
-        now
-            Whether the run stops here, so that this is the last chance to save it.
-        """
+        """Called after the rounds of a stretch; ``now`` if the run stops here, so that this is the
+        last chance to save it."""
 
     def restore(self, chains: Chains) -> None:
-        """Put chains that were just started where they were saved, in place, if they were.
-
-        Parameters
-        ----------
-        chains
-            Chains before round 1.
-        """
+        """Put chains that have just started back to their last checkpoint, in place, if there is
+        one."""
 
 
 def simulate(
@@ -82,47 +64,13 @@ def simulate(
     stop: Callable[[], bool] = never,
     schedule: DrawSchedule = draw_schedule,
 ) -> Chains:
-    """Run the chains of a plan.
+    """Run the chains of a plan, ``num_chains`` of every data set, stretch after stretch.
 
-    Parameters
-    ----------
-    plan, model
-        What is run.
-    seed
-        Of all randomness.
-    num_chains
-        Chains of every data set of the model.
-    engine
-        An engine, or the name of one.
-    keep_draws, thin
-        Whether to keep draws, and kept rounds for each of them.
-    directory
-        Where draws that take much memory are on disk; None: in memory.
-    resources
-        Threads, data sets at once, and who is told of the progress.
-    most_rounds
-        Rounds of a stretch at most, if they take no longer than some seconds; None: as many as do.
-    last_round
-        Where to stop; None: at the end.
-    observer
-        Is told of every stretch, and may restore the chains before the first.
-    stop
-        Asked between stretches; the run ends when it says True.
-    schedule
-        Draws the rounds of a block; the plan's own unless a study decides gains in another way.
-
-    Returns
-    -------
-    Chains
-        Where the chains stand.
-
-    Raises
-    ------
-    InvalidSetting
-        If the engine cannot run the plan, or the chains do not fit into memory.
-    RunFailed
-        If a chain leaves the range of numbers.
-    """
+    ``thin`` kept rounds make a draw; draws that take much memory are in a file of ``directory``; a
+    stretch has at most ``most_rounds`` rounds; the run ends at ``last_round``, or when ``stop``,
+    asked between stretches, says so; ``schedule`` is the plan's own unless a study decides gains in
+    another way. ``InvalidSetting`` if the engine cannot run the plan or memory does not suffice,
+    ``RunFailed`` if a chain leaves the range of numbers."""
     # Bytes of a chain: position and sums, draws, products, in double precision.
     kept = (plan.num_rounds - plan.num_burn_in) // thin if keep_draws and not directory else 0
     each = 8.0 * plan.dim * (2 + kept)

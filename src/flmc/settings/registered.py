@@ -215,7 +215,7 @@ MODELS.add(
 
 ENGINES = Registry("engine", None)
 ENGINES.add(
-    Entry("auto", "flmc.sampling.engines:choose_engine", "the fastest that can run the plan")
+    Entry("auto", "flmc.sampling.engine_choice:choose_engine", "the fastest that can run the plan")
 )
 ENGINES.add(
     Entry(

@@ -107,8 +107,10 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         """Reset ``standard_symbols`` for a subclass that clips or transmits in its own way, and
         refuse one that states ``random_bits``, which meant two things."""
         super().__init_subclass__(**kwargs)
-        if {"symbols", "clipped"} & vars(cls).keys():
-            cls.standard_symbols = vars(cls).get("standard_symbols", False)
+        # Along all bases, because a mixin may bring other symbols than those of the statement.
+        stated = next(each for each in cls.__mro__ if "standard_symbols" in vars(each))
+        if any(getattr(cls, name) is not getattr(stated, name) for name in ("symbols", "clipped")):
+            cls.standard_symbols = False
         if "random_bits" in vars(cls):
             raise TypeError(
                 f"{cls.__name__}.random_bits is no fact of an uplink any more: state randomised"

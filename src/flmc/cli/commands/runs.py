@@ -21,7 +21,7 @@ from flmc.runs.ledger_cost import spent
 from flmc.runs.records import Record, check_new, clean_up, describe, is_finished, load
 from flmc.runs.results import Result
 from flmc.runs.two_stage_run import TwoStageResult, run_two_stages
-from flmc.sampling.engines import choose_engine
+from flmc.sampling.engine_choice import choose_engine
 from flmc.settings.assembly import Problem, assemble, assemble_for, planner_arguments, read_plan
 from flmc.settings.construction import in_words, make_uplink, named_code, searching_only
 from flmc.settings.schema import Settings, merge

@@ -19,7 +19,7 @@ from flmc.runs.job import Job
 from flmc.runs.records import load
 from flmc.runs.results import Result
 from flmc.sampling.chains import Chains, centre_of
-from flmc.sampling.engines import choose_engine
+from flmc.sampling.engine_choice import choose_engine
 from flmc.sampling.moments import Moments
 
 _HOTTER = 0.05

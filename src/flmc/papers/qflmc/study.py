@@ -31,7 +31,7 @@ from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
 from flmc.papers.qflmc.search import ErrorTable, JudgedCombination, search
 from flmc.papers.request import StudyRequest, read_own_curve
-from flmc.sampling.engines import ENGINES
+from flmc.sampling.engine_choice import ENGINES
 from flmc.settings.schema import Settings
 
 FIGURES = ("2", "3", "4", "beyond", "all")

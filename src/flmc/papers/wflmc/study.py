@@ -35,7 +35,7 @@ from flmc.papers.wflmc.base_case import (
 from flmc.papers.wflmc.experiment import Laboratory
 from flmc.papers.wflmc.gain_allocation import Allocations, exact_budget, published_budget
 from flmc.planning.plans import Plan
-from flmc.sampling.engines import ENGINES
+from flmc.sampling.engine_choice import ENGINES
 from flmc.settings.assembly import assemble
 from flmc.settings.schema import Settings, merge
 

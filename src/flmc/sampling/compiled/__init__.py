@@ -1,3 +1,3 @@
-"""The numba engine: quadratic models in compiled code, many chains in each vector instruction.
+"""The numba engine: quadratic models in machine code, eight chains in each vector instruction.
 
-Imported only when it is chosen, because importing numba takes half a second."""
+Imported only when it is chosen. docs/compiled_engine.md explains it from the beginning."""

@@ -1,40 +1,147 @@
-"""One call of emitted code: its arrays, and the frame that tells where they are."""
+"""One call of machine code: the rounds that it is given, the frame that tells where its arrays are,
+and the chains that it changes."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from flmc.base.arrays import Array
 from flmc.planning.plans import Plan
-from flmc.sampling.compiled.emitted.advance import advance_of
-from flmc.sampling.compiled.emitted.arrangement import TEAMS, Arrangement
-from flmc.sampling.compiled.emitted.devices import Form
-from flmc.sampling.compiled.emitted.frame_fields import FIELDS
-from flmc.sampling.compiled.emitted.team import MOST_MEMBERS
-from flmc.sampling.compiled.given_rounds import GivenRounds
-from flmc.sampling.compiled.link_curve import Curve
-from flmc.sampling.compiled.machine.addresses import Room, address_of
-from flmc.sampling.compiled.machine.emission import ROUNDS_AT_ONCE
-from flmc.sampling.compiled.machine.value import WIDTH
+from flmc.sampling.chains import Chains
+from flmc.sampling.compiled.arrangement import (
+    LANES,
+    MOST_MEMBERS,
+    TEAMS,
+    Arrangement,
+    Blocks,
+    Numbers,
+)
+from flmc.sampling.compiled.devices import Form
+from flmc.sampling.compiled.instructions import ROUNDS_AT_ONCE, WIDTH, Workspace, address_of
+from flmc.sampling.compiled.link_curve import FittedLink
+from flmc.sampling.compiled.rounds import FIELDS, advance_of
+from flmc.sampling.schedule import Schedule
+
+Floats = npt.NDArray[np.float32]
+
+
+class GivenRounds(NamedTuple):
+    """Factors of some rounds, as machine code takes them.
+
+    Attributes
+    ----------
+    pull
+        Factor of the sum of symbols, (round).
+    noise
+        Factor of the standard normals, (round, dim, 1 or chain).
+    active
+        Who transmits, (round, device).
+    all_active
+        Whether everybody does, (round).
+    talks
+        Factor of every symbol, (round, device, chain), with pull and who transmits in it, where
+        data sets have devices of their own active; else empty.
+    """
+
+    pull: Floats
+    noise: Floats
+    active: npt.NDArray[np.bool_]
+    all_active: npt.NDArray[np.bool_]
+    talks: Floats
+
+    @classmethod
+    def of(
+        cls, plan: Plan, schedule: Schedule, rows: npt.NDArray[np.intp], unit: float, several: bool
+    ) -> GivenRounds:
+        r"""Factors of the rounds of a schedule; ``rows`` is its data set for every chain, ``unit``
+        is the clip where symbols are gradients, else 1, and ``several`` says whether the run has
+        several data sets.
+
+        The update of a chain is :math:`x \leftarrow x - p \sum_k s_k - n z` with pull :math:`p =
+        \eta K/K_a` (times the clip where symbols are gradients in units of it) and noise :math:`n =
+        \eta (K/K_a) \sqrt{N_0}/A`.
+        """
+        count = schedule.num_active
+        if schedule.active is None or len(schedule.active) == 1:
+            count = count[:1]
+        # A round in which nobody transmits is skipped.
+        share = schedule.step_sizes * plan.num_devices
+        share = np.divide(share, count, out=np.zeros(count.shape), where=count > 0)
+        factor = _chosen(share, rows)
+        noise = (
+            factor[:, :, None] * math.sqrt(plan.uplink.noise_power) / _chosen(schedule.gain, rows)
+        )
+        shape = (factor.shape[1], plan.num_devices)
+        active = np.ones(shape, np.bool_) if schedule.active is None else schedule.active[0] > 0
+        talks = np.empty((*shape, 0), np.float32)
+        # By the data sets of the run, not of this call: with factors for every lane the kernel
+        # rounds in another order, and a result must not depend on how a run is cut into calls.
+        if (several and plan.scheduler.random) or len(count) > 1 or schedule.arriving is not None:
+            factors = _factors(schedule, rows, plan.num_devices)
+            factors *= (unit * factor)[:, :, None]
+            talks = factors.transpose(1, 2, 0).astype(np.float32, order="C")
+            factor, active = np.ones_like(factor) / unit, np.zeros(shape, np.bool_)
+        everyone = schedule.active is None and not talks.size
+        return cls(
+            (factor[0] * unit).astype(np.float32),
+            noise.transpose(1, 2, 0).astype(np.float32, order="C"),
+            active,
+            np.ones(len(active), np.bool_) if everyone else np.asarray(active.all(axis=1)),
+            talks,
+        )
+
+
+def _chosen(values: Array, rows: npt.NDArray[np.intp]) -> Array:
+    """The values of the data set of every chain; one data set may stand for all."""
+    if len(rows) == len(values) == 1:
+        return values
+    return values[np.minimum(rows, len(values) - 1)]
+
+
+def _factors(schedule: Schedule, rows: npt.NDArray[np.intp], num_devices: int) -> Array:
+    """Factor of every device's symbols at the receiver, (chain, round, device), in an array of its
+    own: 0 for a silent one, 1 for another, or what its estimate of the channel makes of that."""
+    if schedule.active is None:
+        factors = np.ones((len(rows), len(schedule), num_devices))
+    else:
+        factors = schedule.active[np.minimum(rows, len(schedule.active) - 1)]
+    if schedule.arriving is not None:
+        # Entries share a path gain, or the engine would have refused.
+        met, known = schedule.arriving[..., 0], schedule.fading[..., 0]
+        factors *= (met / known)[np.minimum(rows, len(met) - 1)]
+    return factors
+
+
+def entries_share_gain(plan: Plan) -> bool:
+    """Whether all entries of a round have the same path gain, by the strides of a draw."""
+    rng = np.random.default_rng(0)
+    # As many rounds as the run has: a law of a user's own may need them.
+    rounds = range(1 if plan.uplink.fading.independent else plan.num_rounds)
+    drawn = plan.uplink.fading.draw_checked(rng, rounds, plan.num_devices, plan.dim)
+    return plan.dim == 1 or drawn.strides[-1] == 0
+
 
 _SLACK = 1024
-"""Numbers that may be read behind the last, where a vector has entries that there are not."""
+"""Numbers behind the last that a vector load may touch, where the last vector is not full."""
 _NEVER = 2**64 - 1
 """Stands for a block of rounds where no chain was lost."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
 _WRITTEN = ("x", "sums", "products", "draws", "count", "lost")
-"""What emitted code gives back."""
+"""Fields that machine code writes."""
 
 UInts = npt.NDArray[np.uint32]
 
 
 class Frame:
-    """Names and arrays of a call; an array lives as long as its frame.
+    """The frame of a call: the fields that machine code reads, and the arrays behind them, which
+    live as long as the frame.
 
     Parameters
     ----------
@@ -55,7 +162,7 @@ class Frame:
         plan: Plan,
         arrangement: Arrangement,
         rounds: GivenRounds,
-        link: Curve | None,
+        link: FittedLink | None,
         entropy: UInts,
     ) -> None:
         self._form = Form(
@@ -82,7 +189,7 @@ class Frame:
             all_active=rounds.all_active, talks=rounds.talks,
             apart=rounds.talks.shape[2], received_size=received, normals_apart=whole,
         )  # fmt: skip
-        self._room = Room(
+        self._room = Workspace(
             received=4 * team * received,
             away=4 * team * WIDTH,
             words=4 * (max(2 * whole, plan.num_devices * dim) + _SLACK),
@@ -96,17 +203,12 @@ class Frame:
 
     @property
     def may_be_near(self) -> bool:
-        """Whether the gradient of all costs may serve."""
+        """Whether the sum over devices may begin with the gradient of all costs."""
         return self._form.may_be_near
 
     def put(self, **values: Any) -> None:
-        """Put numbers, or arrays by their addresses, into the frame.
-
-        Parameters
-        ----------
-        **values
-            By the names of the fields.
-        """
+        """Put numbers, or the addresses of arrays, into fields of the frame; it keeps the arrays
+        alive."""
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 if name in _WRITTEN and not value.flags.c_contiguous:
@@ -117,18 +219,8 @@ class Frame:
                 self._fields[name] = int(value)
 
     def run(self, blocks: int) -> tuple[int | None, int | None]:
-        """Run all rounds of the blocks.
-
-        Parameters
-        ----------
-        blocks
-            How many there are.
-
-        Returns
-        -------
-        tuple
-            The first block in which a chain was lost, and the block of rounds when; None.
-        """
+        """Run all rounds of the blocks; returns the first block with a lost chain, and the block of
+        rounds in which it was lost, or None twice."""
         lost = np.empty(blocks, np.uint64)
         lost.fill(_NEVER)
         self.put(blocks=blocks, lost=lost)
@@ -136,5 +228,91 @@ class Frame:
         frame = np.array(list(self._fields.values()), np.uint64)
         # The interpreter's lock is not held meanwhile.
         _CALL(advance_of(self._form))(address_of(frame), self._most)
-        found = (lost != _NEVER).nonzero()[0]
-        return (int(found[0]), int(lost[found[0]])) if len(found) else (None, None)
+        failed = (lost != _NEVER).nonzero()[0]
+        return (int(failed[0]), int(lost[failed[0]])) if len(failed) else (None, None)
+
+
+@dataclass
+class KeptRounds:
+    """What a call reads and writes of its chains: arrays whose first axis is the chain, and their
+    copies in lanes."""
+
+    chains: Chains
+    rounds: range
+    rows: slice
+    """The chains of the call, counted through all data sets."""
+    num_burn_in: int
+    """The first round of which this call keeps draws."""
+    position: Array
+    sums: Array
+    products: Array
+    draws: Array
+    """(chain of the call, kept round, dim), or empty."""
+
+    @classmethod
+    def of(
+        cls, chains: Chains, num_burn_in: int, rounds: range, first: int, end: int
+    ) -> KeptRounds:
+        """Arrays of the chains from ``first`` to below ``end``, counted through all data sets."""
+        dim, moments, rows = chains.position.shape[2], chains.moments, slice(first, end)
+        draws = np.empty((0, 0, dim))
+        if chains.draws is not None and chains.thin == 1:
+            draws = chains.draws.reshape(-1, *chains.draws.shape[2:])[rows]
+        elif chains.draws is not None:
+            # Every kept round of this stretch; rounds between two draws are dropped in the end.
+            num_burn_in = max(num_burn_in, rounds.start)
+            draws = np.empty((end - first, max(0, rounds.stop - num_burn_in), dim))
+        return cls(
+            chains,
+            rounds,
+            rows,
+            num_burn_in,
+            chains.position.reshape(-1, dim)[rows],
+            moments.sums.reshape(-1, dim)[rows],
+            moments.products.reshape(len(moments.sums) * moments.sums.shape[1], -1)[rows],
+            draws,
+        )
+
+    def put(self, frame: Frame, lanes: Numbers, arrangement: Arrangement, centre: Array) -> None:
+        """Put copies in lanes into a frame; ``lanes`` is the chain of every lane (block, lane), and
+        ``centre`` its centre (block, lane, dim)."""
+        own = lanes - self.rows.start
+        self.x = np.swapaxes(self.position[own], 1, 2).copy()
+        self.count = np.zeros((len(lanes), LANES), np.uint32)
+        dim = self.position.shape[1]
+        self._in_lanes: dict[str, Array] = {}
+        if arrangement.entries:
+            for name in ("sums", "products"):
+                copied = getattr(self, name)[own]
+                if name == "products" and copied.shape[2] < dim * dim:
+                    # Squares alone are the diagonals of products that are dropped in the end.
+                    squares, copied = copied, np.zeros((*own.shape, dim * dim))
+                    copied[:, :, :: dim + 1] = squares
+                self._in_lanes[name] = np.ascontiguousarray(np.swapaxes(copied, 1, 2))
+        summed = self._in_lanes or {"sums": self.sums, "products": self.products}
+        frame.put(
+            x=self.x, count=self.count, **summed,
+            squares=not arrangement.entries and self.products.shape[1] == dim,
+            centre=np.swapaxes(centre, 1, 2), draws=self.draws,
+            draws_apart=self.draws.shape[1] * dim, burn_in=self.num_burn_in,
+        )  # fmt: skip
+
+    def collect(self, blocks: Blocks) -> None:
+        """Copy positions and sums from the lanes back to the chains."""
+        real = blocks.are_chains[:, : self.x.shape[2]]
+        self.position[:] = np.swapaxes(self.x, 1, 2)[real]
+        dim = self.position.shape[1]
+        for name, array in self._in_lanes.items():
+            summed, target = np.swapaxes(array, 1, 2)[real], getattr(self, name)
+            target[:] = summed if summed.shape == target.shape else summed[:, :: dim + 1]
+        if self.products.shape[1] == dim * dim:
+            # Only the upper triangle was summed.
+            square = self.products.reshape(-1, dim, dim)
+            for i in range(dim - 1):
+                square[:, i + 1 :, i] = square[:, i, i + 1 :]
+        if self.chains.draws is not None and self.chains.thin > 1:
+            num_chains = self.chains.position.shape[1]
+            for row, draws in enumerate(self.draws, self.rows.start):
+                experiment, chain = divmod(row, num_chains)
+                place = (experiment, slice(chain, chain + 1))
+                self.chains.keep(place, self.num_burn_in, draws[None])

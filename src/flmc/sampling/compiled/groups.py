@@ -19,13 +19,17 @@ from flmc.models.local_costs import Quadratic
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of, fail
-from flmc.sampling.compiled.blocks import LANES, Blocks
-from flmc.sampling.compiled.emitted.arrangement import OWN, SHARED, TEAMS, Arrangement
-from flmc.sampling.compiled.emitted.team import MOST_MEMBERS
-from flmc.sampling.compiled.frame import Frame
-from flmc.sampling.compiled.given_rounds import GivenRounds
-from flmc.sampling.compiled.kept_rounds import KeptRounds
-from flmc.sampling.compiled.link_curve import Curve, fit
+from flmc.sampling.compiled.arrangement import (
+    LANES,
+    MOST_MEMBERS,
+    OWN,
+    SHARED,
+    TEAMS,
+    Arrangement,
+    Blocks,
+)
+from flmc.sampling.compiled.frame import Frame, GivenRounds, KeptRounds
+from flmc.sampling.compiled.link_curve import FittedLink, fit
 from flmc.sampling.compiled.starts import entropy_of
 from flmc.sampling.compiled.units import load_units
 from flmc.sampling.schedule import (
@@ -59,7 +63,7 @@ class Group:
     centre: Array
     unit: float
     """The clip, or 1 where nothing is clipped: gradients are computed in units of it."""
-    link: Curve | None
+    link: FittedLink | None
     """The link as the kernel takes it; None for an uplink without bits."""
     at_once: int
     """Chains of one call, whole blocks of lanes."""
@@ -247,22 +251,15 @@ def _chains_of_a_call(
 def advance_all(
     group: Group, pool: Callable[[], ThreadPoolExecutor], threads: int, report: Progress
 ) -> int:
-    """Advance a group's chains, and return the number of clipped entries.
-
-    Parameters
-    ----------
-    group
-        Data sets and rounds.
-    pool, threads
-        What gives where helpers run, if there are any, and threads in all.
-    report
-        Told of the progress.
+    """Advance a group's chains on up to ``threads`` threads, and return the number of clipped
+    entries; ``pool`` makes the helpers when they are first needed.
 
     Notes
     -----
     This thread and its helpers take the next call whenever they are free. Where several chains
     fail, the failure of the first is raised: calls are dealt in order, and a call that was dealt is
-    finished."""
+    finished.
+    """
     firsts = group.firsts
     # A step of this iterator is one operation of the interpreter: no two threads get the same call.
     next_call = iter(firsts)

@@ -1,5 +1,5 @@
-"""A link in the form that the compiled kernel wants: the mean bit psi on [-1, 1] (the gradient in
-units of the clip), times 2^31, as an odd polynomial or a table."""
+"""A link in the form that machine code takes: the mean bit psi on [-1, 1] (the gradient in units of
+the clip), times 2^31, as an odd polynomial or a table."""
 
 from __future__ import annotations
 
@@ -29,27 +29,16 @@ _STEEP = 1e25
 single precision."""
 
 
-Curve = tuple[np.float32, ...] | npt.NDArray[np.float32]
+FittedLink = tuple[np.float32, ...] | npt.NDArray[np.float32]
 """Coefficients of the odd polynomial (highest first), or values at equidistant nodes."""
 
 
-def fit(link: Link, clip: float) -> Curve | None:
-    r"""The cheapest form of a link that is accurate to ``TOLERANCE``.
+def fit(link: Link, clip: float) -> FittedLink | None:
+    r"""The cheapest form of a link that is accurate to ``TOLERANCE``: :math:`2^{31}\psi`, with the
+    mean bit :math:`\psi(t) = 2\Phi(\ell t) - 1` at the clip :math:`\ell`.
 
-    Parameters
-    ----------
-    link
-        Probability of a +1 bit given the clipped gradient.
-    clip
-        Bound ell of a gradient entry; the curve is a function of g/ell in [-1, 1].
-
-    Returns
-    -------
-    Curve or None
-        :math:`2^{31}\psi` with the mean bit :math:`\psi(t) = 2\Phi(\ell t) - 1`: coefficients of an
-        odd polynomial, else a table. None if neither is accurate enough, as for a jump beside 0 or
-        for a kink between two nodes of the finest table.
-    """
+    None if neither polynomial nor table is accurate enough, as for a jump beside 0 or for a kink
+    between two nodes of the finest table."""
     # Only a frozen value can be a key of the cache: a user's own link may change after it was
     # fitted.
     frozen = dataclasses.is_dataclass(link) and type(link).__dataclass_params__.frozen
@@ -57,12 +46,12 @@ def fit(link: Link, clip: float) -> Curve | None:
 
 
 @lru_cache(maxsize=256)
-def _fit_once(link: Link, clip: float) -> Curve | None:
+def _fit_once(link: Link, clip: float) -> FittedLink | None:
     """Fit a link that cannot change, once for each clip."""
     return _fit(link, clip)
 
 
-def _fit(link: Link, clip: float) -> Curve | None:
+def _fit(link: Link, clip: float) -> FittedLink | None:
     """Try polynomials of growing degree, then tables of growing size."""
     if link.jumps:
         # A straight line so steep that anything but 0 saturates; at 0 the mean bit is 0.

@@ -29,9 +29,14 @@ from flmc.models.distributions import Normal
 from flmc.models.model import Model
 from flmc.planning.plans import Plan
 from flmc.sampling.chains import Chains, centre_of
-from flmc.sampling.compiled import policy
-from flmc.sampling.compiled.emitted.arrangement import Arrangement
-from flmc.sampling.compiled.given_rounds import entries_share_gain
+from flmc.sampling.compiled.arrangement import (
+    DATA_AT_ONCE,
+    IN_WORDS,
+    Arrangement,
+    choose_arrangement,
+    round_cost,
+)
+from flmc.sampling.compiled.frame import entries_share_gain
 from flmc.sampling.compiled.groups import MOST_CHAINS, Group, advance_all
 from flmc.sampling.compiled.link_curve import fit
 from flmc.sampling.compiled.starts import draw_starts
@@ -53,7 +58,7 @@ class NumbaEngine(Engine):
     Parameters
     ----------
     arrangement
-        How the data lie in memory (:mod:`flmc.sampling.compiled.emitted.arrangement`), which
+        How the data lie in memory (:mod:`flmc.sampling.compiled.arrangement`), which
         changes speed only; None: what costs least.
     """
 
@@ -62,23 +67,12 @@ class NumbaEngine(Engine):
 
     def __init__(self, arrangement: str | None = None) -> None:
         if arrangement is not None:
-            checks.one_of("arrangement", arrangement, tuple(policy.IN_WORDS))
+            checks.one_of("arrangement", arrangement, tuple(IN_WORDS))
         self._arrangement = arrangement
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why the kernel cannot run a plan of a model: it knows the package's symbols, quadratic
-        costs and smooth links.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-
-        Returns
-        -------
-        str or None
-            The reason, as the end of a sentence; None if the engine can run the plan.
-        """
+        """Why machine code cannot run a plan of a model, as the end of a sentence; None if it can.
+        It knows the package's symbols, quadratic costs and links that can be tabulated."""
         if not plan.uplink.standard_symbols:
             return f"{type(plan.uplink).__name__} has symbols of its own"
         # A subclass with a gradient of its own may have inherited quadratic costs that are not its
@@ -112,20 +106,12 @@ class NumbaEngine(Engine):
         return None
 
     def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """How chains are put together, in words.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        num_chains
-            Chains of every data set.
-        """
-        return policy.IN_WORDS[self._kind(plan, model, num_chains)]
+        """How chains share vectors and data, in words."""
+        return IN_WORDS[self._kind(plan, model, num_chains)]
 
     def _kind(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """The arrangement of the data."""
-        return self._arrangement or policy.choose(
+        """The kind of arrangement: as asked for, else the cheapest."""
+        return self._arrangement or choose_arrangement(
             plan.num_devices, plan.dim, model.num_experiments, num_chains
         )
 
@@ -140,25 +126,8 @@ class NumbaEngine(Engine):
         thin: int = 1,
         directory: Path | None = None,
     ) -> Chains:
-        """Every chain at a draw from the prior, or at zero, as its deviation from the centre.
-
-        Parameters
-        ----------
-        plan, model
-            What is to be run.
-        seed
-            Of all randomness.
-        num_chains
-            Chains of every data set.
-        keep_draws, thin, directory
-            Whether draws will be kept, kept rounds for each of them, and where they are on disk
-            if they are many.
-
-        Raises
-        ------
-        RunFailed
-            If a start is beyond the range of single precision.
-        """
+        """Every chain at a draw from the prior, or at zero, as its deviation from the centre;
+        ``RunFailed`` if one is beyond the range of single precision."""
         shape = (model.num_experiments, num_chains, model.dim)
         position, centre = np.zeros(shape, np.float32), centre_of(model)[:, None]
         with np.errstate(over="ignore"):  # noticed below
@@ -187,31 +156,12 @@ class NumbaEngine(Engine):
         """Advance all chains in place to round ``until``: group after group of data sets, the
         chains of each dealt to threads.
 
-        Parameters
-        ----------
-        chains
-            Where the chains stand; changed in place.
-        plan, model, seed
-            What is run.
-        until
-            The last round to run, counted from 1.
-        resources
-            Threads, data sets whose costs are in memory at once, and who is told of the progress.
-        schedule
-            Draws the rounds of a block.
-
-        Raises
-        ------
-        RunFailed
-            If a chain leaves the range of numbers, or a Hessian or offset is not finite or too
-            large.
-        ValueError
-            If the plan has fewer rounds: compiled code would read and write beyond its arrays.
-        """
+        ``RunFailed`` if a chain leaves the range of numbers, or data are not finite or too large;
+        ``ValueError`` if the plan has fewer rounds, because machine code checks no bounds."""
         if until > plan.num_rounds:
             raise ValueError(f"the plan has {plan.num_rounds} rounds, got until = {until}")
         bytes_each = 8 * model.num_devices * model.dim * (model.dim + 1)
-        at_once = resources.experiments_at_once or max(1, policy.DATA_AT_ONCE // bytes_each)
+        at_once = resources.experiments_at_once or max(1, DATA_AT_ONCE // bytes_each)
         every = range(model.num_experiments)
         groups = [every[first : first + at_once] for first in every[::at_once]]
         spans = list(_spans(plan, chains.round, until))
@@ -232,27 +182,19 @@ class NumbaEngine(Engine):
 
     def theta(self, chains: Chains, model: Model) -> Array:
         """Where the chains stand in the model's coordinates: centre plus deviation, (experiment,
-        chain, dim).
-
-        Parameters
-        ----------
-        chains
-            Chains that this engine started.
-        model
-            The model that is sampled.
-        """
+        chain, dim)."""
         return np.asarray(chains.position.astype(np.float64) + centre_of(model)[:, None])
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """What was measured for such sizes."""
+        """The predicted cost of a round, from measurements of such sizes."""
         kind = self._kind(plan, model, num_chains)
         sizes = (plan.num_devices, plan.dim, model.num_experiments, num_chains)
-        return 1e-9 * policy.cost(kind, *sizes)
+        return 1e-9 * round_cost(kind, *sizes)
 
 
 @cache
 def _num_processors() -> int:
-    """Processors of this machine, which the system is asked for once: that reads a file."""
+    """Processors of this machine, counted once: the count reads a file."""
     return os.cpu_count() or 1
 
 

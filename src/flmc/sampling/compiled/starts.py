@@ -1,16 +1,17 @@
-"""Where chains start: standard normals from the streams of their starts."""
+"""Starts of chains: standard normals from streams of their own."""
 
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from flmc.sampling.compiled.blocks import LANES, Blocks
-from flmc.sampling.compiled.emitted.advance import starts_of
-from flmc.sampling.compiled.emitted.arrangement import OWN, Arrangement
+from flmc.base.randomness import Purpose
+from flmc.sampling.compiled.arrangement import LANES, OWN, Arrangement, Blocks
+from flmc.sampling.compiled.instructions import NUMBER, WIDTH, WORDS, Code, Value, emitted
+from flmc.sampling.compiled.random_numbers import Generator, fill_normals, seed_generators
 
 _CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * 8)
 _FEW = 100_000
@@ -19,13 +20,7 @@ _FEW = 100_000
 
 def entropy_of(seed: int) -> npt.NDArray[np.uint32]:
     """The words of a seed as ``SeedSequence`` takes them beside a spawn key: 32 bits each, lowest
-    first, at least four.
-
-    Parameters
-    ----------
-    seed
-        A whole number that is not negative.
-    """
+    first, at least four."""
     words = [seed >> shift & 0xFFFFFFFF for shift in range(0, max(seed.bit_length(), 128), 32)]
     return np.array(words, np.uint32)
 
@@ -33,20 +28,8 @@ def entropy_of(seed: int) -> npt.NDArray[np.uint32]:
 def draw_starts(
     seed: int, num_experiments: int, num_chains: int, dim: int
 ) -> npt.NDArray[np.float32]:
-    """Standard normals for the starts of all chains, (experiment, chain, dim).
-
-    Parameters
-    ----------
-    seed
-        Of all randomness.
-    num_experiments, num_chains, dim
-        Data sets, chains of each, and entries of theta.
-
-    Returns
-    -------
-    Array
-        Not to be written to: few of them are kept, because the plans of a study start alike.
-    """
+    """Standard normals for the starts of all chains, (experiment, chain, dim), not to be written
+    to: few of them are kept for the next run, because the plans of a study start alike."""
     few = num_experiments * num_chains * dim <= _FEW
     draw = _drawn_once if few else _drawn_once.__wrapped__
     return draw(seed, num_experiments, num_chains, dim)
@@ -71,3 +54,28 @@ def _drawn_once(
     starts = chains.reshape(num_experiments, num_chains, dim)
     starts.flags.writeable = False
     return starts
+
+
+@cache
+def starts_of() -> int:
+    """The address of a function that makes standard normals for the starts of chains.
+
+    Its arguments are the addresses of the data set and chain of every lane (block, 2, 8), of the
+    seed's words, and of the normals (block, 2 half, 8); and the number of the seed's words, of
+    blocks, and half of the normals of a lane; and room for as many words, and for generators.
+    """
+
+    def body(code: Code, arguments: list[Value]) -> None:
+        keys, entropy, target, num_entropy, blocks, half, words, state = arguments
+        with code.loop(blocks) as n:
+            place = keys + n * (2 * 4 * WIDTH)
+            key = [
+                code.words(int(Purpose.INIT)),
+                *(code.load(place, i * WIDTH, WORDS) for i in (0, 1)),
+                code.words(0),
+            ]
+            seed_generators(code, entropy, num_entropy, key, state)
+            normals = target + n * half * (2 * 4 * WIDTH)
+            fill_normals(code, Generator(code, state, WORDS), words, normals, half, half * WIDTH)
+
+    return emitted("starts", body, [NUMBER] * 8)

@@ -1,5 +1,5 @@
-"""Where machine code is kept between processes: files that may be damaged, on a disk that may be
-full.
+"""Machine code between processes and in memory: files that may be damaged, on a disk that may be
+full, and LLVM's loader, without the compiler that made the code.
 
 Code can be made again, to the same bits: a file that cannot be read or written costs some tenths
 of a second and a warning that names it, never the run. A file's name is a digest of all that its
@@ -12,12 +12,14 @@ import hashlib
 import logging
 import os
 import tempfile
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import llvmlite
+from llvmlite import binding
 
 from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
 
@@ -51,15 +53,8 @@ def _sources() -> str:
 
 
 def name_of(function: str, machine: object) -> str:
-    """The name of a function's code, which nothing else has.
-
-    Parameters
-    ----------
-    function
-        What it is, with all that is a constant for the compiler.
-    machine
-        The processor.
-    """
+    """The name of a function's code, a digest of all that it depends on: what the function is, the
+    processor, the compiler, and the sources of this folder."""
     # Numba compiles, and to import it takes longer than to read what it made.
     versions = (version("numba"), llvmlite.__version__)
     text = repr((function, machine, versions, _sources()))
@@ -68,7 +63,7 @@ def name_of(function: str, machine: object) -> str:
 
 @cache
 def _folder() -> Path | None:
-    """Where code is kept: the first place that can be written."""
+    """The folder for code: the first place that can be written, or None."""
     places = [os.environ.get("NUMBA_CACHE_DIR"), str(Path(__file__).parent / "__pycache__")]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for place in (*places, os.path.join(home, "flmc")):
@@ -83,13 +78,7 @@ def _folder() -> Path | None:
 
 
 def read(name: str) -> MachineCode | None:
-    """The code of this name; None if it is not there, or cannot be read.
-
-    Parameters
-    ----------
-    name
-        What :func:`name_of` gave.
-    """
+    """The code of a name of :func:`name_of`; None if it is missing or damaged."""
     folder = _folder()
     if folder is None:
         return None
@@ -110,15 +99,7 @@ def read(name: str) -> MachineCode | None:
 
 
 def write(name: str, code: MachineCode) -> None:
-    """Keep code; where the disk refuses, it lives in this process only.
-
-    Parameters
-    ----------
-    name
-        What :func:`name_of` gave.
-    code
-        What the compiler made.
-    """
+    """Keep code on disk; where that fails, it lives in this process only."""
     folder = _folder()
     if folder is None:
         return
@@ -128,6 +109,7 @@ def write(name: str, code: MachineCode) -> None:
             try:
                 file.write(hashlib.sha256(rest).digest() + rest)
                 file.flush()
+                # Renamed as a whole: another process never reads half a file.
                 os.replace(file.name, folder / name)
             except OSError:
                 os.unlink(file.name)
@@ -137,10 +119,51 @@ def write(name: str, code: MachineCode) -> None:
 
 
 def _say(file: Path, what: str) -> None:
-    """Warn of a file, and of what it costs."""
+    """Warn of a file that could not serve, and say what that costs."""
     _log.warning(
         "the compiled code in %s %s: it is compiled again, which takes some tenths of a second;"
         " remove the file, or set NUMBA_CACHE_DIR to another place",
         file,
         what,
     )
+
+
+_SETTINGS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX", "NUMBA_OPT")
+"""Variables of the environment by which Numba compiles for another processor, or otherwise."""
+_ENGINES: list[Any] = []
+"""Loaded code, which must live as long as its addresses are used: as long as the process."""
+
+
+@cache
+def machine() -> tuple[str | None, ...]:
+    """The processor for which code is compiled: kind of machine, name, features, and what the user
+    set instead."""
+    try:
+        features = binding.get_host_cpu_features().flatten()
+    except RuntimeError:  # not known here
+        features = ""
+    known = (binding.get_process_triple(), binding.get_host_cpu_name(), features)
+    return (*known, *map(os.environ.get, _SETTINGS))
+
+
+@cache
+def _initialise() -> None:
+    """Make LLVM ready for this processor."""
+    with suppress(RuntimeError):  # newer ones do so by themselves, and refuse to be asked
+        binding.initialize()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+
+
+def load(name: str, code: bytes) -> int:
+    """The address of a function after loading its object code; the code calls no other function,
+    and its name is unique in the process."""
+    _initialise()
+    target = binding.Target.from_triple(binding.get_process_triple())
+    engine = binding.create_mcjit_compiler(
+        binding.parse_assembly(""), target.create_target_machine(jit=True)
+    )
+    engine.add_object_file(binding.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return int(engine.get_function_address(name))

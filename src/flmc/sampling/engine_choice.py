@@ -24,26 +24,8 @@ ENGINES = ("auto", *COMPILED, NumpyEngine.name)
 
 
 def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
-    """The engine that is to run a plan.
-
-    Parameters
-    ----------
-    name
-        One of ``ENGINES``; `auto` takes a compiled one where it is installed, can run the plan and
-        is worthwhile, else `numpy`.
-    plan, model
-        What is to be run.
-
-    Returns
-    -------
-    Engine
-        Ready to start chains.
-
-    Raises
-    ------
-    InvalidSetting
-        If the engine of this name is not installed or cannot run the plan; the message says why.
-    """
+    """The engine of this name, or for `auto` a compiled one where it is installed, can run the plan
+    and is worthwhile, else `numpy`; ``InvalidSetting`` says why a named one cannot."""
     checks.one_of("engine", name, ENGINES)
     if name in COMPILED:
         return _insist(name, plan, model)
@@ -92,5 +74,5 @@ def _load(name: str) -> Engine:
 def _class_of(name: str) -> type[Engine]:
     """The class of an engine, looked up once."""
     module, kind, _, _ = COMPILED[name]
-    found: type[Engine] = getattr(importlib.import_module(module), kind)
-    return found
+    engine: type[Engine] = getattr(importlib.import_module(module), kind)
+    return engine

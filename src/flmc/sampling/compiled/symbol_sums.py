@@ -1,6 +1,12 @@
-"""The sum of symbols where a gradient has many entries: a tile of them is computed at a time, each
-in a register of its own, and every number of the position that is read serves the whole tile. Where
-blocks form a team, a tile's numbers serve all of them before the next tile is read."""
+"""The sum of symbols over the devices of a round, as emitted code.
+
+Where a gradient has few entries, position, sums and generator stay in registers, and of a matrix
+only the upper triangle is read. Where it has many, a tile of entries is computed at a time, each in
+a register of its own, and every number of the position that is read serves the whole tile; where
+blocks form a team, a tile's numbers serve all of them before the next tile is read.
+
+For a given number of entries all arrangements give the same bits: an entry's fused products are
+added in the same order, and its symbols device after device."""
 
 from __future__ import annotations
 
@@ -8,10 +14,94 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from flmc.sampling.compiled.emitted.devices import Devices
-from flmc.sampling.compiled.emitted.team import Team
-from flmc.sampling.compiled.machine.emission import Variable
-from flmc.sampling.compiled.machine.value import FLOAT, WIDTH, WORDS, Value
+from flmc.sampling.compiled.devices import Devices, Team
+from flmc.sampling.compiled.instructions import FLOAT, WIDTH, WORDS, Value, Variable
+from flmc.sampling.compiled.random_numbers import Generator
+
+
+class FewEntries:
+    """The emitted loop over devices.
+
+    Parameters
+    ----------
+    devices
+        The devices of the round.
+    """
+
+    def __init__(self, devices: Devices) -> None:
+        self.devices, self.code = devices, devices.code
+        self.arrangement = devices.form.arrangement
+        self.entries = self.arrangement.entries
+        self.x: list[Value] = []
+
+    def receive(self) -> list[Value]:
+        """Emit the loop over devices; returns the sum of symbols of every entry."""
+        devices, code, form = self.devices, self.code, self.devices.form
+        # Bits without factors are counted: of n bits c are +1, and their sum is 2 c - n.
+        counted = form.link is not None and not form.talks
+        totals = code.variables([code.words(0) if counted else devices.zero] * self.entries)
+        self.x = [code.load(devices.at["x"], j * WIDTH) for j in range(self.entries)]
+        if form.may_be_near:
+            with code.when(devices.near):
+                for total, value in zip(totals, self._gradient(devices.at["devices"]), strict=True):
+                    total.value = (devices.away < devices.far).choose(value, devices.zero)
+        generator = devices.generator
+        heard = Variable(code, code.words(0))
+        with code.loop(devices.at["devices"]) as k:
+            here, talk = devices.here(k)
+            with code.either(here) as (yes, no):
+                with yes:
+                    heard.value = heard.value + code.words(1)
+                    self._add_device(k, talk, generator, totals)
+                with no:
+                    # The words of a silent device are drawn, too: the stream of a chain does not
+                    # depend on who transmits.
+                    if generator is not None:
+                        for _ in range(self.entries):
+                            generator()
+        if counted:
+            return [(total.value + total.value - heard.value).signed() for total in totals]
+        return [total.value for total in totals]
+
+    def _gradient(self, k: Value) -> list[Value]:
+        """The gradient entries of device k: those at the centre plus matrix times position.
+
+        Two sums are made, of even and odd columns, so that a product need not wait for the one
+        before."""
+        start = k * self.arrangement.device_size(self.entries)
+        index, matrix, gradient = self.entries, {}, []
+        for i in range(self.entries):
+            for j in range(i, self.entries):
+                matrix[i, j] = matrix[j, i] = self._read(start, index)
+                index += 1
+        for i in range(self.entries):
+            sums = [self._read(start, i), self.devices.zero]
+            for j in range(self.entries):
+                sums[j % 2] = matrix[i, j].times(self.x[j], sums[j % 2])
+            gradient.append(sums[0] + sums[1])
+        return gradient
+
+    def _read(self, start: Value, index: int) -> Value:
+        """A number of a device in every lane: each its own, or all the same."""
+        place = start + index * self.arrangement.unit
+        if self.arrangement.unit == 1:
+            return self.code.load(self.devices.at["local"], place, FLOAT).spread()
+        return self.code.load(self.devices.at["local"], place)
+
+    def _add_device(
+        self, k: Value, talk: Value | None, generator: Generator | None, totals: list[Variable]
+    ) -> None:
+        """Add the symbols of device k to the sums."""
+        values, scale = self._gradient(k), None
+        if self.devices.form.norm:
+            squares = self.devices.zero
+            for value in values:
+                squares = value.times(value, squares)
+            scale = self.devices.scale_for(squares)
+        for value, total in zip(values, totals, strict=True):
+            sent = self.devices.sent(value, generator, talk, scale)
+            counted = generator is not None and talk is None
+            total.value = total.value + (sent.ones() if counted else sent)
 
 
 class ManyEntries:
@@ -34,7 +124,7 @@ class ManyEntries:
         vector."""
 
     def receive(self) -> None:
-        """Add up the symbols of all devices that are looked at, and store the sums."""
+        """Emit the loop over devices, and store the sum of symbols of every entry."""
         code, at = self.code, self.at
         with self.team.members() as devices:
             with code.loop(at["tiles"] * self.tile) as i:

@@ -1,5 +1,5 @@
-"""What the devices of a round have in common, as emitted code: who is looked at, and what is sent
-for a gradient entry.
+"""The devices of a round, as emitted code: which of them are computed, and what is sent for a
+gradient entry; and teams of blocks that run together.
 
 *Unit*: gradients are divided by the clip when a block is loaded, so that clipping is to [-1, 1] and
 the link is a function on [-1, 1].
@@ -13,25 +13,25 @@ adds up to about 2e-7. :mod:`flmc.sampling.compiled.link_curve` keeps the sum be
 *Near*: without bits, what is received is the sum of the clipped gradients, and clipping is rare. A
 chain is near the centre if no gradient entry of any device can exceed a certain number of clips
 (:data:`~flmc.sampling.compiled.units.NEAR`). Its sum begins with the gradient of the sum of all
-costs, and a device is looked at only if one of its entries may exceed the clip: then it adds what
+costs, and a device is computed only if one of its entries may exceed the clip: then it adds what
 clipping changes. A chain that is far adds up the clipped gradients of all devices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from flmc.sampling.compiled.emitted.arrangement import Arrangement
-from flmc.sampling.compiled.machine.emission import Code, Variable
-from flmc.sampling.compiled.machine.generator import Generator
-from flmc.sampling.compiled.machine.value import BYTE, FLOAT, WIDTH, WORDS, Value
+from flmc.sampling.compiled.arrangement import Arrangement
+from flmc.sampling.compiled.instructions import BYTE, FLOAT, WIDTH, WORDS, Code, Value, Variable
+from flmc.sampling.compiled.random_numbers import Generator
 
 FAR = float("inf")
 """Squared distance that stands for every chain that is not near."""
 
 
 class Form(NamedTuple):
-    """What is a constant for the compiler.
+    """All that is a constant of the machine code of a round; each form is compiled by itself.
 
     Attributes
     ----------
@@ -56,8 +56,8 @@ class Form(NamedTuple):
 
     @property
     def may_be_near(self) -> bool:
-        """Whether the gradient of all costs may serve: what is sent is the gradient, clipped entry
-        by entry."""
+        """Whether the sum over devices may begin with the gradient of all costs: symbols are
+        gradients, clipped entry by entry."""
         return self.link is None and not self.norm
 
 
@@ -71,7 +71,7 @@ class Devices:
     form
         What is known beforehand.
     at
-        Addresses and sizes by name (:data:`~flmc.sampling.compiled.emitted.frame_fields.FIELDS`).
+        Addresses and sizes by name (:data:`~flmc.sampling.compiled.rounds.FIELDS`).
     most
         The clip in its own units.
     """
@@ -86,36 +86,24 @@ class Devices:
             self.generator = Generator(code, at["state"], form.arrangement.word)
 
     def begin(self, t: Value) -> None:
-        """Begin a round.
-
-        Parameters
-        ----------
-        t
-            Its number in the arrays of this call.
-        """
+        """Begin round ``t`` of the call, counted from 0."""
         self._find_round(t)
         self.away = self._distance() if self.form.may_be_near else self.far
 
     def go_on(self, t: Value) -> None:
-        """Go on with a round that was begun, whose distance was stored.
-
-        Parameters
-        ----------
-        t
-            Its number in the arrays of this call.
-        """
+        """Continue round ``t`` of the call, whose distance from the centre was stored."""
         self._find_round(t)
         self.away = self.code.load(self.at["away"], 0) if self.form.may_be_near else self.far
 
     def _find_round(self, t: Value) -> None:
-        """Where the numbers of a round are."""
+        """Find the addresses of the numbers of round ``t`` of the call."""
         code, first = self.code, t * self.at["devices"]
         self.active = self.at["active"] + first
         self.talks = self.at["talks"] + first * self.at["apart"] * 4
         self.near = code.load(self.at["all_active"], t, BYTE) > code.value(BYTE(0))
 
     def save(self) -> None:
-        """Put generators and the number of clipped entries of every lane back."""
+        """Store the state of the generators, and the number of clipped entries of every lane."""
         self.code.store(self.at["count"], 0, self.count.value)
         if self.generator is not None:
             self.generator.save()
@@ -130,19 +118,15 @@ class Devices:
         return inside.choose(distance.value, self.far)
 
     def own(self, address: Value, place: Value) -> Value:
-        """A number of every chain: each lane its own, or that of the one chain of the block.
-
-        Parameters
-        ----------
-        address, place
-            Where the number of the first chain is.
-        """
+        """A number of every chain, the first of which is at a place: each lane its own, or that of
+        the one chain of the block."""
         if self.form.arrangement.lanes == 1:
             return self.code.load(address, place, FLOAT).spread()
         return self.code.load(address, place)
 
     def here(self, k: Value) -> tuple[Value, Value | None]:
-        """Whether device k is to be looked at, and its factors where there are such."""
+        """Whether device k has to be computed, and the factors of its symbols in every lane; None:
+        all are 1."""
         code, talk = self.code, None
         if self.form.talks:
             talk = self.own(self.talks, k * self.at["apart"])
@@ -172,22 +156,12 @@ class Devices:
         scale: Value | None,
         exist: Value | None = None,
     ) -> Value:
-        """What a device sends for gradient entries, as truth values where bits need no factor, else
-        floats; clipped entries are counted.
+        """What a device sends for gradient entries ``g`` (in clips), as truth values where bits
+        need no factor, else floats; clipped entries are counted.
 
-        Parameters
-        ----------
-        g
-            Gradient entries in clips.
-        word
-            Gives random words where bits are sent.
-        talk
-            Factors of the symbols, 0 where the device is silent; None: all are 1.
-        scale
-            Factor of the gradient where its norm is clipped.
-        exist
-            Which of the entries there are; None: all, or those that are not are zero.
-        """
+        ``word`` gives random words where bits are sent, ``talk`` is the factor of the symbols (0
+        for a silent device, None: 1), ``scale`` the factor of the gradient where its norm is
+        clipped, and ``exist`` excludes entries behind the last from the count."""
         code = self.code
         if scale is not None:
             g = g * scale
@@ -211,13 +185,7 @@ class Devices:
         return (self.away < self.far).choose(excess, inside)
 
     def threshold(self, g: Value) -> Value:
-        """What words are compared with: 2^31 psi(g) for g in [-1, 1].
-
-        Parameters
-        ----------
-        g
-            Clipped gradient entries, in clips.
-        """
+        """The threshold for random words: 2^31 psi(g) for g in [-1, 1], in clips."""
         if self.form.link:  # an odd polynomial, highest coefficient first
             square, value = g * g, self.terms[0]
             for term in self.terms[1:]:
@@ -232,3 +200,63 @@ class Devices:
         node = (place < last).choose(place, last).whole()
         low, high = (code.pick(self.at["link"] + step, node) for step in (0, 4))
         return (place - node.signed()).times(high - low, low)
+
+
+class Team:
+    """Blocks that run together, round by round: one alone, or several whose lanes share a data set,
+    so that what is read of it serves all of them.
+
+    Parameters
+    ----------
+    code
+        Where code is emitted.
+    form
+        What is known beforehand.
+    member
+        Addresses and sizes by name of a member, by its number.
+    size
+        How many members there are; None: one, whose generators stay in registers.
+    most
+        The clip in its own units.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        form: Form,
+        member: Callable[[Value], dict[str, Value]],
+        size: Value | None,
+        most: Value,
+    ) -> None:
+        self.code, self.form, self._member, self._size = code, form, member, size
+        self._most, self.at = most, member(code.number(0))
+        self._alone = Devices(code, form, self.at, most) if size is None else None
+        self._t: Value | None = None
+
+    def begin(self, t: Value) -> None:
+        """Begin round ``t`` of the call, counted from 0."""
+        self._t = None
+        with self.members() as devices:
+            devices.begin(t)
+            if self._alone is None and self.form.may_be_near:
+                self.code.store(devices.at["away"], 0, devices.away)
+        self._t = t
+
+    @contextmanager
+    def members(self) -> Iterator[Devices]:
+        """Emit the body once, to run for every member."""
+        if self._size is None:
+            assert self._alone is not None
+            yield self._alone
+            return
+        with self.code.loop(self._size) as v:
+            devices = Devices(self.code, self.form, self._member(v), self._most)
+            if self._t is not None:
+                devices.go_on(self._t)
+            yield devices
+            devices.save()
+
+    def save(self) -> None:
+        """Store what one block alone keeps in registers."""
+        if self._alone is not None:
+            self._alone.save()

@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flmc.sampling.compiled import code_cache
-from flmc.sampling.compiled.machine.emission import Code, emitted
-from flmc.sampling.compiled.machine.value import FLOAT, NUMBER, Value
+from flmc.sampling.compiled import machine_code
+from flmc.sampling.compiled.instructions import FLOAT, NUMBER, Code, Value, emitted
 from support import full_only
 
 
@@ -54,7 +53,7 @@ def twice(what: str) -> Callable[[float], float]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of this test's own, where code is kept."""
-    monkeypatch.setattr(code_cache, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(machine_code, "_folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -101,15 +100,15 @@ def test_a_full_disk_keeps_no_code(place: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_no_place_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_cache, "_folder", lambda: None)
+    monkeypatch.setattr(machine_code, "_folder", lambda: None)
     assert twice("nowhere")(21) == 42
 
 
 def test_other_text_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = code_cache.name_of("what", "machine")
-    assert code_cache.name_of("what", "other machine") != before
-    monkeypatch.setattr(code_cache, "_sources", lambda: "other text")
-    assert code_cache.name_of("what", "machine") != before
+    before = machine_code.name_of("what", "machine")
+    assert machine_code.name_of("what", "other machine") != before
+    monkeypatch.setattr(machine_code, "_sources", lambda: "other text")
+    assert machine_code.name_of("what", "machine") != before
 
 
 @full_only

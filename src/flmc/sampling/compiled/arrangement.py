@@ -1,0 +1,247 @@
+"""How the data of the devices lie in memory, which arrangement costs least, and which chains share
+a vector.
+
+*Lane*: one chain of one data set. *Block*: the chains that one instruction serves, eight or one.
+There are four arrangements of the devices' gradients and Hessians:
+
+- *own*: every lane has its own. Eight data sets share each instruction; all their matrices must
+  be near the processor.
+- *shared*: all lanes are chains of one data set, and read each number once for all of them.
+- *teams*: the same, and several blocks run together, so that what is read from far away serves
+  all of them.
+- *rows*: a block is one chain, and the eight numbers of a vector are entries of one gradient, so
+  that no more than the matrices of one data set must be near the processor.
+
+Where a gradient has few entries (:data:`MOST_WRITTEN_OUT`), the loops over them are written out,
+and of a Hessian the upper triangle is stored. Where it has many, entries come in *tiles*: a tile
+holds the gradients at the centre, then column after column of the Hessian.
+
+The choice rests on measured costs, and changes no bit of a result; ``make bench`` measures what is
+predicted here (docs/scale.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+
+from flmc.sampling.compiled.instructions import FLOAT, FLOATS, WIDTH, WORD, WORDS
+
+OWN, SHARED, TEAMS, ROWS = "own", "shared", "teams", "rows"
+MOST_WRITTEN_OUT = 8
+"""Entries of a gradient up to which loops over them are written out."""
+MOST_MEMBERS = 4
+"""Blocks of a team at most."""
+_HEIGHTS = range(13, 3, -1)
+"""Vectors of a tile: its sums are held in so many of the 16 registers that every processor has."""
+_WAIT = 8
+"""Products that a processor has under way at once: a smaller tile waits for its own sums."""
+
+
+class Arrangement(NamedTuple):
+    """What the compiler knows of an arrangement: a constant of the machine code.
+
+    Attributes
+    ----------
+    kind
+        Own, shared, teams or rows.
+    entries
+        Entries of a gradient where they are few, so that loops over them are written out; else 0.
+    tile
+        Vectors of a tile where they are many, else 0.
+    whole
+        Whether the last tile is full: then no vector is checked for being behind the last entry.
+    """
+
+    kind: str
+    entries: int
+    tile: int
+    whole: bool
+
+    @classmethod
+    def of(cls, kind: str, dim: int) -> Arrangement:
+        """The arrangement of a kind for gradients with ``dim`` entries; teams and rows need more
+        than :data:`MOST_WRITTEN_OUT`."""
+        if dim <= MOST_WRITTEN_OUT:
+            return cls(kind, dim, 0, True)
+        vectors = -(-dim // WIDTH) if kind == ROWS else dim
+
+        def cost(height: int) -> int:
+            # A column of a tile takes a load for each of its vectors and one for the position.
+            return -(-vectors // height) * max(_WAIT, height + 1)
+
+        tile = min(_HEIGHTS, key=cost)
+        return cls(kind, 0, tile, vectors % tile == 0)
+
+    @property
+    def unit(self) -> int:
+        """Floats of a number that belongs to a device: one for each lane, or one for all."""
+        return 1 if self.kind in (SHARED, TEAMS) else WIDTH
+
+    @property
+    def lanes(self) -> int:
+        """Chains of a block."""
+        return 1 if self.kind == ROWS else WIDTH
+
+    @property
+    def word(self) -> ir.Type:
+        """Random words of all lanes, or of the one chain of a block."""
+        return WORD if self.kind == ROWS else WORDS
+
+    @property
+    def float(self) -> ir.Type:
+        """Floats of all lanes, or of the one chain of a block."""
+        return FLOAT if self.kind == ROWS else FLOATS
+
+    def tiles(self, dim: int) -> int:
+        """Tiles of a gradient with ``dim`` entries; 0 where loops are written out."""
+        if self.entries:
+            return 0
+        return -(-dim // (self.tile * (WIDTH if self.kind == ROWS else 1)))
+
+    def device_size(self, dim: int) -> int:
+        """Floats that a device takes in a unit of data: its gradient at the centre, its Hessian."""
+        if self.entries:
+            return self.entries * (self.entries + 3) // 2 * self.unit
+        return self.tiles(dim) * self.tile * (dim + 1) * self.unit
+
+
+_NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE = 0.7e6, 8e6, 16e6
+"""Bytes up to which numbers that are read again in every round stay in a processor's own cache, in
+its share of the common cache, and at all in it; beyond, they come from memory."""
+_READING = (0.045, 0.12, 0.3, 0.6)
+"""Nanoseconds for each float that a lane reads, in these places."""
+_BROADCAST = 0.02
+"""Nanoseconds of a product where eight lanes share a float: the multipliers bind."""
+_SYMBOL = {OWN: 0.7, SHARED: 0.6, TEAMS: 0.9, ROWS: 1.6}
+"""Nanoseconds of a symbol beside its products: random word, clip, link and comparison."""
+
+DATA_AT_ONCE = 32_000_000
+"""Bytes of local costs that are held in double precision at a time."""
+
+IN_WORDS = {
+    OWN: "8 chains at a time, each with its own numbers",
+    SHARED: "8 chains of a data set at a time",
+    TEAMS: f"{WIDTH * MOST_MEMBERS} chains of a data set at a time",
+    ROWS: "one chain at a time",
+}
+"""What an arrangement does, for people."""
+
+
+def _reading(floats: float) -> float:
+    """Nanoseconds of a float where so many are read again in every round."""
+    places = (_NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE)
+    return _READING[sum(4 * floats > size for size in places)]
+
+
+def round_cost(kind: str, devices: int, dim: int, experiments: int, chains: int) -> float:
+    """Predicted nanoseconds of one round of all chains (``chains`` of each data set) on one
+    processor."""
+    symbols = devices * dim
+    data = symbols * (dim + 1)
+    if kind == OWN:
+        # Blocks do not reach beyond the data sets that are in memory at once.
+        together = min(experiments, max(1, DATA_AT_ONCE // (8 * data)))
+        lanes = -(-together * chains // WIDTH) * WIDTH * experiments / together
+        # Of few entries only the upper triangle is read.
+        share = 0.5 if dim <= MOST_WRITTEN_OUT else 1.0
+        product = share * _reading(share * WIDTH * data)
+    elif kind in (SHARED, TEAMS):
+        blocks = -(-chains // WIDTH)
+        lanes = experiments * blocks * WIDTH
+        together = min(blocks, MOST_MEMBERS) if kind == TEAMS else 1
+        # What is read from far away does not wait for the multipliers, nor they for it.
+        product = _BROADCAST
+        if 4 * data > _NEXT_TO_THE_PROCESSOR:
+            product += _reading(data) / (WIDTH * together)
+    else:
+        lanes, product = experiments * chains, _reading(data)
+    return lanes * symbols * (_SYMBOL[kind] + dim * product)
+
+
+@lru_cache(maxsize=64)
+def choose_arrangement(devices: int, dim: int, experiments: int, chains: int) -> str:
+    """The arrangement whose predicted cost is least; rows and teams are for many entries only."""
+    kinds = (OWN, SHARED) if dim <= MOST_WRITTEN_OUT else (OWN, SHARED, TEAMS, ROWS)
+    return min(kinds, key=lambda kind: round_cost(kind, devices, dim, experiments, chains))
+
+
+LANES = WIDTH
+"""Chains of a block, one for each lane of a vector."""
+
+_LANES = np.arange(LANES)
+"""Their numbers."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of some chains, counted through all data sets."""
+
+    firsts: Numbers
+    """The first chain of every block."""
+    lanes: Numbers
+    """Its chains: less than ``LANES`` where the others repeat the last."""
+    chains: Numbers
+    """The chain of every lane, (block, 8)."""
+    num_chains: int
+    """Chains of a data set."""
+    unit: Numbers
+    """The unit of data of every block."""
+    first_of_unit: Numbers
+    """The first block of every unit."""
+
+    @classmethod
+    def of(cls, arrangement: Arrangement, first: int, end: int, num_chains: int) -> Blocks:
+        """The blocks of the chains from ``first`` on, below ``end``, both counted through all data
+        sets; ``num_chains`` belong to each data set."""
+        if arrangement.kind in (SHARED, TEAMS):
+            data_sets = range(first // num_chains * num_chains, end, num_chains)
+            parts = (
+                range(max(begin, first), min(begin + num_chains, end), LANES) for begin in data_sets
+            )
+            blocks = [each for part in parts for each in part]
+        else:
+            blocks = list(range(first, end, arrangement.lanes))
+        firsts, ends = np.array(blocks), np.array([*blocks[1:], end])
+        lanes = np.minimum(ends - firsts, arrangement.lanes)
+        chains = np.minimum(firsts[:, None] + _LANES, (firsts + (lanes - 1))[:, None])
+        if arrangement.kind == OWN:
+            first_of_unit = list(range(len(blocks)))
+            unit = first_of_unit
+        else:  # blocks whose lanes share a data set share its unit, too
+            first_of_unit, unit, last = [], [], -1
+            for number, block in enumerate(blocks):
+                if block // num_chains != last:
+                    last = block // num_chains
+                    first_of_unit.append(number)
+                unit.append(len(first_of_unit) - 1)
+        return cls(firsts, lanes, chains, num_chains, np.array(unit), np.array(first_of_unit))
+
+    def teams(self, most: int) -> tuple[Numbers, Numbers]:
+        """First block and size of every team: up to ``most`` blocks that share a unit of data."""
+        number = np.arange(len(self.firsts)) - self.first_of_unit[self.unit]
+        firsts = np.flatnonzero(number % most == 0)
+        return firsts, np.diff(np.append(firsts, len(self.firsts)))
+
+    @cached_property
+    def are_chains(self) -> npt.NDArray[np.bool_]:
+        """Whether a lane is a chain, not the repeat of one, (block, 8)."""
+        return np.asarray(self.lanes[:, None] > _LANES)
+
+    @cached_property
+    def data_sets(self) -> Numbers:
+        """The data set of every lane, (block, 8)."""
+        return self.chains // self.num_chains
+
+    @property
+    def keys(self) -> npt.NDArray[np.uint32]:
+        """Data set and chain of every lane, which name its random streams, (block, 2, 8)."""
+        keys = np.empty((len(self.firsts), 2, LANES), np.uint32)
+        keys[:, 0], keys[:, 1] = self.data_sets, self.chains % self.num_chains
+        return keys

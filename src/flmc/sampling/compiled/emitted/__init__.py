@@ -1,1 +1,0 @@
-"""What happens inside a call of the fast engine, written out instruction by instruction."""

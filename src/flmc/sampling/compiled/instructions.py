@@ -1,0 +1,441 @@
+"""A small language for machine code: a Python function runs once, and each of its operations on
+values becomes one instruction.
+
+A loop over lanes that a compiler *may* turn into vector instructions is not enough here: whether it
+does depends on what it can prove (docs/compiled_engine.md has measurements). So a function whose
+loops must be written out, and whose numbers must stay in registers, is *emitted*. What Python's own
+loops and branches do is decided while it runs; loops and branches of the machine are
+:meth:`Code.loop`, :meth:`Code.during`, :meth:`Code.when` and :meth:`Code.either`.
+
+A :class:`Value` is a number or a vector of eight, in a register; a :class:`Variable` is a value
+that may change in loops and branches; an address is a whole number. Arithmetic is that of IEEE, and
+a product and a sum are fused only where :meth:`Value.times` says so: results do not depend on what
+an optimiser sees."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+
+from flmc.sampling.compiled import machine_code
+
+WIDTH = 8
+"""Lanes of a vector."""
+BYTE, WORD, NUMBER, FLOAT = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+DOUBLE = ir.DoubleType()
+WORDS, FLOATS, DOUBLES = (ir.VectorType(kind, WIDTH) for kind in (WORD, FLOAT, DOUBLE))
+
+
+class Value:
+    """A value of the machine: a number, or a vector of floats, words or truth values.
+
+    Parameters
+    ----------
+    builder
+        Where its operations are appended.
+    raw
+        The value as LLVM knows it.
+    """
+
+    __slots__ = ("builder", "raw")
+
+    def __init__(self, builder: Any, raw: Any) -> None:
+        self.builder, self.raw = builder, raw
+
+    def _is_float(self) -> bool:
+        kind = self.raw.type
+        return isinstance(getattr(kind, "element", kind), ir.FloatType | ir.DoubleType)
+
+    def _with(self, other: Value | int, of_floats: str, of_words: str) -> Value:
+        right = other.raw if isinstance(other, Value) else self.raw.type(other)
+        name = of_floats if self._is_float() else of_words
+        return Value(self.builder, getattr(self.builder, name)(self.raw, right))
+
+    def __add__(self, other: Value | int) -> Value:
+        return self._with(other, "fadd", "add")
+
+    def __sub__(self, other: Value | int) -> Value:
+        return self._with(other, "fsub", "sub")
+
+    def __mul__(self, other: Value | int) -> Value:
+        return self._with(other, "fmul", "mul")
+
+    def __truediv__(self, other: Value) -> Value:
+        return self._with(other, "fdiv", "udiv")
+
+    def __mod__(self, other: int) -> Value:
+        return Value(self.builder, self.builder.urem(self.raw, self.raw.type(other)))
+
+    def __xor__(self, other: Value) -> Value:
+        return Value(self.builder, self.builder.xor(self.raw, other.raw))
+
+    def __neg__(self) -> Value:
+        return Value(self.builder, self.builder.fneg(self.raw))
+
+    def _compared(self, sign: str, other: Value) -> Value:
+        compare = self.builder.fcmp_ordered if self._is_float() else self.builder.icmp_unsigned
+        return Value(self.builder, compare(sign, self.raw, other.raw))
+
+    def __lt__(self, other: Value) -> Value:
+        return self._compared("<", other)
+
+    def __gt__(self, other: Value) -> Value:
+        return self._compared(">", other)
+
+    def differs(self, other: Value) -> Value:
+        """Whether floats differ, lane by lane; NaN differs from everything, itself included."""
+        return Value(self.builder, self.builder.fcmp_unordered("!=", self.raw, other.raw))
+
+    def same(self, other: Value | int) -> Value:
+        """Whether whole numbers are equal."""
+        right = other.raw if isinstance(other, Value) else self.raw.type(other)
+        return Value(self.builder, self.builder.icmp_unsigned("==", self.raw, right))
+
+    def at_most(self, other: Value) -> Value:
+        """The smaller of two scalars."""
+        return (self < other).choose(self, other)
+
+    def choose(self, yes: Value, no: Value) -> Value:
+        """Lane by lane, ``yes`` where this is true, else ``no``."""
+        return Value(self.builder, self.builder.select(self.raw, yes.raw, no.raw))
+
+    def either(self, other: Value) -> Value:
+        """Logical or, lane by lane."""
+        return Value(self.builder, self.builder.or_(self.raw, other.raw))
+
+    def both(self, other: Value) -> Value:
+        """Logical and, lane by lane."""
+        return Value(self.builder, self.builder.and_(self.raw, other.raw))
+
+    def ones(self) -> Value:
+        """The word 1 in the lanes where a truth value is true, else 0."""
+        return Value(self.builder, self.builder.zext(self.raw, WORDS))
+
+    def spread(self) -> Value:
+        """A vector with this scalar in every lane."""
+        kind = ir.VectorType(self.raw.type, WIDTH)
+        empty = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(empty, self.raw, WORD(0))
+        zeros = ir.Constant(WORDS, [0] * WIDTH)
+        return Value(self.builder, self.builder.shuffle_vector(first, empty, zeros))
+
+    def as_word(self) -> Value:
+        """The lower half of a whole number."""
+        return Value(self.builder, self.builder.trunc(self.raw, WORD))
+
+    def as_float(self) -> Value:
+        """A whole number as a float."""
+        return Value(self.builder, self.builder.uitofp(self.raw, FLOAT))
+
+    def some(self) -> Value:
+        """Whether this is true in any lane."""
+        every = ir.IntType(WIDTH)
+        bits = self.builder.bitcast(self.raw, every)
+        return Value(self.builder, self.builder.icmp_unsigned("!=", bits, every(0)))
+
+    def signed(self) -> Value:
+        """Words, read as signed numbers, as floats."""
+        return Value(self.builder, self.builder.sitofp(self.raw, FLOATS))
+
+    def unsigned(self) -> Value:
+        """Words, read as numbers that are not negative, as floats."""
+        return Value(self.builder, self.builder.uitofp(self.raw, FLOATS))
+
+    def bits(self) -> Value:
+        """The bits of floats, as words."""
+        return Value(self.builder, self.builder.bitcast(self.raw, WORDS))
+
+    def as_bits(self) -> Value:
+        """Words, read as the bits of floats."""
+        return Value(self.builder, self.builder.bitcast(self.raw, FLOATS))
+
+    def lowered_signed(self, by: int) -> Value:
+        """Words, read as signed numbers, shifted to the right: over 2^by, rounded down."""
+        return Value(self.builder, self.builder.ashr(self.raw, self.filled(by)))
+
+    def size(self) -> Value:
+        """Floats without their signs."""
+        kept = ir.Constant(WORDS, [0x7FFFFFFF] * WIDTH)
+        return Value(self.builder, self.builder.and_(self.bits().raw, kept)).as_bits()
+
+    def magnitude(self) -> Value:
+        """A double without its sign."""
+        return (self < Value(self.builder, self.raw.type(0.0))).choose(-self, self)
+
+    def single(self) -> Value:
+        """A double in single precision."""
+        return Value(self.builder, self.builder.fptrunc(self.raw, FLOAT))
+
+    def double(self) -> Value:
+        """A float in double precision."""
+        return Value(self.builder, self.builder.fpext(self.raw, DOUBLE))
+
+    def doubles(self) -> Value:
+        """Floats in double precision."""
+        return Value(self.builder, self.builder.fpext(self.raw, DOUBLES))
+
+    def whole(self) -> Value:
+        """Floats rounded towards zero, as words; undefined beyond 2^31, so clip them before."""
+        return Value(self.builder, self.builder.fptosi(self.raw, WORDS))
+
+    def times(self, factor: Value, plus: Value) -> Value:
+        """This times a factor plus a number, rounded once where the processor can.
+
+        No other product and sum are fused: results do not depend on what the compiler sees."""
+        kind, number = self.raw.type, self.raw.type
+        name = "llvm.fmuladd."
+        if isinstance(kind, ir.VectorType):
+            name, number = f"{name}v{WIDTH}", kind.element
+        name += "f32" if number == FLOAT else "f64"
+        function = self._function(name, ir.FunctionType(kind, [kind] * 3))
+        return Value(self.builder, self.builder.call(function, [self.raw, factor.raw, plus.raw]))
+
+    def _function(self, name: str, kind: Any) -> Any:
+        """A function of LLVM, which the module declares once."""
+        module = self.builder.module
+        return module.globals.get(name) or ir.Function(module, kind, name)
+
+    def root(self) -> Value:
+        """Square roots."""
+        kind, name = ir.FunctionType(FLOATS, [FLOATS]), f"llvm.sqrt.v{WIDTH}f32"
+        function = self._function(name, kind)
+        return Value(self.builder, self.builder.call(function, [self.raw]))
+
+    def turned(self, by: int) -> Value:
+        """Words rotated to the left by so many bits."""
+        up = self.builder.shl(self.raw, self.filled(by))
+        down = self.builder.lshr(self.raw, self.filled(32 - by))
+        return Value(self.builder, self.builder.or_(up, down))
+
+    def lowered(self, by: int) -> Value:
+        """Words shifted to the right, with zeros from the left."""
+        return Value(self.builder, self.builder.lshr(self.raw, self.filled(by)))
+
+    def shifted(self, by: int) -> Value:
+        """Words shifted to the left."""
+        return Value(self.builder, self.builder.shl(self.raw, self.filled(by)))
+
+    def filled(self, number: int) -> Any:
+        """A constant of this type with the same number in every lane."""
+        kind = self.raw.type
+        return ir.Constant(kind, [number] * WIDTH) if kind == WORDS else kind(number)
+
+
+ROUNDS_AT_ONCE = 8
+"""Rounds that are run by one call, and for which normals are made at once: an even number, because
+Box-Muller makes pairs."""
+
+
+class Code:
+    """The body of a function that is being emitted.
+
+    Parameters
+    ----------
+    builder
+        Where instructions are appended.
+    """
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def value(self, raw: Any) -> Value:
+        """A value of LLVM with operators."""
+        return Value(self.builder, raw)
+
+    def number(self, value: int) -> Value:
+        """A whole number of 64 bits."""
+        return self.value(NUMBER(value))
+
+    def floats(self, value: float) -> Value:
+        """A vector with the same float in every lane."""
+        return self.value(ir.Constant(FLOATS, [value] * WIDTH))
+
+    def words(self, value: int) -> Value:
+        """A vector with the same word in every lane."""
+        return self.value(ir.Constant(WORDS, [value] * WIDTH))
+
+    def _place(self, kind: Any, address: Value, index: Value | int) -> Any:
+        element = kind.element if isinstance(kind, ir.VectorType) else kind
+        start = self.builder.inttoptr(address.raw, element.as_pointer())
+        at = index.raw if isinstance(index, Value) else NUMBER(index)
+        pointer = self.builder.gep(start, [at])
+        return pointer if kind == element else self.builder.bitcast(pointer, kind.as_pointer())
+
+    def load(self, address: Value, index: Value | int, kind: Any = FLOATS) -> Value:
+        """A vector or scalar that begins ``index`` elements behind an address."""
+        place = self._place(kind, address, index)
+        return self.value(self.builder.load(place, align=1 if kind == BYTE else 4))
+
+    def store(self, address: Value, index: Value | int, value: Value) -> None:
+        """Put a vector or scalar ``index`` elements behind an address."""
+        place = self._place(value.raw.type, address, index)
+        self.builder.store(value.raw, place, align=4)
+
+    def pick(self, address: Value, index: Value) -> Value:
+        """A float for each lane, from the element whose number the lane of ``index`` holds."""
+        result = ir.Constant(FLOATS, ir.Undefined)
+        for lane in map(WORD, range(WIDTH)):
+            number = self.builder.zext(self.builder.extract_element(index.raw, lane), NUMBER)
+            picked = self.load(address, self.value(number), FLOAT).raw
+            result = self.builder.insert_element(result, picked, lane)
+        return self.value(result)
+
+    def variables(self, values: Sequence[Value]) -> list[Variable]:
+        """Variables that begin with these values."""
+        return [Variable(self, value) for value in values]
+
+    @contextmanager
+    def loop(self, end: Value, start: Value | int = 0, step: int = 1) -> Iterator[Value]:
+        """A loop of the machine: the body runs for every whole number from ``start`` to below
+        ``end``."""
+        index = Variable(self, start if isinstance(start, Value) else self.number(start))
+        with self.during(lambda: index.value < end):
+            now = index.value
+            yield now
+            index.value = now + step
+
+    @contextmanager
+    def during(self, condition: Callable[[], Value]) -> Iterator[None]:
+        """A loop of the machine: the body runs while a condition, evaluated anew, holds."""
+        head = self.builder.append_basic_block("head")
+        body = self.builder.append_basic_block("body")
+        rest = self.builder.append_basic_block("rest")
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        self.builder.cbranch(condition().raw, body, rest)
+        self.builder.position_at_end(body)
+        yield
+        self.builder.branch(head)
+        self.builder.position_at_end(rest)
+
+    @contextmanager
+    def when(self, truth: Value) -> Iterator[None]:
+        """A branch of the machine: the body runs only if a scalar is true."""
+        with self.builder.if_then(truth.raw):
+            yield
+
+    @contextmanager
+    def either(self, truth: Value) -> Iterator[tuple[Any, Any]]:
+        """Two branches of the machine; the first is taken if a scalar is true."""
+        with self.builder.if_else(truth.raw) as branches:
+            yield branches
+
+
+class Variable:
+    """A value that may change in loops and branches; the compiler keeps it in a register.
+
+    Parameters
+    ----------
+    code
+        The function that has it.
+    first
+        What it begins with.
+    """
+
+    def __init__(self, code: Code, first: Value) -> None:
+        self._code = code
+        # At the function's entry: what is reserved inside a loop would be reserved in every turn.
+        with code.builder.goto_entry_block():
+            self._place = code.builder.alloca(first.raw.type)
+        self.value = first
+
+    @property
+    def value(self) -> Value:
+        """What it is now."""
+        return self._code.value(self._code.builder.load(self._place))
+
+    @value.setter
+    def value(self, value: Value) -> None:
+        self._code.builder.store(value.raw, self._place)
+
+
+_ONE_AT_A_TIME = RLock()
+"""LLVM is not for several threads at once."""
+
+
+def emitted(
+    what: str, body: Callable[[Code, list[Value]], None], arguments: Sequence[ir.Type]
+) -> int:
+    """The address of a function without a result, emitted and compiled, or read from disk.
+
+    ``what`` is the key of the code on disk: it must name all that ``body`` takes for a constant."""
+    with _ONE_AT_A_TIME:
+        name = machine_code.name_of(what, machine_code.machine())
+        code = machine_code.read(name)
+        if code is None:
+            code = _compiled(name, body, arguments)
+            machine_code.write(name, code)
+        return machine_code.load(name, code.machine)
+
+
+def _compiled(
+    name: str, body: Callable[[Code, list[Value]], None], arguments: Sequence[ir.Type]
+) -> machine_code.MachineCode:
+    """What Numba's compiler makes of a function."""
+    # To import it takes longer than all that a process does with code that was kept.
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
+    with global_compiler_lock:
+        library = cpu_target.target_context.codegen().create_library(name)
+        module = library.create_ir_module(name)
+        _emit(ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name), body)
+        library.enable_object_caching()
+        library.add_ir_module(module)
+        library.finalize()
+        _, _, made = library.serialize_using_object_code()
+        return machine_code.MachineCode(*made)
+
+
+def _emit(function: Any, body: Callable[[Code, list[Value]], None]) -> None:
+    """Emit the body of a function: a block for its variables, then what it does."""
+    builder = ir.IRBuilder(function.append_basic_block("variables"))
+    start = function.append_basic_block("start")
+    builder.branch(start)
+    builder.position_at_end(start)
+    code = Code(builder)
+    body(code, [code.value(argument) for argument in function.args])
+    builder.ret_void()
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """The address of a contiguous array's first number, 0 if it has none; the caller keeps the
+    array alive."""
+    if not array.size:
+        return 0
+    # A quarter of what ``array.ctypes`` takes, which a short call notices; it cannot be had of
+    # arrays that may not be written to.
+    if array.flags.writeable:
+        buffer: Any = array  # arrays are buffers, which their type says from Python 3.12 on
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    return int(array.ctypes.data)
+
+
+class Workspace:
+    """Scratch memory of a call, zero at first: one array for all parts, because making many arrays
+    takes longer than a short call.
+
+    Parameters
+    ----------
+    **sizes
+        Bytes by name.
+    """
+
+    _LINE = 64
+    """Bytes of a line of the cache: every part begins with one, counted from the first."""
+
+    def __init__(self, **sizes: int) -> None:
+        starts = [0]
+        for size in sizes.values():
+            starts.append(starts[-1] + -(-size // self._LINE) * self._LINE)
+        self._array = np.zeros(starts[-1], np.uint8)
+        first = address_of(self._array)
+        self.addresses = {name: first + start for name, start in zip(sizes, starts, strict=False)}
+        """Where each part is, by name, as long as this lives."""

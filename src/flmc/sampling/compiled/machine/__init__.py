@@ -1,1 +1,0 @@
-"""A small language of machine instructions, and random numbers in it."""

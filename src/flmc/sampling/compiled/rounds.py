@@ -1,0 +1,404 @@
+"""All rounds of all blocks of a call, as emitted code: random numbers, gradients, symbols, the step
+of the sampler, and what is kept.
+
+*Lane*: one chain of one data set. Chains do not talk to each other, so the same instruction can
+serve many of them: a *block* is eight chains, and every number that belongs to a chain is stored
+eight times in a row, chain after chain: eight such numbers are one vector. A block runs all its
+rounds before the next one begins: 8 lanes of the paper's experiment are 14 kB, which the
+first-level cache holds.
+
+*Precision*: a chain's position is its deviation from a centre, in single precision; sums over kept
+rounds are doubles. For a given number of entries results are the same to the bit for every
+arrangement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from llvmlite import ir
+
+from flmc.base.randomness import ROUNDS_PER_BLOCK, Purpose
+from flmc.sampling.compiled.arrangement import TEAMS
+from flmc.sampling.compiled.devices import Devices, Form, Team
+from flmc.sampling.compiled.instructions import (
+    DOUBLE,
+    DOUBLES,
+    FLOAT,
+    FLOATS,
+    NUMBER,
+    ROUNDS_AT_ONCE,
+    WIDTH,
+    WORDS,
+    Code,
+    Value,
+    Variable,
+    emitted,
+)
+from flmc.sampling.compiled.random_numbers import Generator, fill_normals, seed_generators
+from flmc.sampling.compiled.symbol_sums import FewEntries, ManyEntries
+
+# What emitted code finds in its frame, an array of numbers of 64 bits. ``L`` stands for the lanes
+# of a block: 8, or 1 where a block is one chain; a member is a block of a team.
+FIELDS = {
+    "blocks": "number of blocks",
+    "teams": "number of teams",
+    "team_firsts": "number of a team's first block, (team)",
+    "team_sizes": "blocks of a team, (team)",
+    "devices": "number of devices",
+    "dim": "entries of theta",
+    "tiles": "tiles of a gradient",
+    "x": "deviations from the centre, (block, dim, L)",
+    "keys": "data set and chain of every lane, words, (block, 2, 8)",
+    "firsts": "number of a block's first chain in this call, (block)",
+    "lanes": "chains of a block, (block)",
+    "which": "number of a block's unit of data, (block)",
+    "units": "data: horizon (8), reach (device, 8), all devices' numbers, then their sum",
+    "unit_size": "floats of a unit of data",
+    "sums": "sums of deviations, (block, dim, 8) where entries are few, else (chain, dim)",
+    "products": "sums of products, (block, dim, dim, 8) or (chain, dim, dim)",
+    "squares": "1 where squares take the place of products, (chain, dim)",
+    "count": "clipped entries of kept rounds, words, (block, 8)",
+    "lost": "the block of rounds in which a chain was lost, or the largest number, (block)",
+    "draws": "draws, (chain, kept round, dim)",
+    "draws_apart": "numbers of a chain's draws; 0: none are kept",
+    "centre": "the centre, (block, dim, L)",
+    "begin": "first round",
+    "until": "round behind the last",
+    "burn_in": "first round that is kept",
+    "pull": "factor of the sum of symbols, (round)",
+    "noise": "factor of the noise, (round, dim, 1 or chain)",
+    "num_noises": "length of its last axis",
+    "active": "who transmits, bytes, (round, device)",
+    "all_active": "whether everybody does, bytes, (round)",
+    "talks": "factors of the symbols, (round, device, chain)",
+    "apart": "length of its last axis",
+    "link": "coefficients or values of the link",
+    "nodes": "how many of them",
+    "entropy": "words of the seed",
+    "num_entropy": "how many of them",
+    "received": "scratch memory for sums of symbols, a gradient and a vector, (member)",
+    "received_size": "floats of each",
+    "away": "scratch memory for squared distances, (member, 8)",
+    "words": "scratch memory for random words",
+    "normals": "scratch memory for normals, (member)",
+    "normals_apart": "floats from the first half of the rounds to the second",
+    "recent": "scratch memory for the positions of some rounds, (member, round, dim, L)",
+    "positions": "scratch memory for the positions of one chain, in double precision",
+    "channel": "scratch memory for the generators of noise, (member, 4, 8)",
+    "state": "scratch memory for the generators of bits, (member, 4, 8)",
+}
+"""Fields of the frame of a call, addresses and sizes, in order, with their meanings."""
+
+
+def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
+    """Emit the loop over ``count`` rounds of a team, from round ``first`` of the call on, whose
+    normals are those of round ``normal`` of the last that were made."""
+    code, form = team.code, team.form
+    with code.loop(count) as s:
+        team.begin(first + s)
+        if form.arrangement.entries:
+            with team.members() as devices:
+                place = _Place(first + s, _normals(devices, normal + s), s)
+                for n, received in enumerate(FewEntries(devices).receive()):
+                    _step(devices, place, code.number(n), received)
+        else:
+            ManyEntries(team).receive()
+            with team.members() as devices:
+                place = _Place(first + s, _normals(devices, normal + s), s)
+                with code.loop(devices.at["dim"]) as i:
+                    number = i * form.arrangement.lanes
+                    received = code.load(devices.at["received"], number, form.arrangement.float)
+                    _step(devices, place, i, received)
+    team.save()
+
+
+def _normals(devices: Devices, number: Value) -> Value:
+    """The address of a round's normals: the second half of the rounds begins with a vector."""
+    code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
+    half = ROUNDS_AT_ONCE // 2
+    slack = at["normals_apart"] - at["dim"] * (half * lanes)
+    before = (number < code.number(half)).choose(code.number(0), slack)
+    return at["normals"] + (number * at["dim"] * lanes + before) * 4
+
+
+class _Place:
+    """Where a round is: ``t`` counts in the arrays of the call, ``s`` since the last sums were
+    added, and ``normals`` is an address."""
+
+    def __init__(self, t: Value, normals: Value, s: Value) -> None:
+        self.t, self.normals, self.s = t, normals, s
+
+
+def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
+    """Move an entry of the position, x - p y - n z, and put it beside those of the other rounds."""
+    code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
+    kind, number = devices.form.arrangement.float, place.t * at["dim"] + i
+
+    def every(value: Value) -> Value:
+        return value.spread() if kind == FLOATS else value
+
+    if devices.form.own_noise:
+        deviation = code.load(at["noise"], number * at["num_noises"], kind)
+    else:
+        deviation = every(code.load(at["noise"], number, FLOAT))
+    z = code.load(place.normals, i * lanes, kind)
+    pull = every(code.load(at["pull"], place.t, FLOAT))
+    x = code.load(at["x"], i * lanes, kind) - pull.times(received, deviation * z)
+    code.store(at["x"], i * lanes, x)
+    code.store(at["recent"], (place.s * at["dim"] + i) * lanes, x)
+
+
+def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> None:
+    """Add the positions of ``count`` rounds of a block to sums and products, round after round."""
+    if form.arrangement.entries:
+        _add_in_lanes(code, form.arrangement.entries, at, count)
+        return
+    with code.loop(at["lanes"]) as lane:
+        chain = at["firsts"] + lane
+        _add_sums(code, form.arrangement.lanes, at, count, lane, chain)
+        with code.when(at["squares"].same(0)):
+            _add_products(code, at, at["products"] + chain * at["dim"] * at["dim"] * 8)
+
+
+def _add_in_lanes(code: Code, entries: int, at: dict[str, Value], count: Value) -> None:
+    """Few entries: the loops over them are written out, and every lane has its sums beside those of
+    the others; of the products only the upper triangle is summed."""
+    for i in range(entries):
+        places = [("sums", i), *(("products", i * entries + j) for j in range(i, entries))]
+        totals = code.variables([code.load(at[name], n * WIDTH, DOUBLES) for name, n in places])
+        with code.loop(count) as r:
+            x = [
+                code.load(at["recent"], (r * entries + j) * WIDTH).doubles()
+                for j in range(i, entries)
+            ]
+            totals[0].value = totals[0].value + x[0]
+            for total, other in zip(totals[1:], x, strict=True):
+                total.value = x[0].times(other, total.value)
+        for (name, n), total in zip(places, totals, strict=True):
+            code.store(at[name], n * WIDTH, total.value)
+
+
+def _add_sums(
+    code: Code, lanes: int, at: dict[str, Value], count: Value, lane: Value, chain: Value
+) -> None:
+    """Add the positions of one chain to its sums, and put them together in double precision; zero
+    for rounds that there are not."""
+    sums = at["sums"] + chain * at["dim"] * 8
+    squares = at["products"] + chain * at["dim"] * 8
+    with code.loop(at["dim"] * ROUNDS_AT_ONCE, at["dim"] * count) as n:
+        code.store(at["positions"], n, code.value(DOUBLE(0.0)))
+    with code.loop(count) as r, code.loop(at["dim"]) as i:
+        place = r * at["dim"] + i
+        x = code.load(at["recent"], place * lanes + lane, FLOAT).double()
+        code.store(at["positions"], place, x)
+        code.store(sums, i, code.load(sums, i, DOUBLE) + x)
+        with code.when(at["squares"].same(1)):
+            code.store(squares, i, x.times(x, code.load(squares, i, DOUBLE)))
+
+
+def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
+    """Add the products of one chain's positions to its matrix.
+
+    With many entries the matrix would not stay near the processor: each of its numbers is read and
+    written once for all these rounds. What is left of the diagonal's vector is added, too: it is
+    what is right of it, mirrored."""
+    positions, dim, rounds = at["positions"], at["dim"], range(ROUNDS_AT_ONCE)
+    whole = dim - dim % WIDTH
+    with code.loop(dim) as i:
+        factors = [code.load(positions, dim * r + i, DOUBLE) for r in rounds]
+        spread = [factor.spread() for factor in factors]
+        row = i * dim
+        with code.loop(whole, i - i % WIDTH, WIDTH) as j:
+            total = code.load(products, row + j, DOUBLES)
+            for r in rounds:
+                total = spread[r].times(code.load(positions, dim * r + j, DOUBLES), total)
+            code.store(products, row + j, total)
+        with code.loop(dim, whole) as j:
+            total = code.load(products, row + j, DOUBLE)
+            for r in rounds:
+                total = factors[r].times(code.load(positions, dim * r + j, DOUBLE), total)
+            code.store(products, row + j, total)
+
+
+def keep_draws(code: Code, form: Form, at: dict[str, Value], count: Value, number: Value) -> None:
+    """Write theta of ``count`` rounds of a block to the draws, the first of which is kept round
+    ``number``."""
+    lanes, dim = form.arrangement.lanes, at["dim"]
+    with code.loop(at["lanes"]) as lane:
+        start = (at["firsts"] + lane) * at["draws_apart"] + number * dim
+        with code.loop(count) as r, code.loop(dim) as i:
+            x = code.load(at["recent"], (r * dim + i) * lanes + lane, FLOAT).double()
+            centre = code.load(at["centre"], i * lanes + lane, DOUBLE)
+            code.store(at["draws"], start + r * dim + i, centre + x)
+
+
+@cache
+def advance_of(form: Form) -> int:
+    """The address of the function that runs all rounds of a call. Its arguments are the address of
+    the frame, and the clip in its own units."""
+
+    def body(code: Code, arguments: list[Value]) -> None:
+        frame, most = arguments
+        at = {name: code.load(frame, i, NUMBER) for i, name in enumerate(FIELDS)}
+        if form.arrangement.entries:
+            at["dim"] = code.number(form.arrangement.entries)  # a constant: loops are written out
+        if form.arrangement.kind != TEAMS:
+            with code.loop(at["blocks"]) as n:
+                _Blocks(code, form, at, most, n, None).emit()
+            return
+        with code.loop(at["teams"]) as n:
+            first, size = (code.load(at[name], n, NUMBER) for name in ("team_firsts", "team_sizes"))
+            _Blocks(code, form, at, most, first, size).emit()
+
+    return emitted(f"advance {form!r}", body, [NUMBER, FLOAT])
+
+
+class _Blocks:
+    """One block of a call, or several that run together."""
+
+    def __init__(
+        self,
+        code: Code,
+        form: Form,
+        every: dict[str, Value],
+        most: Value,
+        first: Value,
+        size: Value | None,
+    ) -> None:
+        self.code, self.form, self.every, self.most = code, form, every, most
+        self.first, self.size = first, size
+
+    def member(self, v: Value) -> dict[str, Value]:
+        """Addresses and sizes by name of one of the blocks, by its number among them."""
+        code, form, every, n = self.code, self.form, self.every, self.first + v
+        lanes, dim = form.arrangement.lanes, every["dim"]
+        at = dict(every)
+        for name in ("firsts", "lanes", "which"):
+            at[name] = code.load(every[name], n, NUMBER)
+        at["horizon"] = every["units"] + at["which"] * every["unit_size"] * 4
+        at["reach"] = at["horizon"] + 4 * WIDTH
+        at["local"] = at["reach"] + every["devices"] * (4 * WIDTH)
+        at["x"] = every["x"] + n * dim * (4 * lanes)
+        at["centre"] = every["centre"] + n * dim * (8 * lanes)
+        at["keys"] = every["keys"] + n * (2 * 4 * WIDTH)
+        at["count"] = every["count"] + n * (4 * WIDTH)
+        at["lost"] = every["lost"] + n * 8
+        at["talks"] = every["talks"] + at["firsts"] * 4
+        if form.own_noise:
+            at["noise"] = every["noise"] + at["firsts"] * 4
+        if form.arrangement.entries:
+            at["sums"] = every["sums"] + n * dim * (8 * WIDTH)
+            at["products"] = every["products"] + n * dim * dim * (8 * WIDTH)
+        if self.size is not None:  # room of its own for what the others need, too
+            at["received"] = every["received"] + v * every["received_size"] * 4
+            at["normals"] = every["normals"] + v * every["normals_apart"] * (2 * 4)
+            at["recent"] = every["recent"] + v * dim * (4 * lanes * ROUNDS_AT_ONCE)
+            at["away"] = every["away"] + v * (4 * WIDTH)
+            for name in ("channel", "state"):
+                at[name] = every[name] + v * (4 * 4 * WIDTH)
+        return at
+
+    @contextmanager
+    def members(self) -> Iterator[dict[str, Value]]:
+        """What follows is done for every block."""
+        if self.size is None:
+            yield self.member(self.code.number(0))
+            return
+        with self.code.loop(self.size) as v:
+            yield self.member(v)
+
+    def emit(self) -> None:
+        """All rounds of the blocks, as many at a time as there are normals for, all of them kept or
+        none."""
+        code, at = self.code, self.every
+        begin, until, burn_in = at["begin"], at["until"], at["burn_in"]
+        r = Variable(code, begin - begin % ROUNDS_PER_BLOCK)
+        with code.during(lambda: r.value < until):
+            now = r.value
+            with code.when((now % ROUNDS_PER_BLOCK).same(0)):
+                self._seed(now / code.number(ROUNDS_PER_BLOCK))
+            # A block of the streams begins with fresh normals: its rounds are a multiple of those
+            # that normals are made for.
+            with code.when((now % ROUNDS_AT_ONCE).same(0)):
+                self._fill_normals()
+            with code.either(now < begin) as (before, then):
+                with before:
+                    self._skip_words()
+                    r.value = now + 1
+                with then:
+                    ahead = now - now % ROUNDS_AT_ONCE + ROUNDS_AT_ONCE
+                    stop = (now < burn_in).choose(burn_in, until).at_most(until).at_most(ahead)
+                    self._run(now, stop)
+                    r.value = stop
+                    # A position that is not finite stays so, because every round only adds to it:
+                    # looking once in a block of rounds is enough.
+                    boundary = (stop % ROUNDS_PER_BLOCK).same(0).either(stop.same(until))
+                    with (
+                        code.when(boundary),
+                        self.members() as member,
+                        code.when(self._is_lost(member)),
+                    ):
+                        block = (stop - 1) / code.number(ROUNDS_PER_BLOCK)
+                        code.store(member["lost"], 0, block)
+                        r.value = until
+
+    def _run(self, now: Value, stop: Value) -> None:
+        """Some rounds, and what is kept of them."""
+        code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
+        with code.when(now.same(burn_in)), self.members() as member:
+            code.store(member["count"], 0, code.words(0))  # those of the burn-in do not count
+        team = Team(code, self.form, self.member, self.size, self.most)
+        run_rounds(team, now - begin, now % ROUNDS_AT_ONCE, stop - now)
+        with code.when(now.same(burn_in).either(burn_in < now)), self.members() as member:
+            add_moments(code, self.form, member, stop - now)
+            with code.when(code.number(0) < member["draws_apart"]):
+                keep_draws(code, self.form, member, stop - now, now - burn_in)
+
+    def _seed(self, block: Value) -> None:
+        """Start the generators of all lanes for a block of rounds, each by its data set and
+        chain."""
+        code, purposes = self.code, {"channel": Purpose.CHANNEL, "state": Purpose.QUANTISER}
+        with self.members() as at:
+            for name, purpose in purposes.items():
+                if name == "state" and self.form.link is None:
+                    continue
+                key = [
+                    code.words(int(purpose)),
+                    *(code.load(at["keys"], i * WIDTH, WORDS) for i in (0, 1)),
+                    block.as_word().spread(),
+                ]
+                seed_generators(code, at["entropy"], at["num_entropy"], key, at[name])
+
+    def _fill_normals(self) -> None:
+        """Normals of the next rounds."""
+        with self.members() as at:
+            generator = Generator(self.code, at["channel"], self.form.arrangement.word)
+            half, apart = at["dim"] * (ROUNDS_AT_ONCE // 2), at["normals_apart"]
+            fill_normals(self.code, generator, at["words"], at["normals"], half, apart)
+            generator.save()
+
+    def _skip_words(self) -> None:
+        """Go on inside a block of the streams: the words of a round were used before, and are drawn
+        only to get to the later ones."""
+        if self.form.link is None:
+            return
+        with self.members() as at:
+            generator = Generator(self.code, at["state"], self.form.arrangement.word)
+            with self.code.loop(at["devices"] * at["dim"]):
+                generator()
+            generator.save()
+
+    def _is_lost(self, at: dict[str, Value]) -> Value:
+        """Whether the position of any chain is not finite; lanes that repeat the last chain do not
+        count."""
+        code, lanes = self.code, self.form.arrangement.lanes
+        total = Variable(code, code.floats(0.0))
+        with code.loop(at["dim"]) as i:
+            x = code.load(at["x"], i * lanes, self.form.arrangement.float)
+            gap = x - x  # 0, or not a number
+            total.value = total.value + (gap.spread() if lanes == 1 else gap)
+        numbers = code.value(ir.Constant(WORDS, list(range(WIDTH))))
+        exist = numbers < at["lanes"].as_word().spread()
+        return total.value.differs(total.value).both(exist).some()

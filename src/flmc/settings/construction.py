@@ -43,16 +43,7 @@ _NAMING: dict[str, Registry] = {
 def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
     """Code that settings name, by the name of the setting; nothing is imported.
 
-    Parameters
-    ----------
-    settings
-        Plain values, by the names of settings; defaults may be missing.
-
-    Returns
-    -------
-    dict of str to str
-        For example ``{"link": "mine.links:Steep"}``; empty where all is built in.
-    """
+    For example ``{"link": "mine.links:Steep"}``; empty where all is built in."""
     return {
         name: text
         for name, registry in _NAMING.items()
@@ -63,26 +54,14 @@ def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def in_words(named: Mapping[str, str]) -> str:
-    """What would be imported, in words.
-
-    Parameters
-    ----------
-    named
-        What :func:`named_code` found; not empty.
-    """
+    """Settings with the code that each names, in words; not for an empty mapping."""
     return ", ".join(f"{name} {text!r}" for name, text in named.items())
 
 
 @contextmanager
 def searching_only(directory: Path | None) -> Iterator[None]:
     """While this lasts, modules are found where Python installs them, and in one directory if it is
-    named: not in the current directory, in which a stranger's files may lie.
-
-    Parameters
-    ----------
-    directory
-        Where else to look; None: nowhere.
-    """
+    named: not in the current directory, in which a stranger's files may lie."""
     before = list(sys.path)
     here = os.path.realpath(os.getcwd())
     sys.path[:] = [path for path in before if path and os.path.realpath(path) != here]
@@ -104,14 +83,7 @@ _MOST_STATISTICS = 500_000_000
 
 
 def make_model(settings: Settings) -> Model:
-    """The paper's linear regression on synthetic data, or a model of the user's own.
-
-    Parameters
-    ----------
-    settings
-        Checked settings; ``model`` is `linear` or ``package.module:object``. What describes
-        synthetic data is refused beside a user's own model.
-    """
+    """The paper's linear regression on synthetic data, or a model of the user's own."""
     if settings.data_file is not None:
         return model_of(settings, data_of_file(settings, settings.data_file))
     refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
@@ -157,15 +129,7 @@ def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
 
 
 def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
-    """Synthetic examples of linear regression.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    num_experiments
-        Data sets; None: one, without an axis for it.
-    """
+    """Synthetic examples of linear regression; None: one data set, without an axis for it."""
     return draw_linear(
         settings.seed,
         num_experiments=num_experiments,
@@ -177,15 +141,7 @@ def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData
 
 
 def data_of_file(settings: Settings, source: str) -> FederatedData:
-    """The examples of a file for a registered model, dealt anew if that is asked for.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    source
-        The file, a pattern of files, or a set of scikit-learn's.
-    """
+    """The examples of a file for a registered model, dealt anew if that is asked for."""
     refuse(settings, ("dim", "samples", "experiments", "data"), "come from data_file")
     if settings.deal is None:
         refuse(settings, ("devices",), "are those of data_file unless deal says how to deal anew")
@@ -193,31 +149,23 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
         raise InvalidSetting(
             f"data_file is for the models {', '.join(MODELS.names)}; got {settings.model!r}"
         )
-    found = read(
+    data = read(
         source,
         target=settings.target,
         device_column=settings.device_column,
         standardise=settings.standardise,
     )
     if settings.deal is not None:
-        found = found.split(settings.devices, settings.deal, settings.seed)
-    return found
+        data = data.split(settings.devices, settings.deal, settings.seed)
+    return data
 
 
-def model_of(settings: Settings, found: FederatedData) -> Model:
-    """A registered model on given examples.
-
-    Parameters
-    ----------
-    settings
-        Checked settings.
-    found
-        The examples.
-    """
+def model_of(settings: Settings, data: FederatedData) -> Model:
+    """A registered model on given examples."""
     made: Model = MODELS[settings.model].maker(
-        found.to_linear() if settings.model == "linear" else found
+        data.to_linear() if settings.model == "linear" else data
     )
-    made.made_from_data = made.made_from_data or found.data_dependent
+    made.made_from_data = made.made_from_data or data.data_dependent
     return made
 
 
@@ -267,13 +215,7 @@ def _example_shrink(settings: Settings) -> float:
 
 
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
-    """Refuse settings that were given but would be ignored.
-
-    Parameters
-    ----------
-    settings, names, why
-        The settings, those that must not be given, and the reason in words.
-    """
+    """Refuse settings that were given but would be ignored."""
     given = [name for name in names if name in settings.model_fields_set]
     if given:
         raise InvalidSetting(
@@ -283,13 +225,7 @@ def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
 
 def make_link(settings: Settings) -> Link:
     """The link by its name and ``slope_parameter``, or with its parameter in its name
-    (``sigmoid:0.05``).
-
-    Parameters
-    ----------
-    settings
-        Checked settings; a slope parameter is refused for a link that takes none.
-    """
+    (``sigmoid:0.05``)."""
     parameter, name = settings.slope_parameter, settings.link
     link: Link
     if parameter is None:
@@ -307,13 +243,7 @@ def make_link(settings: Settings) -> Link:
 
 def make_fading(value: str | float) -> Fading:
     """The fading: a number is a constant path gain; a word is a registered name or an object of the
-    user's own.
-
-    Parameters
-    ----------
-    value
-        A number, or text such as ``rayleigh:0.04`` or ``package.module:object``.
-    """
+    user's own."""
     fading: Fading
     # From the command line a number arrives as text.
     if isinstance(value, str) and not _is_number(value):

@@ -42,20 +42,7 @@ class Parameter:
     text: bool = False
 
     def read(self, what: str, text: str) -> float | int | str:
-        """The number in a text, where a whole number stays one; or the text.
-
-        Parameters
-        ----------
-        what
-            What takes the parameter, for the message.
-        text
-            What was written.
-
-        Raises
-        ------
-        InvalidSetting
-            If the text is not a number.
-        """
+        """The number in a text, where a whole number stays one; or the text."""
         if self.text:
             return text
         try:
@@ -159,18 +146,7 @@ class Registry:
         return self.entries[name]
 
     def add(self, entry: Entry) -> None:
-        """Register one more thing.
-
-        Parameters
-        ----------
-        entry
-            The thing; its name must be new.
-
-        Raises
-        ------
-        ValueError
-            If its name is registered already.
-        """
+        """Register one more thing, under a name that is new."""
         if entry.name in self.entries:
             raise ValueError(f"{entry.name} is registered already")
         self.entries[entry.name] = entry
@@ -241,30 +217,19 @@ class Registry:
         return self.load(text)
 
     def load(self, path: str) -> Any:
-        """A user's own object at ``package.module:object``.
-
-        Parameters
-        ----------
-        path
-            Where the object is; modules are searched from the current directory too. A class or
-            function is called without arguments.
-
-        Raises
-        ------
-        InvalidSetting
-            If it cannot be imported or made, or is not of this registry's kind.
-        """
+        """A user's own object at ``package.module:object``; modules are searched from the current
+        directory too, and a class or function is called without arguments."""
         module_name, colon, name = path.partition(":")
         if not colon or not module_name or not name or self.kind is None:
             raise InvalidSetting(f"{self.setting} must be one of {self.choices}; got {path!r}")
         if CURRENT_DIRECTORY.get() and "" not in sys.path:
             sys.path.insert(0, "")
         try:
-            found: Any = importlib.import_module(module_name)
+            loaded: Any = importlib.import_module(module_name)
             for part in name.split("."):
-                found = getattr(found, part)
-            if not isinstance(found, self.kind):  # a class, or a function that makes one
-                found = found()
+                loaded = getattr(loaded, part)
+            if not isinstance(loaded, self.kind):  # a class, or a function that makes one
+                loaded = loaded()
         except TypeError as error:
             hint = (
                 "it is called without arguments; name an object instead, made in the module (mine"
@@ -278,9 +243,9 @@ class Registry:
             raise InvalidSetting(
                 f"{self.setting} {path!r} cannot be loaded: {reason}; known are {self.choices}"
             ) from error
-        if not isinstance(found, self.kind):
+        if not isinstance(loaded, self.kind):
             raise InvalidSetting(
                 f"{self.setting} {path!r} must give a flmc.{self.kind.__name__}, got"
-                f" {type(found).__name__}"
+                f" {type(loaded).__name__}"
             )
-        return found
+        return loaded

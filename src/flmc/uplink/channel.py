@@ -14,64 +14,25 @@ from flmc.base.arrays import Array
 
 def power_from_snr(snr_db: float, noise_power: float) -> float:
     r"""Power limit :math:`P_0 = N_0 10^{\text{SNR}/10}` per symbol; the only place where decibels
-    appear.
-
-    Parameters
-    ----------
-    snr_db
-        Transmit power limit over noise power, in dB.
-    noise_power
-        :math:`N_0`, the variance of the noise in a real entry.
-
-    Returns
-    -------
-    float
-        :math:`P_0`, in the unit of ``noise_power``.
-    """
+    appear. :math:`N_0` is the variance of the noise in a real entry."""
     return float(noise_power * 10.0 ** (snr_db / 10.0))
 
 
 def invert_channel(gain: Array, fading: Array, active: Array | None = None) -> Array:
     """Transmit amplitudes :math:`P_{k,i} = A_i/h_{k,i}`, so that every device arrives with the
-    gain.
+    gain: (..., device, dim) from gains (..., dim) and path gains (..., device, dim).
 
-    Parameters
-    ----------
-    gain
-        Gain :math:`A_i` at the receiver, (..., dim).
-    fading
-        Path gains :math:`h_{k,i}`, (..., device, dim).
-    active
-        Who transmits, (..., device) with 1 or 0; None: all devices.
-
-    Returns
-    -------
-    Array
-        Amplitudes, (..., device, dim); 0 for a silent device.
-    """
+    ``active`` is 1 for a device that transmits, else 0, (..., device); None: all transmit."""
     amplitude = gain[..., None, :] / fading
     return amplitude if active is None else amplitude * active[..., None]
 
 
 def superpose_received(symbols: Array, received_amplitude: Array, noise: Array) -> Array:
     r"""Received entries :math:`y_i = \sum_k h_{k,i} P_{k,i} s_{k,i} + z_i`: all devices' symbols
-    add up.
+    add up, (..., dim).
 
-    Parameters
-    ----------
-    symbols
-        Symbols :math:`s_{k,i}`, (..., device, dim).
-    received_amplitude
-        :math:`h_{k,i} P_{k,i}`, (..., device, dim). It is passed as a product because it may have
-        fewer leading entries than the symbols: many chains share it.
-    noise
-        :math:`z_i`, (..., dim).
-
-    Returns
-    -------
-    Array
-        Received entries, (..., dim).
-    """
+    Symbols are (..., device, dim). The received amplitude :math:`h_{k,i} P_{k,i}` is passed as a
+    product because it may have fewer leading entries than the symbols: many chains share it."""
     # One pass without an array of the products, which would be as large as the symbols.
     received: Array = np.einsum("...km,...km->...m", symbols, received_amplitude)
     return received + noise
@@ -83,23 +44,8 @@ def estimate_gradient(
     r"""Server's estimate :math:`\frac{K}{K_a} y_i / A_i` of the sum of all devices' symbols; 0 if
     nobody transmitted.
 
-    Parameters
-    ----------
-    received
-        Received entries :math:`y_i`, (..., dim).
-    gain
-        Gain :math:`A_i`, (..., dim).
-    num_devices
-        Number K of devices.
-    num_active
-        Number :math:`K_a` of devices that transmitted; a number, or an array that broadcasts with
-        ``gain``.
-
-    Returns
-    -------
-    Array
-        The estimate, (..., dim).
-    """
+    Received entries and gain are (..., dim); the number :math:`K_a` of devices that transmitted
+    broadcasts with the gain."""
     if np.all(np.greater(num_active, 0)):
         return received * (num_devices / (num_active * gain))
     # A round in which nobody transmitted is skipped: its noise is no gradient.

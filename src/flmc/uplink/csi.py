@@ -51,15 +51,6 @@ def arrival_of(uplink: Uplink, num_devices: int, policy: Scheduler | None = None
     They are taken from drawn channels with a fixed seed. A policy that silences weak devices leaves
     much less noise; without one the mean square of Rayleigh fading grows with the logarithm of the
     number of draws.
-
-    Parameters
-    ----------
-    uplink
-        Gives the law of the estimates.
-    num_devices
-        Number of devices.
-    policy
-        Who transmits; it counts where it follows the channel. None: all devices.
     """
     if uplink.estimated is None:
         return None
@@ -101,30 +92,15 @@ def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -
 
 
 def response(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> float:
-    r"""Factor by which the expected received symbol scales a small gradient: :math:`\kappa E[r]`.
-
-    Parameters
-    ----------
-    uplink, num_devices, policy
-        The uplink, the number of devices, over which the factor is averaged, and who transmits.
-
-    Raises
-    ------
-    InvalidSetting
-        If the link has no slope.
-    """
+    r"""Factor :math:`\kappa E[r]` by which the expected received symbol scales a small gradient,
+    averaged over devices; a link without a slope is refused."""
     arrival = arrival_of(uplink, num_devices, policy)
     return uplink.slope if arrival is None else uplink.slope * float(arrival.mean.mean())
 
 
 def bit_noise(uplink: Uplink, num_devices: int, policy: Scheduler | None = None) -> float:
-    """Largest variance that a device's random bit adds to a received entry, over the squared gain.
-
-    Parameters
-    ----------
-    uplink, num_devices, policy
-        The uplink, the number of devices, over which it is averaged, and who transmits.
-    """
+    """Largest variance that a device's random symbol adds to a received entry, over the squared
+    gain, averaged over devices; ``policy`` says who transmits, None: all."""
     arrival = arrival_of(uplink, num_devices, policy)
     if arrival is None:
         return uplink.bit_variance
@@ -141,22 +117,9 @@ def silent_exceedance(uplink: Uplink, num_entries: int) -> float:
 
 
 def as_received(uplink: Uplink, event: Event, dim: int = 1) -> Event:
-    """Privacy event at the gains with which symbols arrive.
-
-    Parameters
-    ----------
-    uplink
-        Gives the error of the estimates, the power and the peak of a symbol.
-    event
-        The event at the planned gains.
-    dim
-        Entries of one of its transmissions: 1, or those of a round where rounds are counted.
-
-    Returns
-    -------
-    Event
-        The event itself with exact estimates.
-    """
+    """Privacy event at the gains with which symbols arrive, from the one at the planned gains; the
+    same with exact estimates. ``dim`` is the number of entries of one of its transmissions: 1, or
+    those of a round where rounds are counted."""
     estimated = uplink.estimated
     if estimated is None:
         return event

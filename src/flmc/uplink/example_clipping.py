@@ -106,26 +106,6 @@ def shrink_factor(
 
     With standard normal features and residuals it is 0.914, 0.965 and 0.986 at c = 3, 4 and 5.
 
-    Parameters
-    ----------
-    example_clip
-        Bound c of the gradient entries of one example.
-    feature_scale
-        Standard deviation of the features.
-    residual_scale
-        Standard deviation of the residuals; its square is the noise variance that the gradient is
-        divided by.
-
-    Returns
-    -------
-    float
-        A number between 0 and 1.
-
-    Raises
-    ------
-    InvalidSetting
-        If an argument is not positive.
-
     Examples
     --------
     >>> from flmc.uplink.example_clipping import shrink_factor
@@ -154,16 +134,6 @@ def mean_shift_variance(example_clip: float) -> float:
     :math:`E[x^2] = 1`, is the variance of the shift in each entry. It does not depend on how many
     examples there are.
 
-    Parameters
-    ----------
-    example_clip
-        Bound c of the gradient entries of one example.
-
-    Returns
-    -------
-    float
-        A number that vanishes for a large clip.
-
     Examples
     --------
     >>> from flmc.uplink.example_clipping import mean_shift_variance
@@ -186,25 +156,6 @@ def norm_shrink_factor(
 ) -> float:
     r"""Share :math:`\rho` of the curvature that bounding the norms of examples leaves.
 
-    Parameters
-    ----------
-    example_norm
-        Bound C of the norm of one example's gradient.
-    dim
-        Number m of entries.
-    feature_scale, residual_scale
-        Standard deviations of the features and of the residuals, as for :func:`shrink_factor`.
-
-    Returns
-    -------
-    float
-        A number between 0 and 1.
-
-    Raises
-    ------
-    InvalidSetting
-        If an argument is not positive.
-
     Examples
     --------
     >>> from flmc.uplink.example_clipping import norm_shrink_factor
@@ -224,18 +175,6 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
     variance, in each entry.
 
     As :func:`mean_shift_variance`: the mean square of :math:`\operatorname{clip}(e, C/R)/\rho - e`.
-
-    Parameters
-    ----------
-    example_norm
-        Bound C of the norm of one example's gradient.
-    dim
-        Number of entries.
-
-    Returns
-    -------
-    float
-        A number that vanishes for a large bound.
     """
     left = norm_shrink_factor(example_norm, dim)
     radius, weight = _radii(dim)
@@ -249,15 +188,7 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
 
 def typical_shrink(example_clip: float | None, example_norm: float | None, dim: int) -> float:
     """Share of the curvature that is left of a linear regression with standard normal features
-    and residuals; 1 where examples are not bounded.
-
-    Parameters
-    ----------
-    example_clip, example_norm
-        Bound of an example's entries, or of its norm; at most one of them.
-    dim
-        Number of entries.
-    """
+    and residuals; 1 where examples are not bounded."""
     if example_norm is not None:
         return norm_shrink_factor(example_norm, dim)
     return 1.0 if example_clip is None else shrink_factor(example_clip)
@@ -267,13 +198,7 @@ def typical_shift_variance(
     example_clip: float | None, example_norm: float | None, dim: int
 ) -> float:
     """Variance of the shift of the mean, as for :func:`typical_shrink`; 0 where examples are not
-    bounded.
-
-    Parameters
-    ----------
-    example_clip, example_norm, dim
-        As for :func:`typical_shrink`.
-    """
+    bounded."""
     if example_norm is not None:
         return norm_mean_shift_variance(example_norm, dim)
     return 0.0 if example_clip is None else mean_shift_variance(example_clip)

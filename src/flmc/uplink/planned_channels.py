@@ -59,24 +59,8 @@ def draw_planned_channels(
     """Path gains that a plan counts on for some rounds of a run.
 
     For a constant channel they are exact; else they are drawn from the channel's law with a fixed
-    seed.
-
-    Parameters
-    ----------
-    fading
-        The law.
-    rounds
-        The rounds that are asked for, counted from 0.
-    num_rounds
-        Rounds of the run.
-    num_devices, dim
-        Number of devices and of entries.
-
-    Returns
-    -------
-    PlannedChannels
-        They go through ``rounds`` in order: once if the channel is constant, else again and again,
-        if the run is short or its rounds are independent.
+    seed, and go through ``rounds`` (from 0) in order: again and again, if the run of ``num_rounds``
+    is short or its rounds are independent.
     """
     sizes = (num_devices, dim)
     if fading.constant:
@@ -138,20 +122,7 @@ class PlannedRounds:
 def draw_planned_rounds(
     scheduler: Scheduler, fading: Fading, num_rounds: int, num_devices: int, dim: int
 ) -> PlannedRounds:
-    """Rounds that a plan counts on under a policy that follows the channel, from drawn channels.
-
-    Parameters
-    ----------
-    scheduler, fading
-        The policy, and the law of the path gains.
-    num_rounds, num_devices, dim
-        Number of rounds of the run, of devices and of entries.
-
-    Raises
-    ------
-    InvalidSetting
-        If nobody transmits in any of the drawn rounds.
-    """
+    """Rounds that a plan counts on under a policy that follows the channel, from drawn channels."""
     rounds = standing_for(fading, range(num_rounds))
     channels = draw_planned_channels(fading, rounds, num_rounds, num_devices, dim)
     drawn = np.concatenate([part for _, part in channels.parts()])
@@ -224,15 +195,7 @@ def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int)
 
 def standing_for(fading: Fading, rounds: range) -> range:
     """The first rounds, as many as stand for all of them where nothing but the channel changes: one
-    of a constant channel, some of independent draws, else all.
-
-    Parameters
-    ----------
-    fading
-        The law.
-    rounds
-        All rounds.
-    """
+    of a constant channel, some of independent draws, else all."""
     if fading.constant:
         return rounds[:1]
     return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds

@@ -23,22 +23,7 @@ def power_scale(uplink: Uplink, gain: Array, fading: Array, active: Array | None
     A_i\,\text{peak}/h_{k,i})^2 \le P_0` for every active device gives :math:`c =
     \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i (A_i/h_{k,i})^2\bigr)^{-1/2}`. Where
     the norm of analog symbols is clipped, the largest of the summands takes the place of their sum.
-
-    Parameters
-    ----------
-    uplink
-        Gives the power limit :math:`P_0` and the peak of a symbol.
-    gain
-        Gains :math:`A_i`, (..., 1 or dim).
-    fading
-        Path gains :math:`h_{k,i}`, (..., device, dim).
-    active
-        Who transmits, (..., device) with 1 or 0; None: all devices.
-
-    Returns
-    -------
-    Array
-        One factor for each leading index.
+    There is one factor for each leading index of the path gains, (..., device, dim).
     """
     # Entries that share a gain and a path gain share this quotient, and so do equal devices.
     known, dim = arrays.without_copied_entries(arrays.one_of_equals(fading)), fading.shape[-1]
@@ -64,20 +49,6 @@ def power_limited_gain(uplink: Uplink, fading: Array, active: Array | None = Non
 
     It is :math:`A = \frac{\sqrt{P_0}}{\text{peak}} \min_k \bigl(\frac1m\sum_i
     h_{k,i}^{-2}\bigr)^{-1/2}`.
-
-    Parameters
-    ----------
-    uplink
-        Gives the power limit :math:`P_0` and the peak of a symbol.
-    fading
-        Path gains :math:`h_{k,i}`, (..., device, dim).
-    active
-        Who transmits, (..., device) with 1 or 0; None: all devices.
-
-    Returns
-    -------
-    Array
-        One gain for each leading index.
     """
     return power_scale(uplink, np.broadcast_to(1.0, fading.shape[-1:]), fading, active)
 
@@ -86,36 +57,14 @@ def finite_cap(uplink: Uplink, cap: Array) -> Array:
     r"""Cap of the gain with :math:`10^9\sqrt{N_0}` in place of infinity.
 
     It is what is transmitted, accounted and recorded where nothing but power limits the gain.
-
-    Parameters
-    ----------
-    uplink
-        Gives the noise power.
-    cap
-        Cap of the gain, in any shape; infinite: no limit but power.
     """
     return np.where(np.isinf(cap), _LOUDEST * np.sqrt(uplink.noise_power), cap)
 
 
 def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | None = None) -> Array:
-    """Gain that a round really uses: the cap, scaled down as far as power demands.
-
-    Parameters
-    ----------
-    uplink
-        Gives the power limit, the peak of a symbol and the noise power.
-    cap
-        Cap of the gain, (..., dim); infinite: all that power allows.
-    fading
-        Path gains, (..., device, dim).
-    active
-        Who transmits, (..., device) with 1 or 0; None: all devices.
-
-    Returns
-    -------
-    Array
-        Gains, (..., dim).
-    """
+    """Gain that a round really uses, (..., dim): the cap, scaled down as far as power demands; an
+    infinite cap is all that power allows: one
+    for each leading index of the path gains, (..., device, dim)."""
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
     own = finite_cap(uplink, arrays.without_copied_entries(cap))
@@ -144,17 +93,8 @@ class DrawnRounds(NamedTuple):
 
 
 def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float:
-    """Mean power of the device that spends most over a run, the worst of the drawn runs.
-
-    Parameters
-    ----------
-    uplink
-        Gives the power limit of a round, within which every gain is scaled.
-    cap
-        Cap of the gain, (1 or round of a run, 1 or dim).
-    rounds
-        Drawn rounds, of one run or several.
-    """
+    """Mean power of the device that spends most over a run, the worst of the drawn runs, with gains
+    at the cap, (1 or round of a run, 1 or dim), scaled to the power limit of a round."""
     part = cap if len(cap) == 1 else cap[rounds.numbers % rounds.length]
     caps = np.broadcast_to(part, (len(rounds.fading), rounds.fading.shape[-1]))
     gains = realised_gain(uplink, caps, rounds.fading, rounds.active)
@@ -167,15 +107,7 @@ def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float
 
 
 def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
-    """Largest cap of all gains at which no device's mean power over a run exceeds its limit.
-
-    Parameters
-    ----------
-    uplink
-        Gives both limits.
-    rounds
-        Drawn rounds.
-    """
+    """Largest cap of all gains at which no device's mean power over a run exceeds its limit."""
     allowed = power_from_snr(uplink.average_snr_db or 0.0, uplink.noise_power)
 
     def spent(cap: float) -> float:
@@ -200,11 +132,6 @@ def draw_rounds_for_power(
 
     Rounds of independent draws stand for one long run; else a device may keep its path gain, and
     the worst run counts.
-
-    Parameters
-    ----------
-    uplink, num_devices, dim, active, num_rounds
-        As for :func:`planned_power_limit`.
     """
     law, rounds = uplink.known_fading, range(num_rounds)
     asked = rounds if active is not None else standing_for(law, rounds)
@@ -229,24 +156,9 @@ def planned_power_limit(
 ) -> float:
     """Power-limited gain that nine rounds in ten attain.
 
+    ``active`` says who is expected to transmit, (round, device) with 1 or 0; None: all devices.
     With a constant channel and the same devices all rounds attain it. It is not the mean: the
     weakest device decides, and a few deep fades would decide everything.
-
-    Parameters
-    ----------
-    uplink
-        Gives the fading, the power limit and the peak of a symbol.
-    num_devices, dim
-        Number of devices and of entries.
-    active
-        Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
-    num_rounds
-        Rounds of the run; as many as ``active`` has, where that is given.
-
-    Returns
-    -------
-    float
-        The gain.
     """
     rounds = range(num_rounds if active is None else len(active))
     asked = rounds if active is not None else standing_for(uplink.known_fading, rounds)
@@ -263,27 +175,9 @@ def planned_power_limit(
 def planned_gain(
     uplink: Uplink, cap: Array, active: Array | None, kept: range, num_devices: int, dim: int
 ) -> Array:
-    """Gains that kept rounds are expected to use, given the cap.
-
-    Parameters
-    ----------
-    uplink
-        Gives the fading, the power limit and the peak of a symbol.
-    cap
-        Cap of the gain, (1 or round, 1 or dim).
-    active
-        Who is expected to transmit, (round, device) with 1 or 0; None: all devices in all rounds.
-    kept
-        The rounds that are kept, up to the last of the run.
-    num_devices, dim
-        Number of devices and of entries.
-
-    Returns
-    -------
-    Array
-        Gains, (1 or round, dim). Unless the channel is constant they are those of drawn channels,
-        which go through the kept rounds in order, perhaps again and again.
-    """
+    """Gains that kept rounds are expected to use, (1 or round, dim), with a cap (1 or round, 1 or
+    dim). Unless the channel is constant they are those of drawn channels, which go through the kept
+    rounds in order, perhaps again and again."""
     varies = active is not None or len(cap) > 1
     asked = kept if varies else standing_for(uplink.known_fading, kept)
     gains = []

@@ -59,13 +59,7 @@ class SymbolFormat:
     @property
     def parts(self) -> int:
         """Smallest number of equal parts of the peak of which all levels are whole multiples; 1 for
-        bits and values. A grid that holds so many parts holds every level without rounding.
-
-        Raises
-        ------
-        InvalidSetting
-            If no number up to 1000 will do.
-        """
+        bits and values. A grid that holds so many parts holds every level without rounding."""
         if self.kind != "levels":
             return 1
         shares = np.array(self._known) / np.abs(self._known).max()

@@ -115,7 +115,7 @@ class Prepared:
                 lambda place: [*sweep, str(place), "--workers", "2"], points_whole, "points/*.json"
             ),
             "reproduce": Case(
-                lambda place: ["reproduce", "--experiments", "1", "--out", str(place / "r")]
+                lambda place: ["reproduce", "--experiments", "2", "--out", str(place / "r")]
             ),
             "ledger": Case(lambda place: ["ledger", str(self.place / "whole"), "--json"]),
         }

@@ -17,7 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from flmc.cli.schemas import ANSWERS, PARTS
 from flmc.cli.schemas.catalogue import Field, fields_of, part_of
-from flmc.planning.plans.schema import json_schema
+from flmc.planning.plans.plan_schema import json_schema
 
 HEADER = ("field", "type", "what it is")
 WIDTHS = (30, 20, 50)

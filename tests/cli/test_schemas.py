@@ -19,7 +19,7 @@ from flmc.cli import main
 from flmc.cli.schemas import ANSWERS, PARTS
 from flmc.cli.schemas.catalogue import Kind, children, fields_of, part_of
 from flmc.deploy.device.device_journal import DeviceJournal
-from flmc.planning.plans.schema import json_schema
+from flmc.planning.plans.plan_schema import json_schema
 from studio.small_broker import demo_messages, small_broker
 from support import QUICK
 

@@ -17,7 +17,7 @@ from contracts import pinned_runs
 from contracts.registered import model, plan, plans
 from flmc.base.arrays import Array
 from flmc.cli import main
-from flmc.planning.plans.schema import schema
+from flmc.planning.plans.plan_schema import schema
 
 
 @pytest.mark.parametrize("name", plans())

@@ -14,11 +14,11 @@ import pytest
 import flmc
 from flmc.cli import main
 from flmc.evaluation.metrics import squared_errors
-from flmc.papers.qflmc import readings, search
+from flmc.papers.qflmc import design_search, readings
+from flmc.papers.qflmc.design_search import entry_gain, exceedance
 from flmc.papers.qflmc.experiment import FigurePoint, Laboratory
 from flmc.papers.qflmc.landmarks import LANDMARKS, crossings, digital_stops_db
 from flmc.papers.qflmc.readings import READINGS, Reading
-from flmc.papers.qflmc.search import entry_gain, exceedance
 from flmc.sampling.simulation import simulate
 from flmc.uplink.links import Sigmoid
 from support import full, full_only
@@ -128,12 +128,12 @@ def test_only_the_conjecture_is_marked_as_one() -> None:
 
 
 def test_the_conjecture_is_a_combination_of_the_search() -> None:
-    printed = [values[0] for values in search.CHOICES.values()]
-    conjecture = search.Combination(*printed)  # type: ignore[arg-type]
+    printed = [values[0] for values in design_search.CHOICES.values()]
+    conjecture = design_search.Combination(*printed)  # type: ignore[arg-type]
     conjecture = replace(conjecture, langevin="analog only", accountant="by entry")
     for uplink in (flmc.Digital(), flmc.Analog()):
         for epsilon in (1.0, 5.0, 16.0):
-            gain = search.gain_of(conjecture, uplink.scheme, 0.05, 25.0, epsilon)
+            gain = design_search.gain_of(conjecture, uplink.scheme, 0.05, 25.0, epsilon)
             assert gain == pytest.approx(planned_gain(uplink, epsilon), rel=1e-8)
 
 
@@ -147,14 +147,14 @@ def test_the_conjecture_is_a_combination_of_the_search() -> None:
     ],
 )
 def test_langevin_limit_is_switched_for_each_scheme(kind: str, digital: bool, analog: bool) -> None:
-    printed = [values[0] for values in search.CHOICES.values()]
+    printed = [values[0] for values in design_search.CHOICES.values()]
     chosen = replace(
-        search.Combination(*printed),  # type: ignore[arg-type]
+        design_search.Combination(*printed),  # type: ignore[arg-type]
         langevin=kind,
         power="off",
     )
     for scheme, step, limited in (("digital", 8.28e-3, digital), ("analog", 1.28e-4, analog)):
-        gain = search.gain_of(chosen, scheme, 0.05, 25.0, None)
+        gain = design_search.gain_of(chosen, scheme, 0.05, 25.0, None)
         assert (gain == pytest.approx(math.sqrt(step / 2))) is limited
 
 
@@ -165,14 +165,14 @@ def test_digital_stops_improving() -> None:
     assert stops == pytest.approx(13.7, abs=0.05)
     for langevin in ("both", "neither"):
         for step in (0.1, 1.0, 10.0):
-            printed = [values[0] for values in search.CHOICES.values()]
+            printed = [values[0] for values in design_search.CHOICES.values()]
             chosen = replace(
-                search.Combination(*printed),  # type: ignore[arg-type]
+                design_search.Combination(*printed),  # type: ignore[arg-type]
                 langevin=langevin,
                 digital_step=step,
             )
             below, *above = (
-                search.gain_of(chosen, "digital", 0.05, snr_db, 5.0)
+                design_search.gain_of(chosen, "digital", 0.05, snr_db, 5.0)
                 for snr_db in (stops - 0.1, stops, 15.0, 20.0, 30.0)
             )
             assert above == pytest.approx([above[0]] * 4, rel=1e-9)

@@ -16,7 +16,7 @@ import flmc
 from flmc.base.arrays import Array
 from flmc.base.clipping import clip_norm
 from flmc.cli import main
-from flmc.papers.qflmc import better_designs, claims, readings, search
+from flmc.papers.qflmc import better_designs, claims, design_search, readings
 from flmc.papers.qflmc.better_designs import power_gained_db
 from flmc.papers.qflmc.experiment import FigurePoint, Laboratory, chains_of, measure, points_of
 from flmc.papers.qflmc.readings import BaseCase
@@ -171,24 +171,24 @@ def test_noise_leaves_claims_undecided() -> None:
 
 def test_search_gains_are_the_plans() -> None:
     """The combination that is printed gives the literal reading's gains."""
-    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
+    printed = design_search.Combination(*(values[0] for values in design_search.CHOICES.values()))  # type: ignore[arg-type]
     model = flmc.LinearGaussian(flmc.data.draw_linear(seed=0))
     laboratory = Laboratory(model, 0)
     for figure in ("2", "3"):
         for point in list(points_of(figure))[::7]:
             if point.reading.name == "literal":
-                gain = search.gain_of(
+                gain = design_search.gain_of(
                     printed, point.uplink.scheme, 0.05, point.uplink.snr_db, point.epsilon
                 )
                 assert gain == pytest.approx(laboratory.plan(point).typical_gain, rel=1e-6)
-    assert len(list(search.combinations())) == 2160
+    assert len(list(design_search.combinations())) == 2160
 
 
 def test_search_on_a_small_table() -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=4))
-    table = search.ErrorTable(model, 0, 3)
-    printed = search.Combination(*(values[0] for values in search.CHOICES.values()))  # type: ignore[arg-type]
-    figures = search.CombinationFigures(table).of(printed)
+    table = design_search.ErrorTable(model, 0, 3)
+    printed = design_search.Combination(*(values[0] for values in design_search.CHOICES.values()))  # type: ignore[arg-type]
+    figures = design_search.CombinationFigures(table).of(printed)
     assert figures["2"]["digital"][1].shape == (len(readings.SNR_DB), 4)
     key, grid = ("digital", 0.05, 1.0, "entry"), table.gains["digital"]
     ends = np.log([table._errors(key, gain) for gain in grid[:2]])
@@ -198,9 +198,9 @@ def test_search_on_a_small_table() -> None:
 
 def test_search_measures_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
-    table, asked = search.ErrorTable(model, 0, 4), []
+    table, asked = design_search.ErrorTable(model, 0, 4), []
 
-    def errors(key: search.TableKey, gain: float) -> Array:
+    def errors(key: design_search.TableKey, gain: float) -> Array:
         asked.append(gain)
         return np.full(2, gain)
 
@@ -215,9 +215,9 @@ def test_search_measures_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("langevin", "shared"), [("both", True), ("neither", False)])
 def test_combinations_share_a_curve_where_the_same_limit_binds(langevin: str, shared: bool) -> None:
     model = flmc.LinearGaussian(flmc.data.draw_linear_statistics(seed=0, num_experiments=2))
-    figures = search.CombinationFigures(search.ErrorTable(model, 0, 2))
+    figures = design_search.CombinationFigures(design_search.ErrorTable(model, 0, 2))
     curves = [
-        figures.of(search.Combination("off", langevin, rule, "with 1/2", 1.0, 1.0, "entry"))
+        figures.of(design_search.Combination("off", langevin, rule, "with 1/2", 1.0, 1.0, "entry"))
         for rule in ("tail", "tight")
     ]
     # The noise requirement binds digital at every epsilon of figure 3, by either accountant.

@@ -41,7 +41,7 @@ _COMMANDS = {
         "Go on with a recorded run after an interruption, to the identical result.",
     ),
     "compare": (
-        "commands.comparison:compare_command",
+        "commands.comparisons:compare_command",
         "Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and"
         " errors against the exact posterior where it is known.",
     ),

@@ -73,7 +73,7 @@ def plan_command(
     and of the run."""
     # What only some plans need is imported where it is used: importing is most of a plan's time.
     if schema:
-        from flmc.planning.plans.schema import schema as plan_schema
+        from flmc.planning.plans.plan_schema import schema as plan_schema
 
         print_json(plan_schema())
         return

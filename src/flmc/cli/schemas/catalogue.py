@@ -9,16 +9,16 @@ import typer
 
 from flmc.base.errors import InvalidSetting
 from flmc.cli.output import print_json
-from flmc.cli.schemas import federations, runs, sweeps, verdicts
-from flmc.planning.plans import schema as plans
-from flmc.planning.plans.schema import Document, json_schema
+from flmc.cli.schemas import federation_answers, run_answers, sweep_answers, verdict_answers
+from flmc.planning.plans import plan_schema
+from flmc.planning.plans.plan_schema import Document, json_schema
 
 Kind = Mapping[str, Any]
 """The JSON Schema of a value."""
 
 
-class Answer(NamedTuple):
-    """The answer of one or several commands."""
+class AnswerSchema(NamedTuple):
+    """What one or several commands print with ``--json``: words for it, and its pydantic model."""
 
     help: str
     model: type[Document]
@@ -28,52 +28,61 @@ class Answer(NamedTuple):
         return json_schema(self.model, f"flmc: {self.help}")
 
 
-ANSWERS: Mapping[str, Answer] = {
-    "plan": Answer(
-        "what `flmc plan --json` prints, and `flmc plan --out` writes", plans.PlanDocument
+ANSWERS: Mapping[str, AnswerSchema] = {
+    "plan": AnswerSchema(
+        "what `flmc plan --json` prints, and `flmc plan --out` writes", plan_schema.PlanDocument
     ),
-    "plan-solve": Answer("what `flmc plan --solve NAME --json` prints", verdicts.SolvedDocument),
-    "run": Answer(
+    "plan-solve": AnswerSchema(
+        "what `flmc plan --solve NAME --json` prints", verdict_answers.SolvedDocument
+    ),
+    "run": AnswerSchema(
         "what `flmc run`, `flmc resume`, `flmc serve` and `flmc deploy demo` print with `--json`",
-        runs.RunDocument,
+        run_answers.RunDocument,
     ),
-    "plan-two-stages": Answer(
-        "what `flmc plan --precondition pilot --json` prints", runs.TwoStagePlanDocument
+    "plan-two-stages": AnswerSchema(
+        "what `flmc plan --precondition pilot --json` prints", run_answers.TwoStagePlanDocument
     ),
-    "run-two-stages": Answer(
-        "what `flmc run --precondition pilot --json` prints", runs.TwoStageRunDocument
+    "run-two-stages": AnswerSchema(
+        "what `flmc run --precondition pilot --json` prints", run_answers.TwoStageRunDocument
     ),
-    "compare": Answer("what `flmc compare --json` prints", runs.ComparisonDocument),
-    "ledger": Answer(
-        "what `flmc ledger --json` prints, with and without --at", runs.LedgerDocument
+    "compare": AnswerSchema("what `flmc compare --json` prints", run_answers.ComparisonDocument),
+    "ledger": AnswerSchema(
+        "what `flmc ledger --json` prints, with and without --at", run_answers.LedgerDocument
     ),
-    "sweep": Answer(
-        "what `flmc sweep --json` prints, with and without --plan-only", sweeps.SweepDocument
+    "sweep": AnswerSchema(
+        "what `flmc sweep --json` prints, with and without --plan-only", sweep_answers.SweepDocument
     ),
-    "status": Answer("what `flmc status --json` prints", federations.ObservationDocument),
-    "deploy": Answer(
+    "status": AnswerSchema(
+        "what `flmc status --json` prints", federation_answers.ObservationDocument
+    ),
+    "deploy": AnswerSchema(
         "what `flmc deploy init`, `renew` and `revoke` print with `--json`",
-        federations.SetupDocument,
+        federation_answers.SetupDocument,
     ),
-    "deploy-cost": Answer("what `flmc deploy cost --json` prints", federations.RunCostDocument),
-    "deploy-ledger": Answer(
-        "what `flmc deploy ledger --json` prints", federations.DeviceLedgerDocument
+    "deploy-cost": AnswerSchema(
+        "what `flmc deploy cost --json` prints", federation_answers.RunCostDocument
     ),
-    "audit": Answer("what `flmc audit --json` prints", verdicts.AuditsDocument),
-    "reproduce": Answer("what `flmc reproduce --json` prints", verdicts.QuantisedStudyDocument),
-    "reproduce-wflmc": Answer(
-        "what `flmc reproduce --paper wflmc --json` prints", verdicts.PredecessorStudyDocument
+    "deploy-ledger": AnswerSchema(
+        "what `flmc deploy ledger --json` prints", federation_answers.DeviceLedgerDocument
+    ),
+    "audit": AnswerSchema("what `flmc audit --json` prints", verdict_answers.AuditsDocument),
+    "reproduce": AnswerSchema(
+        "what `flmc reproduce --json` prints", verdict_answers.QuantisedStudyDocument
+    ),
+    "reproduce-wflmc": AnswerSchema(
+        "what `flmc reproduce --paper wflmc --json` prints",
+        verdict_answers.PredecessorStudyDocument,
     ),
 }
 """Every answer by the name that ``flmc schema`` knows."""
 
 PARTS: Mapping[str, type[Document]] = {
-    "plan": plans.PlanDocument,
-    "finding": plans.FindingDocument,
-    "cost": plans.CostDocument,
-    "estimate": runs.EstimateDocument,
-    "agreement": runs.AgreementDocument,
-    "spread": runs.SpreadDocument,
+    "plan": plan_schema.PlanDocument,
+    "finding": plan_schema.FindingDocument,
+    "cost": plan_schema.CostDocument,
+    "estimate": run_answers.EstimateDocument,
+    "agreement": run_answers.AgreementDocument,
+    "spread": run_answers.SpreadDocument,
 }
 """Objects that several answers contain, or one contains in several places: each has a table of its
 own in the documentation."""

@@ -27,7 +27,7 @@ Figures = Mapping[str, CurveSet]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """A claim in our words, its statistic with a confidence interval, and whether it holds."""
 
     claim: str
@@ -119,12 +119,12 @@ def _resampling(count: int) -> Array:
 
 
 @lru_cache(maxsize=1)
-def finite_loss() -> Verdict:
+def finite_loss() -> ClaimVerdict:
     """The claim on the privacy loss of one round at 80 dB, where the noise has all but gone."""
     gain = 10.0**4
     digital = Digital().privacy_event([(gain, 5)]).epsilon(0.01)
     analog = Analog().privacy_event([(gain, 5)]).epsilon(0.01)
-    return Verdict(
+    return ClaimVerdict(
         "at high SNR digital keeps a finite privacy loss, m a ell = 7.5, while analog's grows"
         " without bound",
         "epsilon of one round at amplitude 80 dB above the noise, delta 0.01 (exact)",
@@ -133,11 +133,11 @@ def finite_loss() -> Verdict:
     )
 
 
-def above_the_crossing(curves: CurveSet) -> Verdict:
+def above_the_crossing(curves: CurveSet) -> ClaimVerdict:
     """The claim of figure 2 on SNR above 17.5 dB: digital has the smaller error."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
-    return Verdict(
+    return ClaimVerdict(
         "digital has the smaller error above 17.5 dB",
         "digital error over analog error, at the SNR above 17.5 dB where digital does worst (below"
         " 1: holds)",
@@ -146,11 +146,11 @@ def above_the_crossing(curves: CurveSet) -> Verdict:
     )
 
 
-def below_the_crossing(curves: CurveSet) -> Verdict:
+def below_the_crossing(curves: CurveSet) -> ClaimVerdict:
     """The claim of figure 2 on SNR below 17.5 dB: analog has the smaller error."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
-    return Verdict(
+    return ClaimVerdict(
         "analog has the smaller error below 17.5 dB",
         "analog error over digital error, at the SNR below 17.5 dB where analog does worst (below"
         " 1: holds)",
@@ -159,14 +159,14 @@ def below_the_crossing(curves: CurveSet) -> Verdict:
     )
 
 
-def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
+def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> ClaimVerdict:
     """The claim of figure 3 that a scheme's error falls until a certain epsilon."""
     x, errors = curves[scheme]
     start, low, high = saturation(x, errors)
     neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
     inside = [bool(neighbours.min() <= place <= neighbours.max()) for place in (start, low, high)]
     beside = high < neighbours.min() or low > neighbours.max()
-    return Verdict(
+    return ClaimVerdict(
         f"the {scheme} error falls with epsilon until {claimed:g} and not beyond",
         "smallest epsilon of the grid from which the mean error falls by less than 1 %",
         lambda: f"{start:g} [{low:g}, {high:g}]",
@@ -174,11 +174,11 @@ def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> Verdict:
     )
 
 
-def strict_privacy(curves: CurveSet) -> Verdict:
+def strict_privacy(curves: CurveSet) -> ClaimVerdict:
     """The claim of figure 3 on epsilon up to 7.5: digital has the smaller error."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
-    return Verdict(
+    return ClaimVerdict(
         "digital has the smaller error for epsilon <= 7.5 at 25 dB",
         "digital error over analog error, at the epsilon <= 7.5 where digital does worst (below 1:"
         " holds)",
@@ -187,7 +187,7 @@ def strict_privacy(curves: CurveSet) -> Verdict:
     )
 
 
-def small_slope_first(curves: CurveSet) -> Verdict:
+def small_slope_first(curves: CurveSet) -> ClaimVerdict:
     """The claim of figure 4 on epsilon below 2: the smallest slope has the smallest error."""
     x, small = curves["a = 0.01"]
     strict = x < 2
@@ -196,7 +196,7 @@ def small_slope_first(curves: CurveSet) -> Verdict:
         for name, (_, errors) in curves.items()
         if name != "a = 0.01"
     ]
-    return Verdict(
+    return ClaimVerdict(
         "the noisiest quantiser, a = 0.01, has the smallest error for epsilon < 2",
         "error of a = 0.01 over that of another a, where it does worst (below 1: holds)",
         lambda: _interval(max((value for _, value in results), key=lambda ratio: ratio[2])),
@@ -210,7 +210,7 @@ def _all(verdicts: Iterable[bool | None]) -> bool | None:
     return False if False in kinds else None if None in kinds else True
 
 
-def larger_slopes_later(curves: CurveSet) -> Verdict:
+def larger_slopes_later(curves: CurveSet) -> ClaimVerdict:
     """The claim of figure 4 that larger slopes overtake 0.01 for good, and that the largest is best
     at the largest epsilon."""
     names = list(curves)
@@ -235,7 +235,7 @@ def larger_slopes_later(curves: CurveSet) -> Verdict:
         best = names[order[0]][4:]
         return f"{starts}; best at last: {best}, error over the next {_interval(lead)}"
 
-    return Verdict(
+    return ClaimVerdict(
         "larger a becomes better as epsilon is relaxed",
         "epsilon from which each larger a stays ahead of a = 0.01 (99 %); best a at the largest"
         " epsilon",
@@ -262,7 +262,7 @@ class Claim(NamedTuple):
     the curves that it depends on (none named: all)."""
 
     figure: str
-    judge: Callable[[CurveSet], Verdict]
+    judge: Callable[[CurveSet], ClaimVerdict]
     curves: tuple[str, ...] = ()
 
 
@@ -280,7 +280,7 @@ CLAIMS = {
 }
 
 
-def judge(figures: Figures) -> dict[str, Verdict]:
+def judge(figures: Figures) -> dict[str, ClaimVerdict]:
     """Verdicts on all claims whose figures were measured, by name."""
     return {
         name: claim.judge(figures.get(claim.figure, {}))

@@ -16,8 +16,8 @@ from flmc.evaluation.metrics import Estimate, squared_errors, variance_ratio_to
 from flmc.models.distributions import Gaussian
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
+from flmc.papers.qflmc.design_search import entry_gain, limited
 from flmc.papers.qflmc.readings import PAPER, BaseCase, Reading
-from flmc.papers.qflmc.search import entry_gain, limited
 from flmc.planning.planner import plan
 from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments

@@ -13,9 +13,9 @@ import numpy as np
 from flmc.base.arrays import Array
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.claims import Figures
+from flmc.papers.qflmc.design_search import DEVICES, DIM, FADING
 from flmc.papers.qflmc.experiment import FigurePoint, Laboratory
 from flmc.papers.qflmc.readings import Reading
-from flmc.papers.qflmc.search import DEVICES, DIM, FADING
 from flmc.uplink.schemes import Analog, Digital
 from flmc.uplink.uplink import Uplink
 

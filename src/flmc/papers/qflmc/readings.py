@@ -27,7 +27,7 @@ class Reading:
         Description in words.
     privacy
         Criterion of the privacy limit, as in :class:`flmc.Limits`; ``by entry`` for the conjecture
-        of :mod:`flmc.papers.qflmc.search`.
+        of :mod:`flmc.papers.qflmc.design_search`.
     digital_langevin, analog_langevin
         Kind of Langevin limit of each scheme, as in :class:`flmc.Limits`.
     paper_steps

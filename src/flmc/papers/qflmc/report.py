@@ -11,6 +11,7 @@ import numpy as np
 
 from flmc.base.errors import InvalidSetting
 from flmc.base.version import VERSION
+from flmc.papers.qflmc.design_search import JudgedCombination
 from flmc.papers.qflmc.readings import (
     DELTA,
     EPSILON_OF_SNR_FIGURE,
@@ -18,7 +19,6 @@ from flmc.papers.qflmc.readings import (
     SNR_OF_EPSILON_FIGURES,
     Reading,
 )
-from flmc.papers.qflmc.search import JudgedCombination
 from flmc.papers.qflmc.sections import (
     FIGURES_IN_WORDS,
     PAPER,

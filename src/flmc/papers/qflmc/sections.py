@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.better_designs import power_gained_db
 from flmc.papers.qflmc.claims import CLAIMS
+from flmc.papers.qflmc.design_search import CHOICES, JudgedCombination
 from flmc.papers.qflmc.landmarks import LANDMARKS, digital_stops_db
-from flmc.papers.qflmc.search import CHOICES, JudgedCombination
 from flmc.papers.qflmc.study import SEARCH_EXPERIMENTS, SEARCH_POINTS, Study
 from flmc.views.reports import Block
 

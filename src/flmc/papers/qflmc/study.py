@@ -18,7 +18,8 @@ from flmc.evaluation.exact_posterior import distance_of_exact_draws
 from flmc.models.linear import LinearGaussian
 from flmc.papers.qflmc import readings
 from flmc.papers.qflmc.better_designs import BeyondRow, compare_beyond, power_gained_db
-from flmc.papers.qflmc.claims import Figures, Verdict, judge
+from flmc.papers.qflmc.claims import ClaimVerdict, Figures, judge
+from flmc.papers.qflmc.design_search import ErrorTable, JudgedCombination, search
 from flmc.papers.qflmc.experiment import (
     Curves,
     FigurePoint,
@@ -29,7 +30,6 @@ from flmc.papers.qflmc.experiment import (
 )
 from flmc.papers.qflmc.landmarks import Landmarks, landmarks_of
 from flmc.papers.qflmc.readings import BaseCase
-from flmc.papers.qflmc.search import ErrorTable, JudgedCombination, search
 from flmc.papers.request import StudyRequest, read_own_curve
 from flmc.sampling.engine_choice import ENGINES
 from flmc.settings.schema import Settings
@@ -58,7 +58,7 @@ class Study:
     exact_distance: float
     """Expected squared W2 distance of as many independent posterior draws as a run keeps."""
     curves: Curves = field(default_factory=Curves)
-    verdicts: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    verdicts: dict[str, dict[str, ClaimVerdict]] = field(default_factory=dict)
     """Verdicts by reading, then by claim."""
     landmarks: dict[str, Landmarks] = field(default_factory=dict)
     """Numbers that the paper's text names, by reading."""

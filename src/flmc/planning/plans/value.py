@@ -238,7 +238,7 @@ class Plan:
         return release_of(self, chains)
 
     def to_document(self, *, with_run: bool = True) -> dict[str, Any]:
-        """Plan in plain values, for JSON, as :mod:`flmc.planning.plans.schema` says.
+        """Plan in plain values, for JSON, as :mod:`flmc.planning.plans.plan_schema` says.
 
         Parameters
         ----------

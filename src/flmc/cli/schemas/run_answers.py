@@ -9,7 +9,7 @@ from pydantic import WithJsonSchema
 
 from flmc.base.documents import ANSWER_VERSION
 from flmc.evaluation.metrics import ShiftKnownFrom
-from flmc.planning.plans.schema import Count, Document, FindingDocument, PlanDocument, words
+from flmc.planning.plans.plan_schema import Count, Document, FindingDocument, PlanDocument, words
 from flmc.runs.records import SCHEMA_VERSION
 
 

@@ -53,7 +53,7 @@ def entry_gain(uplink: Uplink, epsilon: float, delta: float, dim: int) -> float:
 
     Examples
     --------
-    >>> from flmc.papers.qflmc.search import entry_gain
+    >>> from flmc.papers.qflmc.design_search import entry_gain
     >>> f"{entry_gain(flmc.Digital(), 5.0, 0.01, dim=5):.5g}"
     '0.34057'
     >>> f"{entry_gain(flmc.Analog(), 5.0, 0.01, dim=5):.5g}"

@@ -8,8 +8,13 @@ from typing import Any
 from pydantic import ConfigDict, create_model
 from pydantic.fields import FieldInfo
 
-from flmc.cli.schemas.runs import AnswerDocument, MetricsDocument, OneChainDocument, RunDocument
-from flmc.planning.plans.schema import Count, Document, PlanDocument, words
+from flmc.cli.schemas.run_answers import (
+    AnswerDocument,
+    MetricsDocument,
+    OneChainDocument,
+    RunDocument,
+)
+from flmc.planning.plans.plan_schema import Count, Document, PlanDocument, words
 from flmc.settings.schema import Settings
 
 _MARGIN = "how far that limit is above the gain, in decibels; null: it does not limit the gain"

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import WithJsonSchema
 
-from flmc.cli.schemas.runs import AnswerDocument
-from flmc.planning.plans.schema import Count, Document, words
+from flmc.cli.schemas.run_answers import AnswerDocument
+from flmc.planning.plans.plan_schema import Count, Document, words
 from flmc.wire.presence import STATES
 from flmc.wire.status import PHASES
 

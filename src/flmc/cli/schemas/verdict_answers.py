@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import WithJsonSchema
 
-from flmc.cli.schemas.runs import AnswerDocument
-from flmc.planning.plans.schema import Count, Document, PlanDocument, words
+from flmc.cli.schemas.run_answers import AnswerDocument
+from flmc.planning.plans.plan_schema import Count, Document, PlanDocument, words
 from flmc.settings.questions import AXES
 
 

@@ -10,7 +10,11 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting
 from flmc.base.memory import fits
 
-# Splits: how many examples each device holds.
+DEALS = ("iid", "label", "dirichlet:ALPHA", "size:ALPHA")
+"""Ways of dealing examples: at random, sorted by label, each class or the sizes by Dirichlet shares
+with a concentration ALPHA."""
+_MOST_CLASSES = 1000
+"""Distinct targets beyond which a target counts as a number, which has no classes to deal by."""
 
 
 def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
@@ -48,15 +52,9 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
     return (size + 1,) * rest + (size,) * (num_devices - rest)
 
 
-DEALS = ("iid", "label", "dirichlet:ALPHA", "size:ALPHA")
-"""How examples can be dealt."""
-_MOST_CLASSES = 1000
-"""Distinct targets beyond which a target counts as a number, which has no classes to deal by."""
-
-
 def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray]:
-    """Numbers of the examples of each device, at least one, dealt in one of the ways ``DEALS`` from
-    the targets (sample) of all."""
+    """Indices of the examples of each device, at least one, dealt in one of the ways ``DEALS`` from
+    the targets (sample) of all examples."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
     kind, _, text = how.partition(":")
@@ -76,7 +74,7 @@ def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray
 
 
 def _alpha(how: str, text: str) -> float:
-    """The parameter of a split."""
+    """The parameter ALPHA of the split ``how``, positive, from its text."""
     try:
         return checks.positive("ALPHA", float(text))
     except ValueError:
@@ -85,7 +83,8 @@ def _alpha(how: str, text: str) -> float:
 
 def _cut(rng: np.random.Generator, order: IntArray, alpha: float, parts: int) -> list[IntArray]:
     """Examples cut into parts whose shares are a draw of the symmetric Dirichlet distribution."""
-    # In logarithms of gamma variates: those of a small alpha underflow.
+    # Dirichlet shares are gamma variates over their sum. Those of a small alpha underflow, so they
+    # are drawn in logarithms: gamma(alpha) is gamma(alpha + 1) times u^(1/alpha), u uniform.
     weights = np.log(rng.gamma(alpha + 1.0, size=parts)) + np.log(rng.random(parts)) / alpha
     shares = np.exp(weights - weights.max())
     ends = np.rint(np.cumsum(shares / shares.sum()) * len(order)).astype(np.intp)
@@ -95,7 +94,8 @@ def _cut(rng: np.random.Generator, order: IntArray, alpha: float, parts: int) ->
 def _by_class(
     rng: np.random.Generator, targets: Array, alpha: float, num_devices: int
 ) -> list[IntArray]:
-    """Every class cut by shares of its own."""
+    """Indices of the examples of each device, every class being cut by Dirichlet shares of its
+    own."""
     classes = np.unique(targets)
     if len(classes) > _MOST_CLASSES:
         raise InvalidSetting(
@@ -109,7 +109,7 @@ def _by_class(
 
 
 def _filled(groups: list[IntArray]) -> list[IntArray]:
-    """The groups, where an empty one gets an example of the largest."""
+    """The groups, each empty one with an example taken from the largest."""
     for index, group in enumerate(groups):
         if not len(group):
             largest = max(range(len(groups)), key=lambda k: len(groups[k]))

@@ -1,4 +1,7 @@
-"""Synthetic data: the paper's linear regression, for any number of samples, entries and devices."""
+"""Synthetic data: the paper's linear regression, for any number of samples, entries and devices.
+
+Examples are drawn at once, or when they are first needed: a plan of many does without. Sufficient
+statistics of many data sets are drawn a block at a time, by way of examples or directly."""
 
 from __future__ import annotations
 
@@ -18,12 +21,15 @@ from flmc.data.linear_data import LinearData, LinearStatistics
 
 PAPER_THETA = (0.418, -0.289, 0.3982, 0.8231, 0.5251)
 """Ground truth of the paper's experiments, section IV."""
-
 KINDS = ("examples", "sufficient")
 """How synthetic statistics are drawn: by way of examples, or directly as sufficient statistics."""
-
 _NUMBERS_AT_ONCE = 4_000_000
 """Numbers that a block of data sets may hold in memory at once: 32 MB in double precision."""
+_MOST_WORK = 2e11
+"""Products of two features up to which the largest curvature is computed from the examples
+themselves: as many take ten seconds."""
+_UNLIKELY = 1e-9
+"""Probability with which the largest curvature of any data set may exceed its bound."""
 
 
 @one_blas_thread()
@@ -73,6 +79,7 @@ def draw_linear(
     >>> data.features.shape, data.targets.shape, data.device_sizes
     ((100, 3), (100,), (25, 25, 25, 25))
     """
+    # 8 bytes for a number, and as measured three times that with the copies on the way.
     fits("the examples", 24.0 * num_samples * (dim + 1) * (num_experiments or 1))
     sizes, truth = _problem(num_samples, dim, num_devices, device_sizes, theta)
     checks.positive("noise_variance", noise_variance)
@@ -201,7 +208,7 @@ class DrawnStatistics:
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
             place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
             part = self._draw(block, wanted)
-            if wanted == experiments:  # which may be large: not copied
+            if wanted == experiments:  # all in one block, and perhaps large: no copy
                 return part
             gram[place], moment[place] = part.gram, part.moment
         return LinearStatistics(gram, moment)
@@ -250,6 +257,67 @@ class DrawnStatistics:
         return gram, gram @ self.theta + np.sqrt(self.noise_variance) * noise
 
 
+@dataclass(frozen=True)
+class DrawnExamples:
+    """Examples of :func:`flmc.data.synthetic.draw_linear`, drawn when they are first asked for.
+
+    Attributes
+    ----------
+    seed, num_experiments
+        Seed of the data, and number of data sets.
+    device_sizes
+        Number of examples of each device.
+    dim
+        Features of an example.
+
+    Examples
+    --------
+    >>> from flmc.data.synthetic import DrawnExamples
+    >>> many = DrawnExamples(0, 1, (10,) * 10_000, 10_000)  # 8 GB, if they were drawn
+    >>> many.too_many, round(many.largest_curvature)
+    (True, 178646)
+    """
+
+    seed: int
+    num_experiments: int
+    device_sizes: tuple[int, ...]
+    dim: int
+
+    @property
+    def num_samples(self) -> int:
+        """Examples of a data set, over all devices."""
+        return sum(self.device_sizes)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether finding the largest curvature from the examples would take long."""
+        count, dim = self.num_samples, self.dim
+        return float(count) * dim * min(count, dim) > _MOST_WORK
+
+    @property
+    def largest_curvature(self) -> float:
+        r"""Upper bound of the eigenvalues of every data set's sum of :math:`u u^\top`, which fails
+        with probability 1e-9 at most.
+
+        For n examples with m independent standard normal features the largest eigenvalue is above
+        :math:`(\sqrt n + \sqrt m + t)^2` with a probability of at most :math:`e^{-t^2/2}` (Davidson
+        and Szarek, *Local operator theory, random matrices and Banach spaces*, theorem II.13). It
+        is known before anything is drawn, and within some per cent of what the examples have."""
+        # t of the theorem, with the union bound over all data sets.
+        beyond = math.sqrt(2.0 * math.log(self.num_experiments / _UNLIKELY))
+        return (math.sqrt(self.num_samples) + math.sqrt(self.dim) + beyond) ** 2
+
+    def draw(self) -> LinearData:
+        """The examples, drawn now."""
+        return draw_linear(
+            self.seed,
+            num_experiments=self.num_experiments,
+            num_samples=self.num_samples,
+            dim=self.dim,
+            device_sizes=self.device_sizes,
+        )
+
+
 def _draw_several(
     seed: int, experiments: range, sizes: tuple[int, ...], theta: Array, noise_variance: float
 ) -> LinearData:
@@ -257,7 +325,7 @@ def _draw_several(
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
-    if len(pairs) == 1:  # which may be large: it is not copied
+    if len(pairs) == 1:  # perhaps large: np.stack would copy it
         ((features, targets),) = pairs
         return LinearData(features[None], targets[None], sizes)
     features, targets = (np.stack(arrays) for arrays in zip(*pairs, strict=True))
@@ -299,73 +367,3 @@ def _problem(
     if truth.shape != (dim,):
         raise InvalidSetting(f"theta must have dim = {dim} entries, got {truth.shape}")
     return sizes, truth
-
-
-# Synthetic examples that are drawn when they are first needed: a plan of many does without.
-
-
-_MOST_WORK = 2e11
-"""Products of two features up to which the largest curvature is computed from the examples
-themselves: as many take ten seconds."""
-_UNLIKELY = 1e-9
-"""Probability with which the largest curvature of a data set may exceed its bound."""
-
-
-@dataclass(frozen=True)
-class DrawnExamples:
-    """Examples of :func:`flmc.data.synthetic.draw_linear`, drawn when they are first asked for.
-
-    Attributes
-    ----------
-    seed, num_experiments
-        Seed of the data, and number of data sets.
-    device_sizes
-        Number of examples of each device.
-    dim
-        Features of an example.
-
-    Examples
-    --------
-    >>> from flmc.data.synthetic import DrawnExamples
-    >>> many = DrawnExamples(0, 1, (10,) * 10_000, 10_000)  # 8 GB, if they were drawn
-    >>> many.too_many, round(many.largest_curvature)
-    (True, 178646)
-    """
-
-    seed: int
-    num_experiments: int
-    device_sizes: tuple[int, ...]
-    dim: int
-
-    @property
-    def num_samples(self) -> int:
-        """Examples of a data set, over all devices."""
-        return sum(self.device_sizes)
-
-    @property
-    def too_many(self) -> bool:
-        """Whether finding the largest curvature from the examples would take long."""
-        count, dim = self.num_samples, self.dim
-        return float(count) * dim * min(count, dim) > _MOST_WORK
-
-    @property
-    def largest_curvature(self) -> float:
-        r"""Number that no eigenvalue of a data set's sum of :math:`u u^\top` exceeds, but with
-        probability 1e-9.
-
-        For n examples with m independent standard normal features the largest eigenvalue is above
-        :math:`(\sqrt n + \sqrt m + t)^2` with a probability of at most :math:`e^{-t^2/2}` (Davidson
-        and Szarek, *Local operator theory, random matrices and Banach spaces*, theorem II.13). It
-        is known before anything is drawn, and within some per cent of what the examples have."""
-        beyond = math.sqrt(2.0 * math.log(self.num_experiments / _UNLIKELY))
-        return (math.sqrt(self.num_samples) + math.sqrt(self.dim) + beyond) ** 2
-
-    def draw(self) -> LinearData:
-        """The examples, drawn now."""
-        return draw_linear(
-            self.seed,
-            num_experiments=self.num_experiments,
-            num_samples=self.num_samples,
-            dim=self.dim,
-            device_sizes=self.device_sizes,
-        )

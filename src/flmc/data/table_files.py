@@ -17,7 +17,7 @@ from flmc.base.errors import InvalidSetting, MissingExtra
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 """Sets that scikit-learn brings."""
 _MISSING = ("", "na", "n/a", "nan", "none", "null", "?")
-"""What stands for a missing value, in any case."""
+"""Words for a missing value, in lower case; in files the case does not matter."""
 Words = np.ndarray[tuple[Any, ...], np.dtype[np.object_]]
 
 
@@ -81,7 +81,7 @@ class FileTable:
         return np.asarray(column, dtype=np.float64)
 
     def is_number(self, name: str) -> bool:
-        """Whether every value of a column that is there is a number."""
+        """Whether every value of a column is a number or missing."""
         column = self.columns[name]
         if column.dtype != object:
             return True
@@ -102,7 +102,7 @@ class FileTable:
 
 
 def _number(text: str) -> float:
-    """A text as a number; NaN if it is none."""
+    """The text as a number, NaN where it is none."""
     try:
         return float(text)
     except ValueError:
@@ -127,6 +127,7 @@ def read_table_file(path: Path) -> FileTable:
 
 def _read_csv(path: Path) -> FileTable:
     """A CSV file whose first line names the columns."""
+    # "utf-8-sig": spreadsheets put a byte order mark before the name of the first column.
     with path.open(newline="", encoding="utf-8-sig") as stream:
         lines = [line for line in csv.reader(stream) if line]
     if not lines:
@@ -178,20 +179,21 @@ def _read_npz(path: Path) -> FileTable:
                 f"{str(path)!r} must have arrays X and Y, got {', '.join(archive.files)}"
             )
         features, targets = np.asarray(archive[names["x"]]), np.asarray(archive[names["y"]])
-        said = [str(name) for name in archive["names"]] if "names" in names else []
-    return _from_arrays(path.stem, features, targets, said)
+        feature_names = [str(name) for name in archive["names"]] if "names" in names else []
+    return _from_arrays(path.stem, features, targets, feature_names)
 
 
 def _from_arrays(
-    name: str, features: AnyArray, targets: AnyArray, said: Sequence[str]
+    name: str, features: AnyArray, targets: AnyArray, feature_names: Sequence[str]
 ) -> FileTable:
-    """A table from features and targets."""
+    """Table ``name`` of features (sample, feature) and targets (sample), column ``y``; features
+    without names are ``x0``, ``x1``, ..."""
     if features.ndim != 2 or targets.shape != features.shape[:1]:
         raise InvalidSetting(
             f"X (sample, feature) and Y (sample) of {name} must fit, got {features.shape} and"
             f" {targets.shape}"
         )
-    names = list(said) or [f"x{i}" for i in range(features.shape[1])]
+    names = list(feature_names) or [f"x{i}" for i in range(features.shape[1])]
     columns: dict[str, Any] = {
         each: np.asarray(features[:, i], dtype=np.float64) for i, each in enumerate(names)
     }
@@ -209,7 +211,7 @@ def read_bundled(name: str) -> FileTable:
     except ImportError as error:
         raise MissingExtra("sets by name need scikit-learn: pip install scikit-learn") from error
     bunch = getattr(datasets, f"load_{name}")()
-    said = [str(each) for each in getattr(bunch, "feature_names", ())]
+    feature_names = [str(each) for each in getattr(bunch, "feature_names", ())]
     words = [str(each) for each in getattr(bunch, "target_names", ())]
     targets = np.asarray(bunch.target)
     if words:
@@ -217,6 +219,7 @@ def read_bundled(name: str) -> FileTable:
     features = np.asarray(bunch.data, dtype=np.float64)
     # A pixel of digits that is always dark tells nothing.
     varies = features.std(axis=0) > 0
-    kept = [each for each, useful in zip(said, varies, strict=True) if useful] if said else []
-    table = _from_arrays(name, features[:, varies], targets, kept)
+    if feature_names:
+        feature_names = [each for each, kept in zip(feature_names, varies, strict=True) if kept]
+    table = _from_arrays(name, features[:, varies], targets, feature_names)
     return replace(table, classes=tuple(words) if len(words) > 2 else ())

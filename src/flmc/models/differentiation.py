@@ -1,5 +1,8 @@
-"""What JAX finds of log densities: local gradients, single examples clipped or not, curvatures, and
-the mode. The model that uses it is :mod:`flmc.models.log_density`."""
+"""Differentiation of log densities by JAX: local gradients, with single examples clipped or not,
+curvatures, and the mode. :mod:`flmc.models.log_density` makes a model of them.
+
+Parameters are a tree of arrays for the user's functions, and one vector theta for all others. JAX
+is optional, and imported where it is used."""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ from flmc.base.errors import InvalidSetting, MissingExtra
 from flmc.data.federated import FederatedData
 from flmc.models.local_costs import ExampleBound
 
-# JAX, which is imported where it is used.
+Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of every array of a tree, in the order in which they lie in theta."""
+_AT_ONCE = 4_000_000
+"""Numbers of single examples' gradients that are held at a time."""
+_NEWTON_STEPS = 100
+"""Largest number of Newton steps to the mode."""
+_MANY = 5000
+"""Number of entries above which less is measured: a gradient takes long, and a power iteration
+hardly finds the smallest curvature among so many."""
 
 
 def require_jax() -> Any:
@@ -27,22 +38,9 @@ def require_jax() -> Any:
     return jax
 
 
-# Parameters as a tree of arrays, and as one vector theta.
-
-
-Layout = tuple[tuple[str, tuple[int, ...]], ...]
-"""Name and shape of every array of a tree, in the order in which they lie in theta."""
-
-
 class ParameterTree:
-    """The form of a tree of parameters: from a vector to the tree, in the vector's own precision.
-
-    Parameters
-    ----------
-    jax
-        The module.
-    start
-        A tree of numbers and arrays, in any form that JAX knows as a pytree.
+    """The form of a tree of parameters, taken from the tree ``start`` of numbers and arrays in any
+    form that JAX knows as a pytree.
 
     Attributes
     ----------
@@ -69,7 +67,7 @@ class ParameterTree:
         checks.at_least("the number of parameters", len(flat), 1)
 
     def parameters(self, theta: Any) -> Any:
-        """The tree of parameters of one theta (dim), of NumPy or JAX."""
+        """The tree of parameters of one theta (dim), of NumPy or JAX, in theta's own precision."""
         leaves, first = [], 0
         for _, shape in self.layout:
             size = int(np.prod(shape))
@@ -78,31 +76,13 @@ class ParameterTree:
         return self._unflatten(self._form, leaves)
 
 
-# Local costs from log densities, and their gradients by JAX.
-#
-# Everything is a function of theta and of the data, in the precision of both, so that an engine may
-# compile it into a loop of its own. Clipping single examples is exact: their gradients are found
-# one by one, in slices so that memory stays bounded.
-
-
-_AT_ONCE = 4_000_000
-"""Numbers of single examples' gradients that are held at a time."""
-
-
 class DifferentiatedCosts:
     """Local costs of devices and their gradients, as functions that JAX can trace.
 
-    Parameters
-    ----------
-    jax
-        The module.
-    log_prior, log_likelihood
-        Log densities of parameters, and of one example given them.
-    parameters
-        From one theta to parameters.
-    num_devices
-        Number K of devices, each of which has the share 1/K of the prior.
-    """
+    They are functions of theta and of the data, in the precision of both, so that an engine can
+    compile them into a loop of its own. ``log_prior`` takes parameters, ``log_likelihood``
+    parameters and one example, ``parameters`` turns one theta into parameters. Each of K devices
+    has the share 1/K of the prior. Data are those of :func:`padded_rows`."""
 
     def __init__(
         self,
@@ -116,7 +96,7 @@ class DifferentiatedCosts:
         self._log_prior, self._log_likelihood = log_prior, log_likelihood
 
     def _cost_of_example(self, theta: Any, row: Any, count: Any) -> Any:
-        """Negative log likelihood of an example; 0 for one that only fills up."""
+        """Negative log likelihood of one example; 0 for padding, whose count is 0."""
         value = -self._log_likelihood(self._parameters(theta), row)
         return self._jax.numpy.where(count > 0, value, 0.0)
 
@@ -125,6 +105,7 @@ class DifferentiatedCosts:
         return -self._log_prior(self._parameters(theta)) / self._num_devices
 
     def _device_cost(self, theta: Any, rows: Any, counts: Any) -> Any:
+        """Local cost of one device at one theta, its share of the prior included."""
         each = self._jax.vmap(self._cost_of_example, in_axes=(None, 0, 0))(theta, rows, counts)
         return each.sum() + self.prior_share(theta)
 
@@ -138,9 +119,10 @@ class DifferentiatedCosts:
         jax = self._jax
         devices = jax.vmap(jax.grad(self._device_cost), in_axes=(None, 0, 0))
         gradients = devices(theta, data["rows"], data["counts"])
-        # A device without examples has the prior's share, whatever fills it up.
-        there = data["counts"].sum(axis=1, keepdims=True) > 0
-        return jax.numpy.where(there, gradients, jax.grad(self.prior_share)(theta))
+        # A device without examples has the prior's share alone. Where the cost of its padding is
+        # not finite, the derivative is NaN although the cost is replaced by 0: 0 times infinity.
+        has_examples = data["counts"].sum(axis=1, keepdims=True) > 0
+        return jax.numpy.where(has_examples, gradients, jax.grad(self.prior_share)(theta))
 
     def bounded(self, example_bound: ExampleBound | None) -> Callable[[Any, Any], Any]:
         """Local gradients as a function of theta and data, single examples bounded or not."""
@@ -151,6 +133,7 @@ class DifferentiatedCosts:
 
     def clipped_gradients(self, theta: Any, data: Any, bound: Any, *, by_norm: bool) -> Any:
         """Local gradients at one theta with single examples clipped, (device, dim)."""
+        # Exact: the gradient of every example is formed, in slices so that memory stays bounded.
         jax = self._jax
         share = jax.grad(self.prior_share)(theta)
         num_devices, largest = data["counts"].shape
@@ -158,7 +141,8 @@ class DifferentiatedCosts:
 
         def device(rows: Any, counts: Any) -> Any:
             def add(index: Any, total: Any) -> Any:
-                # The last slice begins earlier, and leaves out what the one before it had.
+                # Slices have one size in compiled code. So the last one begins earlier, and counts
+                # only what the one before it did not have.
                 first = jax.numpy.minimum(index * size, largest - size)
                 rows_of, counts_of = jax.tree.map(
                     lambda values: jax.lax.dynamic_slice_in_dim(values, first, size),
@@ -177,10 +161,11 @@ class DifferentiatedCosts:
         jax = self._jax
         numpy = jax.numpy
         each = jax.vmap(jax.grad(self._cost_of_example), in_axes=(None, 0, 0))
+        # NaN counts as 0 for its example alone; infinity becomes the largest number, then the clip.
         gradients = numpy.nan_to_num(each(theta, rows, counts), nan=0.0, posinf=None, neginf=None)
         if by_norm:
             gradients = _bounded_by_norm(numpy, gradients, bound)
-        # Entries too where norms are bounded: what follows must hold whatever rounding does.
+        # Entries too where norms are bounded: privacy must not hang on the rounding of a norm.
         gradients = numpy.clip(gradients, -bound, bound)
         return numpy.where(counts[:, None] > 0, gradients, 0.0).sum(axis=0)
 
@@ -202,10 +187,11 @@ def _bounded_by_norm(numpy: Any, gradients: Any, bound: Any) -> Any:
 
 
 def padded_rows(data: FederatedData) -> dict[str, Any]:
-    """Examples of every device as one array for each name, filled up to the largest device.
+    """Examples as ``rows``, one array (device, largest, ...) for each name, and ``counts`` (device,
+    largest), 1 for an example and 0 for padding up to the largest device.
 
-    What fills a device up repeats its own first example, so that nothing of another device is on
-    it; a device without examples is filled up with any, and gradients leave them out.
+    Padding repeats the device's own first example, so that nothing of another device is on it; on a
+    device without examples it is any example, and gradients leave it out.
     """
     largest = max(1, *data.device_sizes)
     ends = np.cumsum(data.device_sizes)
@@ -227,7 +213,7 @@ def check_densities(
     parameters: Any,
     example: Any,
 ) -> None:
-    """Refuse densities that are no finite number at the start, or not a single one."""
+    """Refuse log densities whose value at the start is not one finite number."""
     asked: dict[str, Callable[[], Any]] = {
         "log_prior": lambda: log_prior(parameters),
         "log_likelihood": lambda: log_likelihood(parameters, example),
@@ -246,18 +232,9 @@ def check_densities(
             )
 
 
-# Curvatures of a negative log posterior, and its mode, in double precision by JAX.
-
-
-_NEWTON_STEPS = 100
-"""Newton steps to the mode at most."""
-_MANY = 5000
-"""Entries from which on less is measured: a gradient takes long, and the smallest curvature of so
-many is hardly found by a power iteration."""
-
-
 class _Effort(NamedTuple):
-    """Steps of power iteration and of descent, and the factor for what the iteration misses."""
+    """Steps of power iteration and of descent towards the mode, and the factor by which the largest
+    curvature is raised because the iteration approaches it from below."""
 
     power_steps: int
     descent_steps: int
@@ -282,14 +259,16 @@ class CurvatureMeter:
         effort = _LARGE if len(theta) > _MANY else _ORDINARY
         with self._jax.enable_x64():
             largest, smallest = self._extremes(theta, effort)
+            # Descent with the step 1/L towards the mode, where curvatures are measured again: the
+            # larger of both places counts, and the smaller.
             for _ in range(effort.descent_steps):
                 pull = np.array(self._slope(theta))
                 moved = theta - pull / largest
                 if not np.isfinite(moved).all():
                     break
                 theta = moved
-            there = self._extremes(theta, effort)
-        largest, smallest = max(largest, there[0]), min(smallest, there[1])
+            near_mode = self._extremes(theta, effort)
+        largest, smallest = max(largest, near_mode[0]), min(smallest, near_mode[1])
         return largest, smallest if smallest > 0 else None
 
     def _extremes(self, theta: Array, effort: _Effort) -> tuple[float, float]:
@@ -305,9 +284,8 @@ class CurvatureMeter:
         return largest, largest - max(self._dominant(theta, largest, effort), 0.0)
 
     def _dominant(self, theta: Array, shift: float, effort: _Effort) -> float:
-        """Eigenvalue of largest magnitude of the Hessian, or of a multiple of the identity less
-        the Hessian."""
-        vector = np.random.default_rng(0).standard_normal(len(theta))
+        """Eigenvalue of largest magnitude of the Hessian H at theta, or of shift I - H."""
+        vector = np.random.default_rng(0).standard_normal(len(theta))  # fixed: plans repeat
         value = 0.0
         for _ in range(effort.power_steps):
             vector = vector / np.linalg.norm(vector)
@@ -332,10 +310,11 @@ class CurvatureMeter:
                 pull = np.array(self._slope(theta))
                 inverse = np.linalg.pinv(np.array(curvature(theta)), hermitian=True)
                 step, now, length = inverse @ pull, float(cost(theta)), 1.0
+                # "not <=" in place of ">": a cost that is NaN shortens the step too.
                 while not float(cost(theta - length * step)) <= now and length > 1e-6:
                     length /= 2.0
                 theta = theta - length * step
-                if float(step @ pull) < 1e-12:
+                if float(step @ pull) < 1e-12:  # twice the decrease that is left, in nats
                     break
             try:
                 return theta, np.linalg.inv(np.array(curvature(theta)))
@@ -349,6 +328,7 @@ def diagonal_curvature(jax: Any, cost: Callable[[Any], Any], theta: Array) -> Ar
     """Diagonal of the Hessian of a function, (dim); exact where the Hessian is diagonal."""
     with jax.enable_x64():
         product = jax.jit(lambda at, way: jax.jvp(jax.grad(cost), (at,), (way,))[1])
+        # Hutchinson's estimate: the mean of s * Hs over random signs s is the diagonal of H.
         signs = np.where(np.random.default_rng(0).random((8, len(theta))) < 0.5, -1.0, 1.0)
         products = [np.array(product(theta, each)) * each for each in signs]
         return np.asarray(np.mean(products, axis=0))

@@ -11,82 +11,22 @@ from flmc.base.arrays import Array
 from flmc.data.linear_data import LinearStatistics, StatisticsSource
 from flmc.models.local_costs import Quadratic
 
-# Quadratic local costs that are kept in less memory: Hessians without their lower triangles.
-
-
-class KeptCosts:
-    """Local costs of the first data sets of many, to the bit as they were handed over.
-
-    Parameters
-    ----------
-    most_numbers
-        Numbers that may be kept.
-    num_experiments, num_devices, dim
-        Data sets that there are, devices of each, and entries of theta.
-    """
-
-    def __init__(self, most_numbers: int, num_experiments: int, num_devices: int, dim: int) -> None:
-        rows, columns = np.triu_indices(dim)
-        self._upper = rows * dim + columns
-        """Where the upper triangle is in a matrix whose rows lie one behind the other."""
-        self._place = np.empty((dim, dim), np.intp)
-        """Where each entry of a matrix is in its upper triangle."""
-        self._place[rows, columns] = self._place[columns, rows] = np.arange(len(rows))
-        each = num_devices * (len(rows) + dim)
-        self._room = min(num_experiments, most_numbers // each)
-        # Pages of memory that nothing is written to take none.
-        self._hessian = np.empty((self._room, num_devices, len(rows)))
-        self._offset = np.empty((self._room, num_devices, dim))
-        self.count = 0
-        """Data sets that are kept, from the first on."""
-
-    def add(self, costs: Quadratic) -> None:
-        """Keep the costs of the next data sets, or of as many of them as there is room for.
-
-        Those whose Hessians are not symmetric to the bit, and all behind them, are not kept.
-        """
-        hessian, offset = (array[: self._room - self.count] for array in costs)
-        if not np.array_equal(hessian, np.swapaxes(hessian, 2, 3)):
-            self._room = self.count
-        if self._room == self.count:
-            return
-        part = slice(self.count, self.count + len(hessian))
-        flat = hessian.reshape(*hessian.shape[:2], -1)
-        np.take(flat, self._upper, axis=2, out=self._hessian[part], mode="clip")
-        self._offset[part] = offset
-        self.count = part.stop
-
-    def rows(self, experiments: range) -> Quadratic:
-        """Costs of consecutive data sets below ``count``, as arrays of their own."""
-        part = slice(experiments.start, experiments.stop)
-        return Quadratic(
-            np.take(self._hessian[part], self._place, axis=2), self._offset[part].copy()
-        )
-
-
 _MOST_HELD = 20_000_000
 """Numbers of local costs that are held in memory as they are: 160 MB in double precision."""
 _MOST_KEPT = 32_000_000
-"""Numbers that are kept of more local costs, without what symmetry tells: 256 MB. The rest is drawn
-again whenever it is needed, which takes about as long as 300 rounds."""
+"""Numbers kept of more local costs than that, with half of each symmetric Hessian: 256 MB. The rest
+is drawn again whenever it is needed, which takes about as long as 300 rounds."""
 _DRAWN_AT_ONCE = 1024
-"""Data sets whose statistics are in memory beside their costs: of small ones, what caches hold. A
-multiple of those that share a stream, so that none is drawn in vain."""
+"""Data sets whose statistics are in memory beside their costs: few enough for caches where they are
+small. A multiple of the data sets that share a random stream, so that none is drawn in vain."""
 
 
 class LinearCosts:
-    """Local costs of all data sets of a source.
+    """Local costs of all data sets of a source of sufficient statistics, whose targets have
+    ``noise_variance`` given their features.
 
-    Parameters
-    ----------
-    source
-        Sufficient statistics.
-    noise_variance
-        Variance of a target given its features.
-    prior_precision, pull
-        Precision of the prior, (dim, dim), and its product with the prior's mean, (dim); every
-        device has the same share of both.
-    """
+    ``prior_precision`` (dim, dim) and its product ``pull`` (dim) with the prior's mean are shared
+    equally by the devices."""
 
     def __init__(
         self, source: StatisticsSource, noise_variance: float, prior_precision: Array, pull: Array
@@ -100,12 +40,12 @@ class LinearCosts:
         self._kept: KeptCosts | None = None
         if each * count <= _MOST_HELD:
             self._held = self._draw(range(count))
-        elif not isinstance(source, LinearStatistics):  # which are in memory already
+        elif not isinstance(source, LinearStatistics):  # in memory: costs are soon made again
             self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
 
     def parts(self) -> Iterator[tuple[slice, Quadratic]]:
-        """All data sets in their order, some at a time, with their costs; what is drawn for it is
-        kept as far as there is room."""
+        """All data sets in their order, some at a time, with their costs, which are kept as far as
+        there is room."""
         count = self._source.num_experiments
         for first in range(0, count, self._at_once):
             part = slice(first, min(first + self._at_once, count))
@@ -132,6 +72,7 @@ class LinearCosts:
         """Costs of some data sets, from their statistics and the prior's share."""
         shape = (len(experiments), self._source.num_devices, self._source.dim)
         costs = Quadratic(np.empty((*shape, self._source.dim)), np.empty(shape))
+        # Blocks begin at multiples of their size, as random streams do.
         first = experiments.start // _DRAWN_AT_ONCE * _DRAWN_AT_ONCE
         for begin in range(first, experiments.stop, _DRAWN_AT_ONCE):
             end = min(begin + _DRAWN_AT_ONCE, experiments.stop)
@@ -144,3 +85,48 @@ class LinearCosts:
                 np.divide(of_data, self._noise_variance, out=cost[place])
                 cost[place] += share
         return costs
+
+
+class KeptCosts:
+    """Local costs of the first data sets of many, in ``most_numbers`` numbers at most: Hessians
+    without their lower triangles, and to the bit what was added."""
+
+    def __init__(self, most_numbers: int, num_experiments: int, num_devices: int, dim: int) -> None:
+        rows, columns = np.triu_indices(dim)
+        self._upper = rows * dim + columns
+        """Where the upper triangle is in a matrix whose rows lie one behind the other."""
+        self._place = np.empty((dim, dim), np.intp)
+        """Where each entry of a matrix is in its upper triangle."""
+        self._place[rows, columns] = self._place[columns, rows] = np.arange(len(rows))
+        each = num_devices * (len(rows) + dim)
+        self._room = min(num_experiments, most_numbers // each)
+        # The operating system gives pages of memory when they are first written to: arrays that
+        # are never filled cost nothing.
+        self._hessian = np.empty((self._room, num_devices, len(rows)))
+        self._offset = np.empty((self._room, num_devices, dim))
+        self.count = 0
+        """Data sets that are kept, from the first on."""
+
+    def add(self, costs: Quadratic) -> None:
+        """Keep the costs of the next data sets, or of as many of them as there is room for.
+
+        Those whose Hessians are not symmetric to the bit, and all behind them, are not kept.
+        """
+        hessian, offset = (array[: self._room - self.count] for array in costs)
+        if not np.array_equal(hessian, np.swapaxes(hessian, 2, 3)):
+            self._room = self.count
+        if self._room == self.count:
+            return
+        part = slice(self.count, self.count + len(hessian))
+        flat = hessian.reshape(*hessian.shape[:2], -1)
+        # Any mode but the default writes into ``out`` directly, without a buffer of its size.
+        np.take(flat, self._upper, axis=2, out=self._hessian[part], mode="clip")
+        self._offset[part] = offset
+        self.count = part.stop
+
+    def rows(self, experiments: range) -> Quadratic:
+        """Costs of consecutive data sets below ``count``, as arrays of their own."""
+        part = slice(experiments.start, experiments.stop)
+        return Quadratic(
+            np.take(self._hessian[part], self._place, axis=2), self._offset[part].copy()
+        )

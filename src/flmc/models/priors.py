@@ -15,9 +15,11 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.distributions import Prior
 
 __all__ = ["CorrelatedNormal", "FunctionPrior"]
-
-
-# Normal prior with correlated entries.
+_NUM_DRAWS = 2000
+"""Draws from which place and spread of a prior are measured; their error, 3 %, does not matter to
+a burn-in."""
+_CENTRAL = 0.6827
+"""Probability within one standard deviation of a normal distribution's mean."""
 
 
 class CorrelatedNormal(Prior):
@@ -70,6 +72,7 @@ class CorrelatedNormal(Prior):
         )
         inverse = np.array(np.linalg.inv(matrix))
         both = (matrix, inverse) if precision is None else (inverse, matrix)
+        # An inverse is symmetric only up to rounding.
         self.covariance, self.precision = ((each + each.T) / 2 for each in both)
         self.sd: Array = np.sqrt(np.diag(self.covariance))
         self._root = np.linalg.cholesky(self.covariance)
@@ -122,16 +125,6 @@ class CorrelatedNormal(Prior):
             Changes of the gradient along the directions, (direction, dim).
         """
         return np.asarray(directions @ self.precision)
-
-
-# Any prior, from a function for its gradient and one for its draws.
-
-
-_NUM_DRAWS = 2000
-"""Draws from which place and spread of a prior are measured; their error, 3 %, does not matter to
-a burn-in."""
-_CENTRAL = 0.6827
-"""Probability within one standard deviation of a normal distribution's mean."""
 
 
 class FunctionPrior(Prior):
@@ -249,10 +242,10 @@ class FunctionPrior(Prior):
         return drawn
 
     def _of_every_entry(self, name: str, value: Array) -> Array:
-        """A number for every entry, (dim)."""
+        """A number, or (dim) numbers, as an array (dim) of its own; other shapes are refused."""
         given = checks.finite_array(name, value)
         if given.shape not in ((), (self._dim,)):
             raise InvalidSetting(
                 f"{name} must be a number or {self._dim} numbers, got the shape {given.shape}"
             )
-        return np.broadcast_to(given, (self._dim,)) + 0.0
+        return np.broadcast_to(given, (self._dim,)) + 0.0  # a sum is a copy that can be written to

@@ -17,104 +17,6 @@ from flmc.models.local_costs import ExampleBound, Quadratic, TracedCosts
 from flmc.models.log_density import LogDensityModel
 from flmc.models.model import Model
 
-# A model in other coordinates: :math:`\nabla_\phi f_k(c + R\phi) = R^\top \nabla f_k`.
-
-
-class WhitenedModel(Model):
-    """Any model, sampled in other coordinates; results are in the model's own.
-
-    Single examples cannot be clipped: a bound of theirs in the model's own coordinates is none in
-    those that are transmitted. A model from log densities can, see
-    :meth:`flmc.models.log_density.LogDensityModel.whitened`.
-
-    Parameters
-    ----------
-    base
-        The model.
-    coordinates
-        The map to its coordinates.
-    smoothness, convexity
-        Curvatures in the new coordinates; None: those of the posterior where it is known.
-    public
-        Whether coordinates and given curvatures are public knowledge.
-    """
-
-    def __init__(
-        self,
-        base: Model,
-        coordinates: Coordinates,
-        smoothness: float | None = None,
-        convexity: float | None = None,
-        *,
-        public: bool = False,
-    ) -> None:
-        if base.coordinates is not None:
-            raise InvalidSetting("the model has coordinates of its own already: whiten it once")
-        if coordinates.centre.shape != (base.dim,):
-            raise InvalidSetting(
-                f"the coordinates must have the model's {base.dim} entries, got"
-                f" {len(coordinates.centre)}"
-            )
-        self.base, self.coordinates = base, coordinates
-        self.dim, self.num_devices, self.num_experiments = (
-            base.dim,
-            base.num_devices,
-            base.num_experiments,
-        )
-        self.layout, self.public = base.layout, public and smoothness is not None
-        self.made_from_data = base.made_from_data or not public
-        self.prior = Normal(np.zeros(base.dim), np.full(base.dim, START_SD * coordinates.unit))
-        self.posterior = None if base.posterior is None else _seen(base.posterior, coordinates)
-        if smoothness is None and self.posterior is not None:
-            curvatures = 1.0 / np.linalg.eigvalsh(self.posterior.covariance)
-            smoothness, convexity = float(curvatures.max()), float(curvatures.min())
-        self.smoothness, self.convexity = smoothness, convexity
-
-    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients in the new coordinates, (experiment, chain, device, dim)."""
-        there = self._coordinates.to_model(theta)
-        return self.base.gradient(there, experiments) @ self._coordinates.scale
-
-    @property
-    def _coordinates(self) -> Coordinates:
-        assert self.coordinates is not None
-        return self.coordinates
-
-    def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
-        """Local costs in the new coordinates, where they are quadratic."""
-        costs = self.base.quadratic(experiments)
-        if costs is None:
-            return None
-        scale, centre = self._coordinates.scale, self._coordinates.centre
-        hessian = scale.T @ costs.hessian @ scale
-        return Quadratic(hessian, (costs.offset - costs.hessian @ centre) @ scale)
-
-    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
-        """Local gradients in the new coordinates as a function that JAX traces; None where the
-        model has none, or single examples are to be bounded."""
-        costs = None if example_bound is not None else self.base.traced()
-        if costs is None:
-            return None
-        coordinates = self._coordinates
-        return TracedCosts(
-            lambda phi, data: (
-                costs.gradients(coordinates.to_model(phi), data)
-                @ coordinates.scale.astype(phi.dtype)
-            ),
-            costs.data,
-        )
-
-    def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        """Predictions of the model at theta in the new coordinates, (experiment, chain, dim)."""
-        return self.base.predict(self._coordinates.to_model(theta), experiments)
-
-
-def _seen(posterior: Gaussian, coordinates: Coordinates) -> Gaussian:
-    """A posterior in the new coordinates."""
-    inverse = np.linalg.inv(coordinates.scale)
-    covariance = inverse @ posterior.covariance @ inverse.T
-    return Gaussian(coordinates.from_model(posterior.mean), covariance)
-
 
 def whiten(
     model: Model,
@@ -202,6 +104,103 @@ def in_coordinates(
     return WhitenedModel(model, coordinates, smoothness, convexity, public=public)
 
 
+class WhitenedModel(Model):
+    """Any model, sampled in other coordinates; results are in the model's own.
+
+    Single examples cannot be clipped: a bound of their gradients in the model's own coordinates
+    does not bound what is transmitted. A model from log densities clips in the new coordinates, see
+    :meth:`flmc.models.log_density.LogDensityModel.whitened`.
+
+    Parameters
+    ----------
+    base
+        The model.
+    coordinates
+        The map to its coordinates.
+    smoothness, convexity
+        Curvatures in the new coordinates; None: those of the posterior where it is known.
+    public
+        Whether coordinates and given curvatures are public knowledge.
+    """
+
+    def __init__(
+        self,
+        base: Model,
+        coordinates: Coordinates,
+        smoothness: float | None = None,
+        convexity: float | None = None,
+        *,
+        public: bool = False,
+    ) -> None:
+        if base.coordinates is not None:
+            raise InvalidSetting("the model has coordinates of its own already: whiten it once")
+        if coordinates.centre.shape != (base.dim,):
+            raise InvalidSetting(
+                f"the coordinates must have the model's {base.dim} entries, got"
+                f" {len(coordinates.centre)}"
+            )
+        self.base, self.coordinates = base, coordinates
+        self.dim, self.num_devices, self.num_experiments = (
+            base.dim,
+            base.num_devices,
+            base.num_experiments,
+        )
+        self.layout, self.public = base.layout, public and smoothness is not None
+        self.made_from_data = base.made_from_data or not public
+        self.prior = Normal(np.zeros(base.dim), np.full(base.dim, START_SD * coordinates.unit))
+        self.posterior = None if base.posterior is None else _mapped(base.posterior, coordinates)
+        if smoothness is None and self.posterior is not None:
+            curvatures = 1.0 / np.linalg.eigvalsh(self.posterior.covariance)
+            smoothness, convexity = float(curvatures.max()), float(curvatures.min())
+        self.smoothness, self.convexity = smoothness, convexity
+
+    def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
+        """Local gradients in the new coordinates, (experiment, chain, device, dim)."""
+        own = self._coordinates.to_model(theta)
+        # R^T g for every gradient g: gradients are rows, so R stands on the right.
+        return self.base.gradient(own, experiments) @ self._coordinates.scale
+
+    @property
+    def _coordinates(self) -> Coordinates:
+        assert self.coordinates is not None
+        return self.coordinates
+
+    def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
+        """Local costs in the new coordinates, where they are quadratic."""
+        costs = self.base.quadratic(experiments)
+        if costs is None:
+            return None
+        scale, centre = self._coordinates.scale, self._coordinates.centre
+        hessian = scale.T @ costs.hessian @ scale
+        return Quadratic(hessian, (costs.offset - costs.hessian @ centre) @ scale)
+
+    def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
+        """Local gradients in the new coordinates as a function that JAX traces; None where the
+        model has none, or single examples are to be bounded."""
+        costs = None if example_bound is not None else self.base.traced()
+        if costs is None:
+            return None
+        coordinates = self._coordinates
+        return TracedCosts(
+            lambda phi, data: (
+                costs.gradients(coordinates.to_model(phi), data)
+                @ coordinates.scale.astype(phi.dtype)
+            ),
+            costs.data,
+        )
+
+    def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
+        """Predictions of the model at theta in the new coordinates, (experiment, chain, dim)."""
+        return self.base.predict(self._coordinates.to_model(theta), experiments)
+
+
+def _mapped(posterior: Gaussian, coordinates: Coordinates) -> Gaussian:
+    """The posterior of a model, in the sampler's coordinates."""
+    inverse = np.linalg.inv(coordinates.scale)
+    covariance = inverse @ posterior.covariance @ inverse.T
+    return Gaussian(coordinates.from_model(posterior.mean), covariance)
+
+
 def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
     """Mode and root of the inverse curvature of the posterior that public examples would give."""
     if not isinstance(model, LogDensityModel):
@@ -209,6 +208,6 @@ def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
             "a public sample is for models from log densities; for others give draws or a scale"
         )
     mode, covariance = model.on(sample).laplace()
-    # As many examples as the devices hold would make it narrower.
+    # As many examples as the devices hold divide the covariance by the ratio of the numbers.
     ratio = max(1.0, model.data.num_samples / max(1, sample.num_samples))
     return Coordinates(mode, np.array(np.linalg.cholesky(covariance / ratio)))

@@ -216,9 +216,6 @@ def make_limits(settings: Settings) -> Limits:
     )
 
 
-# A plan from a file, in place of one made from settings: settings then give the model only.
-
-
 _OF_THE_RUN = {
     "model",
     "devices",
@@ -232,7 +229,7 @@ _OF_THE_RUN = {
     "checkpoint_rounds",
     "threads",
 }
-"""Settings that a plan does not decide."""
+"""Settings that a plan from a file does not decide: they give the model and how it is run."""
 
 
 def read_plan(path: Path) -> Plan:

@@ -1,8 +1,9 @@
 """From settings to the objects that they name: models on synthetic data, on files or of a user's
 own; uplinks with scheme, link and fading.
 
-Naming it on the command line is asking for it. A record or a file may come from somebody else:
-commands that read one find out here what it names, without importing anything."""
+Settings may name code of the user's own, such as ``mine.links:Steep``, which is imported. On the
+command line the user asks for that. A record or a file may come from somebody else: commands that
+read one learn here which code it names before anything is imported."""
 
 from __future__ import annotations
 
@@ -37,53 +38,14 @@ _NAMING: dict[str, Registry] = {
     "scheduling": SCHEDULERS,
     "model": MODELS,
 }
-"""Settings that may name code, and what is built in."""
-
-
-def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Code that settings name, by the name of the setting; nothing is imported.
-
-    For example ``{"link": "mine.links:Steep"}``; empty where all is built in."""
-    return {
-        name: text
-        for name, registry in _NAMING.items()
-        if isinstance(text := settings.get(name), str)
-        and ":" in text
-        and text.partition(":")[0] not in registry.names
-    }
-
-
-def in_words(named: Mapping[str, str]) -> str:
-    """Settings with the code that each names, in words; not for an empty mapping."""
-    return ", ".join(f"{name} {text!r}" for name, text in named.items())
-
-
-@contextmanager
-def searching_only(directory: Path | None) -> Iterator[None]:
-    """While this lasts, modules are found where Python installs them, and in one directory if it is
-    named: not in the current directory, in which a stranger's files may lie."""
-    before = list(sys.path)
-    here = os.path.realpath(os.getcwd())
-    sys.path[:] = [path for path in before if path and os.path.realpath(path) != here]
-    if directory is not None:
-        sys.path.insert(0, str(directory.resolve()))
-    token = CURRENT_DIRECTORY.set(False)
-    try:
-        yield
-    finally:
-        CURRENT_DIRECTORY.reset(token)
-        sys.path[:] = before
-
-
-# From settings to models: synthetic linear regression, models on files, a user's own.
-
-
+"""Settings that may name code, each with the registry of the built-in names."""
 _MOST_STATISTICS = 500_000_000
-"""Numbers of the devices' sufficient statistics beyond which they are not made: 4 GB."""
+"""Numbers in the devices' sufficient statistics, 4 GB, beyond which examples are kept instead."""
 
 
 def make_model(settings: Settings) -> Model:
-    """The paper's linear regression on synthetic data, or a model of the user's own."""
+    """The model that settings name: a registered one on ``data_file``, the paper's linear
+    regression on synthetic data, or one of the user's own."""
     if settings.data_file is not None:
         return model_of(settings, data_of_file(settings, settings.data_file))
     refuse(settings, ("target", "device_column", "deal", "standardise"), "are for data_file")
@@ -122,24 +84,6 @@ def make_model(settings: Settings) -> Model:
     return LinearGaussian(statistics)
 
 
-def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
-    """Linear regression that is held as examples; very many are not drawn for a plan."""
-    many = DrawnExamples(settings.seed, settings.experiments, sizes, settings.dim)
-    return WideLinear(many if many.too_many else draw_examples(settings, settings.experiments))
-
-
-def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
-    """Synthetic examples of linear regression; None: one data set, without an axis for it."""
-    return draw_linear(
-        settings.seed,
-        num_experiments=num_experiments,
-        num_samples=settings.samples,
-        dim=settings.dim,
-        num_devices=settings.devices,
-        device_sizes=split_evenly(settings.samples, settings.devices),
-    )
-
-
 def data_of_file(settings: Settings, source: str) -> FederatedData:
     """The examples of a file for a registered model, dealt anew if that is asked for."""
     refuse(settings, ("dim", "samples", "experiments", "data"), "come from data_file")
@@ -162,26 +106,37 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
 
 def model_of(settings: Settings, data: FederatedData) -> Model:
     """A registered model on given examples."""
-    made: Model = MODELS[settings.model].maker(
+    model: Model = MODELS[settings.model].maker(
         data.to_linear() if settings.model == "linear" else data
     )
-    made.made_from_data = made.made_from_data or data.data_dependent
-    return made
+    # Features scaled by the data themselves make the plan of the model data_dependent.
+    model.made_from_data = model.made_from_data or data.data_dependent
+    return model
 
 
-# From settings to uplinks: scheme, link and fading by their names.
+def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData:
+    """Synthetic examples of linear regression; None: one data set, without an axis for it."""
+    return draw_linear(
+        settings.seed,
+        num_experiments=num_experiments,
+        num_samples=settings.samples,
+        dim=settings.dim,
+        num_devices=settings.devices,
+        device_sizes=split_evenly(settings.samples, settings.devices),
+    )
 
 
-def scheme_of(settings: Settings) -> type[Uplink]:
-    """Class of the uplink that settings name: it says what it takes, and what it implies."""
-    kind: type[Uplink] = SCHEMES.entry_of(settings.scheme).maker
-    return kind
+def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
+    """Linear regression held as examples; so many that curvatures would take long are drawn for
+    the first gradient, not for a plan."""
+    many = DrawnExamples(settings.seed, settings.experiments, sizes, settings.dim)
+    return WideLinear(many if many.too_many else draw_examples(settings, settings.experiments))
 
 
 def make_uplink(settings: Settings) -> Uplink:
-    """The uplink that settings describe; the scheme takes those of its fields that they have.
+    """The uplink that settings describe: its scheme takes the settings that are fields of it.
 
-    A link is refused for a scheme without one, and what describes a channel for one without.
+    Settings of a link are refused for a scheme without one, those of a channel for one without.
     """
     entry, own = SCHEMES.read(settings.scheme)
     kind = scheme_of(settings)
@@ -193,34 +148,15 @@ def make_uplink(settings: Settings) -> Uplink:
     if kind.noise_is_exact:
         why = f"are for a channel, and {entry.name} has none"
         refuse(settings, ("csi_error", "average_snr_db"), why)
-    made = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
-    return kind.from_settings({**made, **own})
+    fields = {name: _FIELDS[name](settings) for name in taken if name in _FIELDS}
+    # Parameters written into the name of the scheme win over settings of the same name.
+    return kind.from_settings({**fields, **own})
 
 
-def _example_shrink(settings: Settings) -> float:
-    """What clipping examples leaves of the gradient: 1 without, a given number, or that of linear
-    regression."""
-    if settings.example_clip is None and settings.example_norm is None:
-        refuse(settings, ("example_shrink",), "is for example_clip or example_norm")
-        return 1.0
-    if settings.example_shrink != "auto":
-        return settings.example_shrink
-    if settings.model != "linear":
-        raise InvalidSetting(
-            f"example_shrink 'auto' is for linear regression: give a number in (0, 1] for"
-            f" {settings.model!r}, what clipping examples leaves of its gradients (1: hardly any"
-            " example is clipped)"
-        )
-    return typical_shrink(settings.example_clip, settings.example_norm, settings.dim)
-
-
-def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
-    """Refuse settings that were given but would be ignored."""
-    given = [name for name in names if name in settings.model_fields_set]
-    if given:
-        raise InvalidSetting(
-            f"{' and '.join(names)} {why}, got {given[0]} = {getattr(settings, given[0])!r}"
-        )
+def scheme_of(settings: Settings) -> type[Uplink]:
+    """Class of the uplink that settings name, whose facts say which settings it takes."""
+    kind: type[Uplink] = SCHEMES.entry_of(settings.scheme).maker
+    return kind
 
 
 def make_link(settings: Settings) -> Link:
@@ -253,6 +189,14 @@ def make_fading(value: str | float) -> Fading:
     return fading
 
 
+def spell_link(link: Link) -> str:
+    """A registered link as settings write it, with its parameters to the last digit."""
+    entry = LINKS.maker_of(link)
+    if entry is None:
+        raise InvalidSetting(f"the link {link.name} has no name in settings: {LINKS.choices}")
+    return entry.spell(link)
+
+
 def _is_number(text: str) -> bool:
     """Whether a text can be read as a number."""
     try:
@@ -260,6 +204,23 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _example_shrink(settings: Settings) -> float:
+    """Share of the gradient that is left after examples are clipped: 1 without clipping, a given
+    number, or that of linear regression."""
+    if settings.example_clip is None and settings.example_norm is None:
+        refuse(settings, ("example_shrink",), "is for example_clip or example_norm")
+        return 1.0
+    if settings.example_shrink != "auto":
+        return settings.example_shrink
+    if settings.model != "linear":
+        raise InvalidSetting(
+            f"example_shrink 'auto' is for linear regression: give a number in (0, 1] for"
+            f" {settings.model!r}, what clipping examples leaves of its gradients (1: hardly any"
+            " example is clipped)"
+        )
+    return typical_shrink(settings.example_clip, settings.example_norm, settings.dim)
 
 
 _FIELDS: dict[str, Callable[[Settings], Any]] = {
@@ -274,12 +235,48 @@ _FIELDS: dict[str, Callable[[Settings], Any]] = {
     "example_shrink": _example_shrink,
     "link": make_link,
 }
-"""What settings say of each field of an uplink."""
+"""Value of each field of an uplink, as a function of the settings."""
 
 
-def spell_link(link: Link) -> str:
-    """A registered link as settings write it, with its parameters to the last digit."""
-    entry = LINKS.maker_of(link)
-    if entry is None:
-        raise InvalidSetting(f"the link {link.name} has no name in settings: {LINKS.choices}")
-    return entry.spell(link)
+def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
+    """Refuse settings that were given but would be ignored."""
+    given = [name for name in names if name in settings.model_fields_set]
+    if given:
+        raise InvalidSetting(
+            f"{' and '.join(names)} {why}, got {given[0]} = {getattr(settings, given[0])!r}"
+        )
+
+
+def named_code(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Code that settings name, by the name of the setting; nothing is imported.
+
+    For example ``{"link": "mine.links:Steep"}``; empty where all is built in."""
+    return {
+        name: text
+        for name, registry in _NAMING.items()
+        if isinstance(text := settings.get(name), str)
+        and ":" in text
+        and text.partition(":")[0] not in registry.names
+    }
+
+
+def in_words(named: Mapping[str, str]) -> str:
+    """Settings with the code that each names, in words; not for an empty mapping."""
+    return ", ".join(f"{name} {text!r}" for name, text in named.items())
+
+
+@contextmanager
+def searching_only(directory: Path | None) -> Iterator[None]:
+    """While this lasts, modules are found where Python installs them, and in one directory if it is
+    named: not in the current directory, where a stranger's files may lie."""
+    before = list(sys.path)
+    here = os.path.realpath(os.getcwd())
+    sys.path[:] = [path for path in before if path and os.path.realpath(path) != here]
+    if directory is not None:
+        sys.path.insert(0, str(directory.resolve()))
+    token = CURRENT_DIRECTORY.set(False)
+    try:
+        yield
+    finally:
+        CURRENT_DIRECTORY.reset(token)
+        sys.path[:] = before

@@ -1,4 +1,5 @@
-"""The named things that flmc brings, in one registry for each kind.
+"""The links, schemes, fadings, schedulers, models, engines and papers that flmc brings, in one
+registry for each kind.
 
 To add one: implement it, and add its entry here. Options, help, messages, tables of the
 documentation and contract tests follow."""
@@ -70,6 +71,7 @@ SCHEMES.add(
 )
 
 FADINGS = Registry("fading", Fading)
+_SCALE = Parameter("scale", 0.04, "root of E[h^2]")
 FADINGS.add(
     Entry(
         "constant",
@@ -83,11 +85,9 @@ FADINGS.add(
         "rayleigh",
         RayleighFading,
         "Rayleigh, independent over rounds and devices",
-        (Parameter("scale", 0.04, "root of E[h^2]"),),
+        (_SCALE,),
     )
 )
-
-_SCALE = Parameter("scale", 0.04, "root of E[h^2]")
 FADINGS.add(
     Entry(
         "rician",
@@ -172,7 +172,6 @@ SCHEDULERS.add(
         (Parameter("count", None, "number of devices in a round"),),
     )
 )
-
 SCHEDULERS.add(
     Entry(
         "threshold",
@@ -200,6 +199,7 @@ SCHEDULERS.add(
 
 MODELS = Registry("model", Model)
 MODELS.add(Entry("linear", LinearGaussian, "linear regression with known noise"))
+# From here on makers are named, not imported: JAX, Numba and the papers load when they are used.
 for _name, _words in (
     ("logistic", "two classes, of data_file"),
     ("softmax", "several classes, of data_file"),
@@ -244,7 +244,6 @@ PAPERS.add(
         " Federated Langevin Monte Carlo",
     )
 )
-
 PAPERS.add(
     Entry(
         "wflmc",
@@ -262,4 +261,4 @@ REGISTRIES = {
     "engines": ENGINES,
     "papers": PAPERS,
 }
-"""All registries by the name of what they hold."""
+"""All registries by the plural of their kind."""

@@ -274,9 +274,6 @@ def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
     return words.get(kind, f"valid ({kind})")
 
 
-# Settings as the text of a TOML file.
-
-
 def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
     """Text of a TOML file with these settings, which :func:`flmc.settings.schema.read_file` reads.
 

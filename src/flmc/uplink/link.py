@@ -370,21 +370,8 @@ class Link(ABC):
 
 
 def quantise(probability: Array, uniform: Array) -> Array:
-    r"""Random bits: :math:`+1` where the uniform number lies below the probability, else
-    :math:`-1`; never 0.
-
-    Parameters
-    ----------
-    probability
-        Probability :math:`\Phi(g)` of a +1 bit, in any shape.
-    uniform
-        Random numbers drawn uniformly from [0, 1), in a shape that broadcasts with ``probability``.
-
-    Returns
-    -------
-    Array
-        Bits, as -1.0 and 1.0.
-    """
+    """Random bits, -1.0 and 1.0, in the shape of both arguments broadcast: 1 where the uniform
+    number from [0, 1) lies below the probability of a 1."""
     # In one byte each until the end: a quarter of the time of np.where, which branches.
     positive = np.less(uniform, probability).view(np.int8)
     return np.asarray(np.int8(2) * positive - np.int8(1), dtype=np.float64)

@@ -127,25 +127,9 @@ class Scheduler(ABC):
 def check_active(
     active: Array, shape: tuple[int, int], first_round: int = 0, *, may_be_empty: bool = False
 ) -> Array:
-    """The array of active devices, refused unless it is valid.
-
-    Parameters
-    ----------
-    active
-        Who transmits, (round, device).
-    shape
-        Number of rounds and of devices that it must have.
-    first_round
-        Number of its first round, from 0, for the error message.
-    may_be_empty
-        Whether nobody may transmit in a round.
-
-    Raises
-    ------
-    InvalidSetting
-        If the array has another shape or other values than 0 and 1, or nobody transmits in some
-        round although that is not allowed.
-    """
+    """The array ``active`` itself, refused unless it holds 0 and 1 in the given shape (round,
+    device), with at least one device in every round unless ``may_be_empty``. ``first_round``,
+    counted from 0, is the number of its first round in the error message."""
     if active.shape != shape or not np.isin(active, (0.0, 1.0)).all():
         raise InvalidSetting(
             f"active must hold 0 and 1, (round, device) = {shape}; got shape {active.shape}"

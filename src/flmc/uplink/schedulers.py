@@ -1,5 +1,10 @@
-"""The schedulers that flmc brings: all devices, a given array, some at random, and policies that
-follow the channel."""
+r"""The schedulers that flmc brings: all devices, a given array, some at random, and policies that
+follow the channel.
+
+Policies by channel silence the devices in a deep fade. With channel inversion the weakest active
+device limits how loudly all may transmit, so a round gains more from the silence of the weak than
+it loses. The strength of a channel is :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, to which the
+largest gain of the device is proportional: h itself where all entries share it."""
 
 from __future__ import annotations
 
@@ -21,9 +26,6 @@ __all__ = [
     "StrongestDevices",
     "ThresholdDevices",
 ]
-
-
-# Policies that do not look at the channel: all devices, a given array, and some at random.
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class AllDevices(Scheduler):
 
 @dataclass(frozen=True)
 class GivenDevices(Scheduler):
-    """Policy that was given beforehand, as an array.
+    """Policy given as an array before the run.
 
     Attributes
     ----------
@@ -121,7 +123,7 @@ class GivenDevices(Scheduler):
 
 @dataclass(frozen=True)
 class CountedDevices(Scheduler):
-    """Policy that has always as many devices in a round.
+    """Base of the policies with a fixed number of active devices in every round.
 
     Attributes
     ----------
@@ -131,14 +133,14 @@ class CountedDevices(Scheduler):
 
     count: int
     counted: ClassVar[str] = "chosen"
-    """How the devices are called in messages."""
+    """Word for the active devices in messages."""
 
     def __post_init__(self) -> None:
         name = f"the number of {self.counted} devices"
         object.__setattr__(self, "count", checks.at_least(name, self.count, 1))
 
     def check(self, num_rounds: int, num_devices: int) -> None:
-        """Refuse a plan with fewer devices than are to be drawn.
+        """Refuse a plan with fewer than ``count`` devices.
 
         Parameters
         ----------
@@ -186,33 +188,10 @@ class RandomDevices(CountedDevices):
         return np.asarray(np.argsort(place, axis=1) < self.count, dtype=np.float64)
 
 
-# Policies that follow the channel: devices in a deep fade are silent.
-#
-# With channel inversion the weakest device decides how loudly all may transmit, so a round gains
-# more from silence of the weak than it loses. The strength of a device's channel is
-# :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, to which its largest gain is proportional: h itself
-# where entries share it.
-#
-# Who transmits follows from the channel alone, which is public, and so reveals nothing of the data.
-# A round in which nobody's channel suffices is skipped.
-
-
-def strength_of(fading: Array) -> Array:
-    r"""Strength of every channel, :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, (round, device).
-
-    Parameters
-    ----------
-    fading
-        Path gains (round, device, dim).
-    """
-    if fading.strides[-1] == 0 or fading.shape[-1] == 1:  # entries share a path gain
-        return np.asarray(fading[..., 0])
-    return np.asarray(np.mean(fading**-2.0, axis=-1) ** -0.5)
-
-
 @dataclass(frozen=True)
 class ThresholdDevices(Scheduler):
-    """Truncated channel inversion: a device transmits if its channel is at least so strong.
+    """Truncated channel inversion: a device transmits if the strength of its channel reaches a
+    threshold; a round in which no channel does is skipped.
 
     Attributes
     ----------
@@ -246,7 +225,7 @@ class ThresholdDevices(Scheduler):
 
 @dataclass(frozen=True)
 class StrongestDevices(CountedDevices):
-    """The devices with the strongest channels of a round, always as many.
+    """The ``count`` devices with the strongest channels of each round.
 
     Attributes
     ----------
@@ -303,12 +282,22 @@ class PredecessorDevices(Scheduler):
             Only the path gains (round, device, dim) count.
         """
         devices, dim = fading.shape[1:]
-        noise = 10.0 ** (-self.snr_db / 10.0) / dim  # N_0/P
+        noise = 10.0 ** (-self.snr_db / 10.0) / dim  # N_0/P, where P is the energy of m entries
         strength = strength_of(fading)
-        weakest = _descending(strength)
+        weakest = _descending(strength)  # column n - 1: the weakest of the n strongest
         count = np.arange(1, devices + 1)
         cost = noise * np.square(devices / (count * weakest)) + 4.0 * np.square(devices - count)
         return _strongest(strength, weakest, np.argmin(cost, axis=1) + 1)
+
+
+def strength_of(fading: Array) -> Array:
+    r"""Strength of every channel, :math:`(\frac1m\sum_i h_{k,i}^{-2})^{-1/2}`, (round, device),
+    from path gains (round, device, dim)."""
+    # Where entries share a path gain it is returned as it is: a power and its inverse would change
+    # the last bits, and with them who is active at a threshold of exactly h.
+    if fading.strides[-1] == 0 or fading.shape[-1] == 1:
+        return np.asarray(fading[..., 0])
+    return np.asarray(np.mean(fading**-2.0, axis=-1) ** -0.5)
 
 
 def _descending(strength: Array) -> Array:
@@ -317,11 +306,12 @@ def _descending(strength: Array) -> Array:
 
 
 def _strongest(strength: Array, ordered: Array, count: IntArray) -> Array:
-    """1 for so many of the strongest devices of each round, (round, device); among equals the
-    first. ``ordered`` are the strengths in descending order."""
+    """1 for the ``count`` (round) strongest devices of each round, else 0: (round, device); among
+    equals the first. ``ordered`` holds the strengths in descending order."""
     least = np.take_along_axis(ordered, np.minimum(count, ordered.shape[1])[:, None] - 1, axis=1)
     active = strength >= least
-    # To sort numbers is much faster than to find their order, which matters among equals only.
+    # Sorting numbers is much faster than finding their order, so the order is found only in rounds
+    # where equal strengths make more devices active than asked for.
     tied = active.sum(axis=1) > count
     if tied.any():
         order = np.argsort(-strength[tied], axis=1, kind="stable")

@@ -373,9 +373,6 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
         return None
 
 
-# An uplink with some settings changed.
-
-
 AnyUplink = TypeVar("AnyUplink", bound=Uplink)
 
 

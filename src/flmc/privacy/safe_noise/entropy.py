@@ -1,5 +1,5 @@
-"""Sources of random bytes: the operating system for a deployment, any seeded generator for a
-test."""
+"""Sources of random bytes (the operating system for a deployment, any seeded generator for a test),
+and uniform numbers whose comparison with a probability has exactly that probability."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from flmc.base.errors import RunFailed
 
 WORD_BITS = 64
 """Random bits in a word."""
+_MANTISSA = 53
+"""Significant bits of a double."""
+_SMALLEST_EXPONENT = 1074
+"""The smallest positive double is 2 to the power of minus this."""
 
 
 class Entropy(Protocol):
@@ -44,6 +48,7 @@ def draw_words(entropy: Entropy, count: int) -> npt.NDArray[np.uint64]:
     drawn = entropy.bytes(wanted)
     if len(drawn) != wanted:
         raise RunFailed(f"the source of entropy must return {wanted} bytes, got {len(drawn)}")
+    # "<u8" fixes the order of bytes: the same source gives the same words on every machine.
     return np.frombuffer(drawn, dtype="<u8").astype(np.uint64)
 
 
@@ -51,15 +56,6 @@ def extend(bits: int, entropy: Entropy) -> int:
     """A binary fraction with 64 more random bits behind those that it has, as a whole number with
     the first bit of the fraction on top."""
     return bits << WORD_BITS | int(draw_words(entropy, 1)[0])
-
-
-# Uniform random numbers with which a comparison has exactly the probability that was asked for.
-
-
-_MANTISSA = 53
-"""Significant bits of a double."""
-_SMALLEST_EXPONENT = 1074
-"""The smallest positive double is 2 to the power of minus this."""
 
 
 def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
@@ -86,10 +82,11 @@ def draw_uniform(shape: tuple[int, ...], entropy: Entropy) -> Array:
 
 
 def _round_down(bits: int, entropy: Entropy) -> float:
-    """The largest double below a random fraction whose first 64 bits are given and have too few
-    significant ones."""
+    """The largest double that does not exceed a random fraction, whose first 64 bits are given and
+    have fewer than 53 significant ones; the bits that are missing are drawn."""
     length = WORD_BITS
     while bits.bit_length() < _MANTISSA and length < _SMALLEST_EXPONENT:
         bits, length = extend(bits, entropy), length + WORD_BITS
+    # Below the smallest normal number doubles have fewer bits: the second bound counts there.
     surplus = max(bits.bit_length() - _MANTISSA, length - _SMALLEST_EXPONENT)
     return math.ldexp(bits >> surplus, surplus - length)

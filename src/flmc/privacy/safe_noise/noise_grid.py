@@ -172,7 +172,8 @@ class NoiseGrid:
         return steps * np.float64(self.step)
 
     def _peaks(self, gain: Array, peak: float) -> Array:
-        """Steps of the largest symbol at every gain, as doubles; few gains differ."""
+        """Steps of the largest symbol at every gain, as doubles in the shape of ``gain``."""
+        # Exact fractions are slow, and few gains differ: each is computed once.
         gains, place = np.unique(np.asarray(gain, dtype=np.float64), return_inverse=True)
         steps = [self.peak_steps(float(value), peak) for value in gains]
         return np.array(steps, dtype=np.float64)[place].reshape(np.shape(gain))

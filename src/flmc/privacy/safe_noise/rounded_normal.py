@@ -35,101 +35,6 @@ from flmc.base.arrays import Array, IntArray
 from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.privacy.safe_noise.entropy import WORD_BITS, Entropy, draw_words, extend
 
-_GUARD = 32
-"""Bits that are computed beyond those asked for, against the rounding of some hundred terms."""
-
-
-class Bracket(NamedTuple):
-    """Whole numbers between which a real number lies, in units of 2 to the power of minus the
-    precision.
-
-    Attributes
-    ----------
-    low, high
-        The two ends, both possible.
-    """
-
-    low: int
-    high: int
-
-
-def _divide_up(numerator: int, denominator: int) -> int:
-    """Quotient, rounded up."""
-    return -(-numerator // denominator)
-
-
-def _inverse_tangent(inverse: int, precision: int) -> Bracket:
-    """Bracket of atan(1/inverse), by its alternating series."""
-    low = high = 0
-    power, place = inverse, 0
-    while (1 << precision) >= power * (2 * place + 1):
-        term = power * (2 * place + 1)
-        down, up = (1 << precision) // term, _divide_up(1 << precision, term)
-        low, high = (low + down, high + up) if place % 2 == 0 else (low - up, high - down)
-        power, place = power * inverse * inverse, place + 1
-    # What is left out alternates and decreases: its sum is below its first term, which is below 1.
-    return Bracket(low - 1, high + 1)
-
-
-@lru_cache(maxsize=16)
-def _root_of_two_over_pi(precision: int) -> Bracket:
-    """Bracket of sqrt(2/pi), with pi = 16 atan(1/5) - 4 atan(1/239)."""
-    fifth, small = _inverse_tangent(5, precision), _inverse_tangent(239, precision)
-    pi = Bracket(16 * fifth.low - 4 * small.high, 16 * fifth.high - 4 * small.low)
-    # 2^p sqrt(2/pi) = sqrt(2^(3p+1) / (2^p pi)).
-    square = 1 << (3 * precision + 1)
-    return Bracket(isqrt(square // pi.high), isqrt(_divide_up(square, pi.low)) + 1)
-
-
-def _exponential_series(q: Fraction, precision: int, *, integrated: bool) -> Bracket:
-    r"""Bracket of :math:`\sum_n (-q)^n/n!`, or of :math:`\sum_n (-q)^n/(n!(2n+1))` if integrated,
-    for :math:`q \ge 0`."""
-    term = Bracket(1 << precision, 1 << precision)
-    low = high = place = 0
-    # The series alternates; once q < place its terms decrease, and what is left out is below the
-    # first term that is.
-    while term.high > 1 or place <= q:
-        divisor = 2 * place + 1 if integrated else 1
-        down, up = term.low // divisor, _divide_up(term.high, divisor)
-        low, high = (low + down, high + up) if place % 2 == 0 else (low - up, high - down)
-        place += 1
-        divisor = q.denominator * place
-        term = Bracket(
-            term.low * q.numerator // divisor, _divide_up(term.high * q.numerator, divisor)
-        )
-    return Bracket(low - term.high, high + term.high)
-
-
-def _working_precision(q: Fraction, precision: int) -> int:
-    """Precision of the terms of a series: they grow up to e^q before they fall, and their rounding
-    with them; e is below 2^1.5."""
-    return precision + int(3 * q) // 2 + _GUARD
-
-
-def tail_bracket(x: Fraction, precision: int) -> Bracket:
-    r"""Bracket of :math:`Q(x) = \Pr(|n| > x)` for a standard normal :math:`n`.
-
-    .. math:: Q(x) = 1 - \sqrt{2/\pi}\; x \sum_{n \ge 0} \frac{(-x^2/2)^n}{n!\,(2n+1)}
-    """
-    q = x * x / 2
-    fine = _working_precision(q, precision)
-    series, root = _exponential_series(q, fine, integrated=True), _root_of_two_over_pi(fine)
-    scale = x.denominator << (2 * fine - precision)
-    inner_low = series.low * root.low * x.numerator // scale
-    inner_high = _divide_up(series.high * root.high * x.numerator, scale)
-    return Bracket((1 << precision) - inner_high, (1 << precision) - inner_low)
-
-
-def density_bracket(x: Fraction, precision: int) -> Bracket:
-    r"""Bracket of :math:`-Q'(x) = \sqrt{2/\pi}\, e^{-x^2/2}`, the density of :math:`|n|` for a
-    standard normal :math:`n`."""
-    q = x * x / 2
-    fine = _working_precision(q, precision)
-    series, root = _exponential_series(q, fine, integrated=False), _root_of_two_over_pi(fine)
-    scale = 1 << (2 * fine - precision)
-    return Bracket(series.low * root.low // scale, _divide_up(series.high * root.high, scale))
-
-
 MOST_BITS = 30
 """Largest number of bits: the standard deviation is at most 2^30 steps."""
 _DIGITS = WORD_BITS - 1
@@ -139,6 +44,7 @@ _MOST_DIGITS = 64 * WORD_BITS
 _AT_ONCE = 1 << 14
 """Draws that are made together: their arrays stay in cache."""
 _NODES_PER_UNIT = 64
+"""Nodes of the Taylor series in an interval of length 1."""
 _LAST_NODE = 608
 """The node 9.5; v is below Q(9.5) with a probability of 2^-68 only."""
 _TERMS = 7
@@ -146,6 +52,8 @@ _TERMS = 7
 _RELATIVE_MARGIN = 2.0**-46
 _ABSOLUTE_MARGIN = 4.0
 """Bounds of the error of a comparison; ``_bracket_thresholds`` says of what."""
+_GUARD = 32
+"""Bits that are computed beyond those asked for, against the rounding of some hundred terms."""
 
 
 def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> IntArray:
@@ -163,6 +71,7 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
         words = draw_words(entropy, part.size)
         digits, negative = words >> np.uint64(1), words & np.uint64(1) != 0
         part[:] = _guess(digits, bits)
+        # No guess goes out unproven: SciPy's quantile may err in any bit, the law may not.
         for place in np.flatnonzero(~_proven(part, digits, bits)):
             part[place] = exact_magnitude(int(digits[place]), _DIGITS, bits, entropy)
         np.negative(part, out=part, where=negative)
@@ -180,6 +89,8 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
         threshold = Fraction(2 * middle - 1, 2 << bits)
         while True:
             tail = tail_bracket(threshold, length + 8)
+            # v lies in [digits, digits + 1) 2^-length, and the bracket has 8 more bits. Where the
+            # two overlap, more digits of v decide; the bracket then gets as many.
             if digits + 1 << 8 <= tail.low:
                 low = middle
                 break
@@ -191,7 +102,7 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
 
 
 def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
-    """More digits of v, and how many they are now."""
+    """The digits of v with 64 more behind them, and their number."""
     if length + WORD_BITS > _MOST_DIGITS:
         raise RunFailed(
             f"{length} random bits did not decide on one draw of the noise: the source of entropy"
@@ -204,6 +115,7 @@ def _guess(digits: npt.NDArray[np.uint64], bits: int) -> IntArray:
     """Magnitudes that are most likely right, from SciPy's normal quantile."""
     from scipy.special import ndtri  # here, because importing it takes longer than a plan
 
+    # Half of v, the middle of its interval, is the probability of one tail.
     quantile = ndtri(np.ldexp(digits.astype(np.float64) + 0.5, -_DIGITS - 1))
     return np.asarray(np.rint(np.ldexp(-quantile, bits)), dtype=np.int64)
 
@@ -279,10 +191,12 @@ def _nodes() -> _Nodes:
     whole, fraction, coefficients = [], [], []
     for node in range(_LAST_NODE + 1):
         x = Fraction(node, _NODES_PER_UNIT)
+        # The lower end of a bracket of 256 bits: its width is far below the margins.
         value = Fraction(tail_bracket(x, precision).low, 1 << precision - _DIGITS)
         whole.append(math.floor(value))
         fraction.append(float(value - math.floor(value)))
         density = Fraction(density_bracket(x, precision).low, 1 << precision - _DIGITS)
+        # Exact fractions, rounded once at the end: that is what the bound of Horner's error needs.
         hermite, row = [Fraction(1), x], []
         for order in range(1, _TERMS + 1):
             hermite.append(x * hermite[order] - order * hermite[order - 1])
@@ -293,3 +207,87 @@ def _nodes() -> _Nodes:
         np.array(fraction),
         np.ascontiguousarray(np.transpose(coefficients)),
     )
+
+
+class Bracket(NamedTuple):
+    """Whole numbers between which a real number lies, ends included, in units of 2^-precision."""
+
+    low: int
+    high: int
+
+
+def tail_bracket(x: Fraction, precision: int) -> Bracket:
+    r"""Bracket of :math:`Q(x) = \Pr(|n| > x)` for a standard normal :math:`n`.
+
+    .. math:: Q(x) = 1 - \sqrt{2/\pi}\; x \sum_{n \ge 0} \frac{(-x^2/2)^n}{n!\,(2n+1)}
+    """
+    q = x * x / 2
+    fine = _working_precision(q, precision)
+    series, root = _exponential_series(q, fine, integrated=True), _root_of_two_over_pi(fine)
+    scale = x.denominator << (2 * fine - precision)
+    inner_low = series.low * root.low * x.numerator // scale
+    inner_high = _divide_up(series.high * root.high * x.numerator, scale)
+    return Bracket((1 << precision) - inner_high, (1 << precision) - inner_low)
+
+
+def density_bracket(x: Fraction, precision: int) -> Bracket:
+    r"""Bracket of :math:`-Q'(x) = \sqrt{2/\pi}\, e^{-x^2/2}`, the density of :math:`|n|` for a
+    standard normal :math:`n`."""
+    q = x * x / 2
+    fine = _working_precision(q, precision)
+    series, root = _exponential_series(q, fine, integrated=False), _root_of_two_over_pi(fine)
+    scale = 1 << (2 * fine - precision)
+    return Bracket(series.low * root.low // scale, _divide_up(series.high * root.high, scale))
+
+
+def _working_precision(q: Fraction, precision: int) -> int:
+    """Precision of the terms of a series: they grow up to e^q before they fall, and their rounding
+    with them; e is below 2^1.5."""
+    return precision + int(3 * q) // 2 + _GUARD
+
+
+def _exponential_series(q: Fraction, precision: int, *, integrated: bool) -> Bracket:
+    r"""Bracket of :math:`\sum_n (-q)^n/n!`, or of :math:`\sum_n (-q)^n/(n!(2n+1))` if integrated,
+    for :math:`q \ge 0`."""
+    term = Bracket(1 << precision, 1 << precision)
+    low = high = place = 0
+    # The series alternates; once q < place its terms decrease, and what is left out is below the
+    # first term that is.
+    while term.high > 1 or place <= q:
+        divisor = 2 * place + 1 if integrated else 1
+        down, up = term.low // divisor, _divide_up(term.high, divisor)
+        low, high = (low + down, high + up) if place % 2 == 0 else (low - up, high - down)
+        place += 1
+        divisor = q.denominator * place
+        term = Bracket(
+            term.low * q.numerator // divisor, _divide_up(term.high * q.numerator, divisor)
+        )
+    return Bracket(low - term.high, high + term.high)
+
+
+@lru_cache(maxsize=16)
+def _root_of_two_over_pi(precision: int) -> Bracket:
+    """Bracket of sqrt(2/pi), with pi = 16 atan(1/5) - 4 atan(1/239)."""
+    fifth, small = _inverse_tangent(5, precision), _inverse_tangent(239, precision)
+    pi = Bracket(16 * fifth.low - 4 * small.high, 16 * fifth.high - 4 * small.low)
+    # 2^p sqrt(2/pi) = sqrt(2^(3p+1) / (2^p pi)).
+    square = 1 << (3 * precision + 1)
+    return Bracket(isqrt(square // pi.high), isqrt(_divide_up(square, pi.low)) + 1)
+
+
+def _inverse_tangent(inverse: int, precision: int) -> Bracket:
+    """Bracket of atan(1/inverse), by its alternating series."""
+    low = high = 0
+    power, place = inverse, 0
+    while (1 << precision) >= power * (2 * place + 1):
+        term = power * (2 * place + 1)
+        down, up = (1 << precision) // term, _divide_up(1 << precision, term)
+        low, high = (low + down, high + up) if place % 2 == 0 else (low - up, high - down)
+        power, place = power * inverse * inverse, place + 1
+    # What is left out alternates and decreases: its sum is below its first term, which is below 1.
+    return Bracket(low - 1, high + 1)
+
+
+def _divide_up(numerator: int, denominator: int) -> int:
+    """Quotient, rounded up."""
+    return -(-numerator // denominator)

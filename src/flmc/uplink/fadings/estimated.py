@@ -82,39 +82,20 @@ class EstimatedFading(Fading):
         return self.csi_error * math.sqrt(self.mean_square)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Magnitudes of the estimates of some rounds.
-
-        Parameters
-        ----------
-        rng, rounds, num_devices, dim
-            As for the law of the path gains.
-        """
+        """Magnitudes of the estimates of some rounds, (round, device, 1 or dim)."""
         return self.draw_estimates(rng, rounds, num_devices, dim).magnitude
 
     def draw_estimates(
         self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int
     ) -> Estimates:
-        """Estimates of some rounds with the factor of arrival that goes with each.
-
-        Parameters
-        ----------
-        rng, rounds, num_devices, dim
-            As for the law of the path gains; the same stream gives what :meth:`draw` gives.
-        """
+        """Estimates of some rounds, each with its factor of arrival; the same stream gives the
+        magnitudes of :meth:`draw`."""
         return self.estimate(rng, self.fading.draw_checked(rng, rounds, num_devices, dim))
 
     def estimate(self, rng: np.random.Generator, true: Array) -> Estimates:
-        """Estimates of given path gains.
-
-        Parameters
-        ----------
-        rng
-            Source of the errors.
-        true
-            Path gains, (round, device, dim); a view where entries share one, which then have one
-            error.
-        """
-        if true.strides[-1] == 0:
+        """Estimates of the path gains ``true`` (round, device, dim), with errors from ``rng``;
+        entries that share a path gain share its error, and the result has one entry for them."""
+        if true.strides[-1] == 0:  # a broadcast axis: entries share a path gain
             true = true[..., :1]
         error = self.error_scale / math.sqrt(2.0) * rng.standard_normal((2, *true.shape))
         # Only the angle between path gain and error matters: the path gain is taken to be real.

@@ -111,9 +111,6 @@ class FixedFading(Fading):
         return self.gains[None]
 
 
-# Path gains from distances, by a log-distance law with shadowing.
-
-
 @dataclass(frozen=True)
 class DistanceFading(Fading):
     r"""Path gains that fall with the distance and stay as they are for the whole run.
@@ -181,7 +178,8 @@ class DistanceFading(Fading):
         elif self.distances == 1:
             loss = 1.0
         else:
-            # Uniform over the ring: the density of d is 2 d/(R^2 - 1).
+            # Uniform over the ring: the density of d is 2 d/(R^2 - 1). At n = 2 the integral of
+            # d^(1-n) is a logarithm, and the general formula would be 0/0.
             far = float(self.distances)
             inside = math.log(far) if n == 2 else (far ** (2.0 - n) - 1.0) / (2.0 - n)
             loss = 2.0 * inside / (far**2 - 1.0)
@@ -211,6 +209,7 @@ class DistanceFading(Fading):
                 )
             distances = np.asarray(self.distances)
         else:
+            # Uniform over the area: the square of the distance is uniform, not the distance.
             area = rng.random(num_devices)
             distances = np.sqrt(1.0 + area * (float(self.distances) ** 2 - 1.0))
         decibels = self.shadowing * rng.standard_normal(num_devices) if self.shadowing else 0.0

@@ -1,5 +1,9 @@
 """Path gains that are drawn from a law: anew for every round and device (Rayleigh, Rician,
-Nakagami), or with a memory over rounds (Gauss-Markov, Jakes' spectrum)."""
+Nakagami), or with a memory over rounds (Gauss-Markov, Jakes' spectrum).
+
+Scales are roots of :math:`E[h^2]`. Devices are independent, and all entries of a round share a path
+gain. Laws with a memory draw all rounds of a run at once, so that the memory reaches across blocks
+of rounds and across an interruption."""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ from flmc.base import checks
 from flmc.base.arrays import Array
 from flmc.base.errors import InvalidSetting
 from flmc.uplink.fading import Fading
+
+_LONGER = 8
+"""Period of the process from which Jakes' fading is cut, over the length of the run, at least."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +41,6 @@ class ScaledFading(Fading):
     def mean_square(self) -> float:
         """Square of the scale."""
         return self.scale**2
-
-
-# Path gains that are drawn anew for every round and device: Rayleigh, Rician, Nakagami.
-#
-# In all of them the scale is the root of :math:`E[h^2]`, and all entries of a round share a path
-# gain.
 
 
 @dataclass(frozen=True)
@@ -158,16 +159,6 @@ class NakagamiFading(ScaledFading):
         return self.scale * np.sqrt(np.maximum(power, 1e-300))
 
 
-# Path gains with a memory over rounds: Gauss-Markov, and Jakes' spectrum.
-#
-# All rounds of a run are drawn at once, so that the memory goes through blocks of rounds and
-# through an interruption. Devices are independent, and entries of a round share a path gain.
-
-
-_LONGER = 8
-"""How many times as long as the run the periodic process is from which Jakes' fading is cut."""
-
-
 @dataclass(frozen=True)
 class GaussMarkovFading(ScaledFading):
     r"""Rayleigh fading that remembers the round before.
@@ -205,6 +196,8 @@ class GaussMarkovFading(ScaledFading):
         """
         new = rng.standard_normal((len(rounds), num_devices, 2)) * math.sqrt(0.5)
         r = self.correlation
+        # The first round keeps variance 1, its stationary value. (1 - r)(1 + r) has the digits that
+        # 1 - r^2 loses near r = 1.
         new[1:] *= math.sqrt((1.0 - r) * (1.0 + r))
         for now in range(1, len(rounds)):
             new[now] += r * new[now - 1]
@@ -255,6 +248,7 @@ class JakesFading(ScaledFading):
             How many rounds and devices; entries share a path gain.
         """
         length = len(rounds)
+        # The next power of 2, for which the Fourier transform is fastest.
         period = 1 << (_LONGER * length - 1).bit_length()
         spread = np.sqrt(self._masses(period) / 2.0)
         gains = np.empty((length, num_devices, 1))
@@ -267,8 +261,11 @@ class JakesFading(ScaledFading):
     def _masses(self, period: int) -> Array:
         """Share of the spectrum around each frequency k/period, folded at whole cycles a round."""
         f = self.doppler
+        # One cell beyond the Doppler frequency on both sides, whose edges are clipped to it: the
+        # density is infinite there, its integral, the arc sine, is not.
         reach = math.ceil(f * period) + 1
         k = np.arange(-reach, reach + 1)
         edges = np.clip((np.arange(-reach, reach + 2) - 0.5) / (period * f), -1.0, 1.0)
         mass = np.diff(np.arcsin(edges)) / math.pi
+        # Frequencies that differ by whole cycles a round give the same samples: their masses add.
         return np.asarray(np.bincount(k % period, weights=mass, minlength=period), np.float64)

@@ -17,7 +17,33 @@ from flmc.base.errors import InvalidSetting
 from flmc.uplink.fading import Fading
 from flmc.uplink.fadings.laws import ScaledFading
 
-# Path gains of entries that travel in pairs, as the two parts of one complex symbol.
+_TDL_A = (
+    (0.0000, -13.4),
+    (0.3819, 0.0),
+    (0.4025, -2.2),
+    (0.5868, -4.0),
+    (0.4610, -6.0),
+    (0.5375, -8.2),
+    (0.6708, -9.9),
+    (0.5750, -10.5),
+    (0.7618, -7.5),
+    (1.5375, -15.9),
+    (1.8978, -6.6),
+    (2.2242, -16.7),
+    (2.1718, -12.4),
+    (2.4942, -15.2),
+    (2.5119, -10.8),
+    (3.0582, -11.3),
+    (4.0810, -12.7),
+    (4.4579, -16.2),
+    (4.5695, -18.3),
+    (4.7966, -18.9),
+    (5.0066, -16.6),
+    (5.3043, -19.9),
+    (9.6586, -29.7),
+)
+"""Delay in units of the delay spread, and power in dB, of the taps of TDL-A (3GPP TR 38.901, table
+7.7.2-1), which is without a path in sight."""
 
 
 @dataclass(frozen=True)
@@ -44,32 +70,16 @@ class PairedFading(Fading):
 
     @property
     def mean_square(self) -> float | None:
-        """That of the symbols."""
+        """Mean square of the symbols' path gains; None where their law does not tell."""
         return self.fading.mean_square
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds, each symbol's for both of its entries.
-
-        Parameters
-        ----------
-        rng, rounds, num_devices, dim
-            As for the law of the symbols; ``dim`` is the number of entries.
-        """
+        """Path gains of some rounds, (round, device, dim), each symbol's for both of its entries;
+        (round, device, 1) where all symbols share one."""
         drawn = np.asarray(self.fading.draw(rng, rounds, num_devices, -(-dim // 2)))
         if drawn.ndim < 3 or drawn.shape[-1] == 1:  # all entries alike
             return drawn
         return np.repeat(drawn, 2, axis=-1)[..., :dim]
-
-
-def _subcarriers(
-    rng: np.random.Generator, shape: tuple[int, int], powers: Array, waves: Array
-) -> Array:
-    """Magnitudes of the sums of waves, (tap, dim), with random taps of these powers, (tap), as
-    their amplitudes: (round, device, dim)."""
-    spread = np.sqrt(powers / 2.0)
-    taps = rng.standard_normal((*shape, len(powers), 2)) * spread[:, None]
-    gains: Array = np.abs((taps[..., 0] + 1j * taps[..., 1]) @ waves)
-    return gains
 
 
 @dataclass(frozen=True)
@@ -99,8 +109,8 @@ class SelectiveFading(ScaledFading):
         checks.positive("the delay of the profile", self.delay)
 
     def profile(self, dim: int) -> Array:
-        """Powers of the taps, which add up to 1: up to so many as there are entries, as far as they
-        have more than 1e-12 of the first.
+        """Powers of the taps, which add up to 1: at most one tap per entry, and none with less than
+        1e-12 of the power of the first.
 
         Parameters
         ----------
@@ -125,35 +135,6 @@ class SelectiveFading(ScaledFading):
         phase = np.outer(np.arange(len(powers)), np.arange(dim)) / dim
         waves = np.exp(-2j * math.pi * phase)
         return self.scale * _subcarriers(rng, (len(rounds), num_devices), powers, waves)
-
-
-_TDL_A = (
-    (0.0000, -13.4),
-    (0.3819, 0.0),
-    (0.4025, -2.2),
-    (0.5868, -4.0),
-    (0.4610, -6.0),
-    (0.5375, -8.2),
-    (0.6708, -9.9),
-    (0.5750, -10.5),
-    (0.7618, -7.5),
-    (1.5375, -15.9),
-    (1.8978, -6.6),
-    (2.2242, -16.7),
-    (2.1718, -12.4),
-    (2.4942, -15.2),
-    (2.5119, -10.8),
-    (3.0582, -11.3),
-    (4.0810, -12.7),
-    (4.4579, -16.2),
-    (4.5695, -18.3),
-    (4.7966, -18.9),
-    (5.0066, -16.6),
-    (5.3043, -19.9),
-    (9.6586, -29.7),
-)
-"""Delay in units of the delay spread, and power in dB, of the taps of TDL-A (3GPP TR 38.901, table
-7.7.2-1), which is without a path in sight."""
 
 
 @dataclass(frozen=True)
@@ -205,9 +186,21 @@ class TappedDelayFading(ScaledFading):
             How many rounds, devices and subcarriers.
         """
         delays, decibels = np.asarray(self.taps).T
+        # Relative to the strongest tap, so that no power overflows; the sum is divided out anyway.
         powers = 10.0 ** ((decibels - decibels.max()) / 10.0)
         cycles = delays * self.delay_spread * 1e-9 * self.spacing * 1e3
         waves = np.exp(-2j * math.pi * np.outer(cycles, np.arange(dim)))
         return self.scale * _subcarriers(
             rng, (len(rounds), num_devices), powers / powers.sum(), waves
         )
+
+
+def _subcarriers(
+    rng: np.random.Generator, shape: tuple[int, int], powers: Array, waves: Array
+) -> Array:
+    """Magnitudes of the sums of waves, (tap, dim), with random taps of these powers, (tap), as
+    their amplitudes: (round, device, dim)."""
+    spread = np.sqrt(powers / 2.0)  # half of a tap's power in its real part, half in the imaginary
+    taps = rng.standard_normal((*shape, len(powers), 2)) * spread[:, None]
+    gains: Array = np.abs((taps[..., 0] + 1j * taps[..., 1]) @ waves)
+    return gains

@@ -20,10 +20,11 @@ from flmc.base.errors import InvalidSetting
 from flmc.uplink.fading import Fading
 
 _MOST_BYTES = 4_000_000_000
+"""Size of a trace's file beyond which it is refused: it is read into memory as a whole."""
 
 
 class Trace(Fading):
-    """What both kinds of traces share."""
+    """Base of the traces: path gains by round, never repeated."""
 
     gains: Any
     """Path gains, (round, device, 1 or dim)."""
@@ -113,7 +114,8 @@ class TraceFile(Trace):
 
 
 def _checked(given: object, what: str) -> Array:
-    """Magnitudes (round, device, 1 or dim), all positive."""
+    """Magnitudes of a trace, (round, device, 1 or dim), refused unless all are positive; ``what``
+    names it in messages."""
     array = np.asarray(given)
     if array.dtype.kind not in "fciu":
         raise InvalidSetting(f"{what} must hold numbers, got {array.dtype}")
@@ -136,7 +138,7 @@ def _checked(given: object, what: str) -> Array:
 
 
 def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
-    """The rows of some rounds, refused unless they are there and fit."""
+    """Path gains of some rounds, refused where the trace is too short or of other sizes."""
     if rounds.stop > len(gains):
         raise InvalidSetting(
             f"the trace must be at least as long as the run: it has {len(gains)} rounds, and"
@@ -152,7 +154,7 @@ def _rows(gains: Array, rounds: range, num_devices: int, dim: int) -> Array:
 
 
 def _read(path: str) -> bytes:
-    """The bytes of a trace's file."""
+    """The bytes of a trace's file, at most ``_MOST_BYTES``."""
     try:
         # Not a device or a pipe, which would never end: a plan of somebody else's may name it.
         if not Path(path).is_file():
@@ -165,7 +167,7 @@ def _read(path: str) -> bytes:
 
 
 def _parsed(path: str, data: bytes) -> object:
-    """The array in a trace's file."""
+    """The array in the bytes of a trace's file, of the kind that the suffix of its path says."""
     suffix = Path(path).suffix.lower()
     try:
         if suffix == ".npz":

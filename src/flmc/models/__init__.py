@@ -1,6 +1,10 @@
 """What the devices know: gradients of their local costs, and what is known of the posterior.
 
-The data themselves live in :mod:`flmc.data`."""
+Engines know the contract :class:`~flmc.models.model.Model`. Users make one with
+``Model.from_log_density`` or ``Model.from_gradient``, or take a ready one from ``linear``,
+``wide_linear``, ``regressions`` or ``networks``. Priors are in ``distributions`` and ``priors``,
+changes of coordinates in ``whitening`` and ``affine``. The data themselves live in
+:mod:`flmc.data`."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from flmc.privacy.event import nothing_allowed
 from flmc.uplink.uplink import Uplink
 
 _LEVELS = 6
-"""Number of distinct gains that are used: few, so that their exact composition is quick."""
+"""Number of distinct gains of a run: few, so that their exact composition is quick."""
 _ROUNDS_OF_CORRECTION = 2
-"""Times that the gains are found anew, with a budget corrected by what they exactly cost."""
+"""Number of allocations, each with a budget corrected by the exact cost of the one before."""
 _MOST_TRIALS = 100
-"""Trials of smaller and smaller gains, after which a budget counts as impossible to keep."""
+"""Number of trials of ever smaller gains, after which no gain is taken to keep the budget."""
 
 _SMALLEST_WEIGHT = 1e-3
 """Smallest weight of a round, relative to the largest. So an early round's gain is not below a
@@ -62,6 +62,7 @@ def water_fill(weights: Array, caps: Array, budget: float) -> Array:
     shape = weights**0.25
     # At this level every cap binds, and the sum of squares is above the budget: a bracket.
     low, high = 0.0, float((finite / shape).max())
+    # Bisection to the last bit. The lower end is returned, because it keeps the budget.
     for _ in range(200):
         level = (low + high) / 2
         if np.square(np.minimum(finite, level * shape)).sum() <= budget:
@@ -81,7 +82,7 @@ def allocate(
     for _ in range(_ROUNDS_OF_CORRECTION):
         filled = _on_levels(water_fill(weights, caps, budget))
         scale = allowed_scale(filled)
-        # Never scaled up: the gains may be at their caps.
+        # Never scaled up: the gains may be at their caps. Scaled down they keep the exact budget.
         safe = filled * min(scale, 1.0)
         if (weights / safe**2).sum() < (weights / gains**2).sum():
             gains = safe
@@ -96,6 +97,7 @@ def allocate(
 def _on_levels(gains: Array) -> Array:
     """Gains rounded down to a few values, so that they cost no more privacy."""
     levels = np.geomspace(gains.min(), gains.max(), _LEVELS)
+    # A gain that equals a level but for rounding keeps that level, not the one below.
     return np.asarray(
         levels[np.clip(np.searchsorted(levels, gains * (1 + 1e-12), side="right") - 1, 0, None)]
     )
@@ -130,8 +132,9 @@ class RunBudget:
                 safe = max(safe, scale)
                 if epsilon > 0.99 * budget:
                     break
-            # Aims at 0.997 of the budget, in the middle of what ends the search; at most fourfold
-            # at a time.
+            # Aims at 0.997 of the budget, within what ends the search; at most fourfold at a time.
+            # Epsilon grows about like a power p of the gain, from 1 (small) to 2 (large). A trial
+            # leaves the factor 1 - 0.9 p of the error in logarithms, below 1 for all p up to 2.2.
             scale *= min(4.0, (0.997 * budget / epsilon) ** 0.9) if epsilon > 0 else 4.0
         for _ in range(_MOST_TRIALS):  # not yet within the budget: down until it is
             if safe:

@@ -17,7 +17,7 @@ _NEGLIGIBLE_NOISE = 0.01
 """Mean square error by which an automatic factor of the first steps may exceed the least possible,
 over the mean square distance at the start."""
 _COUNTED = np.arange(200.0)
-"""Numbers of the factors that are tried."""
+"""Indices of the factors that are tried."""
 
 
 def distance_to_travel(model: Model, start: str) -> float:
@@ -69,6 +69,8 @@ def auto_burn_in_factor(
     start = distance / 2.0
 
     def error(factors: Array) -> Array:
+        """Mean square error after the fast rounds, over the mean square distance at the start."""
+        # With d = start Z and t = x/start, E[(|Z| - t)_+^2] = 2 ((1 + t^2) Phi(-t) - t phi(t)).
         t = num_fast * factors * speed / start
         left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
         steps = factors * step_size
@@ -90,7 +92,7 @@ def _factors_up_to(highest: float) -> Array:
     top = np.log10(highest)
     exponents = _COUNTED * (top / (len(_COUNTED) - 1))
     factors = np.power(10.0, exponents)
-    factors[-1] = highest
+    factors[-1] = highest  # as geomspace does: 10**log10 may miss it by a bit
     return np.asarray(factors)
 
 

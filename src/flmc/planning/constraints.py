@@ -1,5 +1,5 @@
-"""The constraints of a plan, one question each: gain by power, by Langevin noise and by privacy;
-step; burn-in."""
+"""The constraints of a plan: the largest gain by power, by Langevin noise and by privacy, the step,
+and the burn-in, a method of :class:`Constraints` each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Constraints:
-    """Model, uplink and limits of a plan; each method answers one question about them."""
+    """Model, uplink and limits of a plan, and what each limit allows; values are cached."""
 
     model: Model
     uplink: Uplink
@@ -81,7 +81,7 @@ class Constraints:
 
     @cached_property
     def power_limit(self) -> float:
-        """Gain that power allows, in nine rounds of ten."""
+        """Gain that power allows, in nine rounds of ten where the channel is random."""
         # The lower order statistic, not an interpolation: it is the gain of a drawn round.
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
@@ -128,7 +128,7 @@ class Constraints:
 
     @cached_property
     def _variances(self) -> dict[float, float]:
-        """Variances that were computed, by step: burn-in asks twice."""
+        """Cache of :meth:`estimate_variance` by step: burn-in asks for each twice."""
         return {}
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
@@ -143,7 +143,7 @@ class Constraints:
         num_devices = self.model.num_devices
         smoothness, convexity = self.curvature.smoothness, self.curvature.convexity
         gain: Array | float = largest_gain
-        if self.rounds is not None:  # what each drawn round can attain
+        if self.rounds is not None:  # the gain that each drawn round can attain
             gain = np.minimum(self.power_gains, self.privacy_limit)
         return auto_step_size(
             self.uplink, num_devices, gain, smoothness, convexity, self.num_active, self.scheduler
@@ -171,6 +171,7 @@ class Constraints:
             gains = np.minimum(np.minimum(cap, calibrated), self.power_gains)
         else:
             gains = planned_gain(uplink, cap, self.active, rounds, num_devices, self.model.dim)
+        # Planned gains of a random channel go through the rounds again and again; so must these.
         active = self.num_active[np.arange(len(gains)) % len(self.num_active)]
         noise = (
             uplink.noise_power / np.square(gains)
@@ -262,6 +263,7 @@ class Constraints:
         limit = np.broadcast_to(caps, (self.num_rounds, 1))[:, 0]
         if np.isinf(static_gain):
             return np.asarray(limit[:, None])
+        # The direction of least curvature forgets most slowly, so its noise weighs most.
         curvature = self.curvature.convexity or self.curvature.smoothness
         contraction = np.clip(
             1.0 - steps * response(self.uplink, self.model.num_devices, self.scheduler) * curvature,
@@ -289,7 +291,7 @@ class Constraints:
             # The factor depends on the burn-in, and the burn-in on the factor: iterate.
             noise = self.estimate_variance(step, given)
             for _ in range(20):
-                num_fast = needed // 2
+                num_fast = needed // 2  # as a plan decides it, where it is not given
                 factor = auto_burn_in_factor(
                     uplink, step, num_fast, num_devices, distance, smoothness, noise
                 )

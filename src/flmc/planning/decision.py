@@ -28,7 +28,7 @@ from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
 
 _MOST_TRIALS = 30
-"""Trials of a longer and longer automatic burn-in; the last one is taken as it is."""
+"""Largest number of trials of an automatic burn-in, each longer; the last is taken as it is."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def decide(
     if request.num_burn_in != "auto":
         return _decide(task, request)
     decided = _with_automatic_burn_in(task, request)
-    # Its length follows from the curvature, as an automatic step does.
+    # The length of the burn-in follows from the curvature, as an automatic step does: it reveals
+    # something of the data unless the curvature is public.
     return replace(decided, data_dependent=decided.data_dependent or not task.curvature.public)
 
 
@@ -110,6 +111,7 @@ def _decide(task: Constraints, request: Request) -> Plan:
     model, uplink, limits, curvature = task.model, task.uplink, task.limits, task.curvature
     rounds = _Rounds.checked(task.num_rounds, request)
     distance = distance_to_travel(model, request.start)
+    # In this order: step from the largest gain, Langevin limit from the step, gain from the limits.
     power, privacy = task.power_limit, task.privacy_limit
     given = None if request.gain is None else _check_gain(task, request.gain)
     # The automatic step is made for the largest gain, so that T = 1 is within reach of it.
@@ -154,9 +156,9 @@ def _decide(task: Constraints, request: Request) -> Plan:
 def _bytes_of_plan(
     model: Model, uplink: Uplink, limits: Limits, policy: Scheduler, num_rounds: int
 ) -> float:
-    """Bytes that planning takes, measured: those of a round, of a round's devices where they are
-    drawn for the whole run, and of a device's data, whose curvature is used if the posterior is
-    known."""
+    """Bytes of memory that planning takes, for the check before it starts."""
+    # Measured: of each round; of each device in it, where devices or path gains are drawn for the
+    # whole run; and of each device's data, whose Hessian is used where the posterior is known.
     each = 300.0 if limits.allocation == "adaptive" else 64.0
     fading = uplink.known_fading
     if not policy.everyone or not (fading.constant or fading.independent):
@@ -237,10 +239,11 @@ def _check_gain(task: Constraints, given: float | Sequence[float] | Array) -> Ar
             np.random.default_rng(0), range(1), task.model.num_devices, dim
         )
         full = np.broadcast_to(cap, (len(cap), dim))
-        room = float(power_scale(uplink, full, fading, task.active).min())
-        if room < 1 - 1e-12:
+        scale = float(power_scale(uplink, full, fading, task.active).min())
+        # A gain at the limit itself may exceed it by rounding.
+        if scale < 1 - 1e-12:
             raise InvalidSetting(
-                f"gain must not exceed the power limit {cap.max() * room:.6g} at"
+                f"gain must not exceed the power limit {cap.max() * scale:.6g} at"
                 f" {uplink.snr_db:g} dB, got {cap.max():.6g}"
             )
     if uplink.average_snr_db is not None:

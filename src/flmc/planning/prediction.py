@@ -36,7 +36,7 @@ NODES = np.linspace(-8.0, 8.0, 161)
 WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 """Weights of the rule for means over the standard normal distribution."""
 _MOST_ITERATIONS = 200
-"""Iterations after which the search for the stationary law gives up."""
+"""Largest number of iterations of the search for the stationary law."""
 _NUMBERS_AT_ONCE = 2_000_000
 """Numbers of an array of devices, entries and nodes that is held at once: 16 MB."""
 _MOST_WORK = 5e8
@@ -100,6 +100,7 @@ def predict(
         relative_mean_error=float(np.mean(shift / trace)),
         clipped_fraction=stationary.clipped_fraction(chain_mean, chain_covariance),
         mean_shift=float(np.max(np.sqrt(whitened))),
+        # W2 of two normal laws whose covariances commute, as any does with the identity.
         distance_squared=float(np.mean(whitened + np.square(np.sqrt(spread) - 1).sum(axis=1))),
     )
 
@@ -146,13 +147,18 @@ def _whiten(
 
 @dataclass(frozen=True)
 class _Stationary:
-    """The two equations of the stationary law, for several data sets (the leading axis) at once."""
+    """The two equations of the stationary law, for several data sets (the leading axis) at once.
+
+    The gradient of device k at theta is ``hessian[:, k] @ theta - offset[:, k]``."""
 
     hessian: Array
+    """(experiment, device, dim, dim)"""
     offset: Array
+    """(experiment, device, dim)"""
     uplink: Uplink
     step_size: float
     noise_variance: float | Array
+    """Variance of the channel's noise in the server's estimate, a number or (dim)."""
 
     def gradient_law(self, mean: Array, covariance: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of every device's gradient entries, (experiment, device,

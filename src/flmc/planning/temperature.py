@@ -66,9 +66,8 @@ def calibrated_gain(
     \ge 2\kappa K_a/K^2`: no gain is too large then.
     """
     active = num_devices if num_active is None else num_active
-    # Variance that the channel's noise may have at the server, N_0/A^2, beside that of
-    # quantisation.
-    room = (
+    # T = 1 solved for N_0/A^2: the variance that quantisation leaves to the channel's noise.
+    channel_noise = (
         2.0
         * response(uplink, num_devices, policy)
         / np.asarray(step_size)
@@ -76,7 +75,7 @@ def calibrated_gain(
         - bit_noise(uplink, num_devices, policy) * active
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = np.where(room > 0, np.sqrt(uplink.noise_power / room), np.inf)
+        gain = np.where(channel_noise > 0, np.sqrt(uplink.noise_power / channel_noise), np.inf)
     return gain if gain.ndim else float(gain)
 
 
@@ -99,8 +98,8 @@ def langevin_gain(
     num_active: Array,
     policy: Scheduler | None = None,
 ) -> Array:
-    """Largest gain that leaves enough noise for the sampler: ``calibrated``, ``paper`` or ``off``
-    (infinite)."""
+    """Largest gain that leaves enough noise for the sampler, in the shape of ``num_active``, by
+    ``mode``: ``calibrated``, ``paper`` or ``off`` (infinite)."""
     if mode == "off":
         return np.full(np.shape(num_active), np.inf)
     if mode == "paper":

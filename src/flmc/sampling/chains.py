@@ -1,4 +1,4 @@
-"""Where the chains of a run stand: what an engine carries from round to round, and all that a
+"""State of the chains of a run: all that an engine carries from round to round, and so all that a
 checkpoint must hold."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flmc.planning.plans import Plan
 from flmc.sampling.moments import Moments
 
 MOST_DRAWN_BYTES = 256_000_000
-"""Bytes of draws that are held in memory; more are on disk, if the run is recorded."""
+"""Largest number of bytes of draws in memory; more go to a file, if the run is recorded."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Chains:
         num_kept = plan.num_rounds - plan.num_burn_in
         shape = (model.num_experiments, num_chains, num_kept // thin, model.dim)
         moments = Moments.empty(centre_of(model), num_chains, num_kept)
-        draws = _room(shape, directory) if keep_draws else None
+        draws = _empty_draws(shape, directory) if keep_draws else None
         return cls(0, position, moments, draws, num_burn_in=plan.num_burn_in, thin=thin)
 
     def draws_until(self, rounds: int) -> int:
@@ -76,6 +76,7 @@ class Chains:
         kept = np.arange(first + 1, first + 1 + theta.shape[-2]) - self.num_burn_in
         chosen = (kept > 0) & (kept % self.thin == 0)
         if chosen.any():
+            # Every ``thin``-th kept round is a draw, so their numbers are consecutive: a slice.
             numbers = kept[chosen] // self.thin - 1
             part = slice(int(numbers[0]), int(numbers[-1]) + 1)
             self.draws[place][..., part, :] = theta[..., chosen, :]
@@ -89,13 +90,13 @@ class Chains:
         return float(self.num_clipped / (active * chains * dim))
 
 
-def _room(shape: tuple[int, ...], directory: Path | None) -> Array:
-    """Room for draws: in memory, or in a file without a name where they are many.
-
-    The operating system writes what it needs memory for to the disk, and frees the file when nobody
-    uses it any more."""
+def _empty_draws(shape: tuple[int, ...], directory: Path | None) -> Array:
+    """An uninitialised array for draws: in memory, or mapped to a nameless file of ``directory``
+    beyond ``MOST_DRAWN_BYTES``."""
     if directory is None or 8 * math.prod(shape) <= MOST_DRAWN_BYTES:
         return np.empty(shape)
+    # The mapping has a descriptor of its own and outlives the file object. The system pages it out
+    # as it needs memory, and frees the disk with the array, also after a crash.
     with tempfile.TemporaryFile(dir=directory) as file:
         return np.memmap(file, np.float64, "w+", shape=shape)
 

@@ -1,5 +1,5 @@
-"""Running sums over the kept rounds: all that the metrics need, in memory that does not grow with
-the rounds."""
+"""Running sums of the draws and of their products over kept rounds: mean, variance and covariance
+in memory that does not grow with the rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.affine import Coordinates
 
 MOST_BATCHES = 20
-"""Chains of a data set are put together to at most this many batches, for standard errors."""
+"""Largest number of batches of chains of a data set; standard errors come from their spread."""
 
 MOST_ENTRIES, MOST_PRODUCTS = 2048, 1 << 30
 """Entries of theta, and products of entries of all chains of a data set, up to which products are
@@ -82,6 +82,7 @@ class Moments:
         """These moments with single chains put together to at most ``MOST_BATCHES`` batches."""
         if self.batch_size > 1 or len(self.counts) <= MOST_BATCHES:
             return self
+        # Whole chains, which are independent given the data: rounds of one chain are not.
         size = -(-len(self.counts) // MOST_BATCHES)
         starts = np.arange(0, len(self.counts), size)
         sums, products = (
@@ -99,6 +100,7 @@ class Moments:
                 f"coordinates of {self.centre.shape[1]} entries need the covariance of the draws,"
                 " which is not kept for so many; use fewer chains"
             )
+        # Deviations map linearly, d -> S d, so that the offset of the map moves the centre only.
         scale = coordinates.scale
         return Moments(
             coordinates.to_model(self.centre),
@@ -124,6 +126,7 @@ class Moments:
                 f" dim^2 times chains must be at most {MOST_PRODUCTS}, and dim at most"
                 f" {MOST_ENTRIES}; use variance"
             )
+        # Second moment minus the squared mean: little cancels, because the centre is near the mean.
         shift = self.sums.sum(axis=1) / self.counts.sum()
         return np.asarray(
             self.products.sum(axis=1) / self.counts.sum() - shift[:, :, None] * shift[:, None, :]

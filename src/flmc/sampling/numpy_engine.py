@@ -29,9 +29,9 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 _log = logging.getLogger(__name__)
 
 _TILE_NUMBERS = 40_000
-"""Gradient entries of a tile: about the size of a second-level cache."""
+"""Gradient entries of a tile: 320 kB in double precision, about a second-level cache."""
 _BUFFER_NUMBERS = 4_000_000
-"""Random numbers of one kind that are drawn ahead for a tile, at most."""
+"""Largest number of random numbers of one kind drawn ahead for a tile: 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ class NumpyEngine(Engine):
             report = report_part(resources.progress, index, len(tiles))
             _advance_tile(chains, plan, model, seed, tile, until, report, schedule, self._serve)
         chains.round = until
+        # Once in a run: at the first stretch in which such an entry occurs.
         if chains.num_undefined > undefined == 0:
             _log.warning(
                 "%d gradient entries were not finite; NaN counts as 0", chains.num_undefined
@@ -124,6 +125,7 @@ def _tiles(model: Model, num_chains: int, experiments_at_once: int | None) -> li
 
     Chains are cut the same way whatever the number of data sets at once: matrix products then have
     the same shapes, and so the same rounding."""
+    # At least one chain, also where the gradients of a single chain are larger than the cache.
     at_once = max(1, _TILE_NUMBERS // (model.num_devices * model.dim))
     chains = min(at_once, num_chains)
     experiments = experiments_at_once or max(1, at_once // chains)
@@ -146,8 +148,8 @@ def _advance_tile(
     draw: DrawSchedule,
     serve: Server,
 ) -> None:
-    """Advance the chains of one tile to round ``until``, and write what they did into
-    ``chains``."""
+    """Advance the chains of one tile to round ``until``, and write positions, moments, draws and
+    counts into ``chains``."""
     # ``chains.round`` stays what it was until every tile is done: it is where each tile begins.
     state = langevin.State(chains.position[tile.place], chains.round)
 

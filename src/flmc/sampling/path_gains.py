@@ -1,9 +1,9 @@
-"""Path gains of a block of rounds, for each experiment, whether or not rounds depend on each other.
+"""Path gains of a block of rounds, for each experiment.
 
-Where rounds are independent draws, each block has a stream of its own. Else all rounds of a run are
-drawn at once for an experiment, and a block is a part of them: so a run may be cut anywhere without
-losing what one round has to do with another. Such draws are kept for the blocks that follow, up to
-a number of bytes; beyond it they are drawn again, with the same result."""
+Independent rounds are drawn from a stream for each block. Dependent rounds (Jakes, Gauss-Markov, a
+trace) are drawn for the whole run at once, and a block is a slice of them, so that an interrupted
+run resumes with the same channel. Whole runs stay in memory for later blocks, up to
+``_KEPT_BYTES``; beyond that they are drawn again, with the same result."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from flmc.uplink.fading import Fading
 _log = logging.getLogger(__name__)
 
 _KEPT_BYTES = 256_000_000
-"""Bytes of whole runs that are kept at most."""
+"""Largest number of bytes of path gains of whole runs in memory."""
 
 _Key = tuple[int, int, int]
 
 
 class _WholeRuns:
-    """Path gains of whole runs, the latest of them kept. Threads may share it."""
+    """A cache of the path gains of whole runs, safe for threads; the longest unused go first."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -61,10 +61,13 @@ class _WholeRuns:
         return gains
 
     def _keep(self, key: _Key, plan: Plan, gains: Array) -> None:
+        """Add path gains to the cache, with the lock held, and evict the oldest beyond its size."""
+        # Another thread may have drawn the same meanwhile: its bytes must not count twice.
         if key in self._kept:
             self._bytes -= self._kept.pop(key)[1].nbytes
         self._kept[key] = (weakref.ref(plan), gains)
         self._bytes += gains.nbytes
+        # A run that is larger than the cache evicts itself, too, and is drawn for every block.
         while self._bytes > self.most_bytes:
             _, (_, oldest) = self._kept.popitem(last=False)
             self._bytes -= oldest.nbytes
@@ -95,6 +98,7 @@ def _law(plan: Plan) -> Fading:
 
 def constant_path_gains(plan: Plan, seed: int) -> Array:
     """Path gains of a channel that is constant, (1, 1, device, dim)."""
+    # A stream without the number of an experiment: all experiments share the channel.
     return _law(plan).draw_checked(
         generator(seed, Purpose.FADING), range(1), plan.num_devices, plan.dim
     )[None]
@@ -108,6 +112,7 @@ def draw_path_gains(plan: Plan, seed: int, experiments: range, block: int, round
         return constant_path_gains(plan, seed)
     shape = (len(rounds), plan.num_devices, plan.dim)
     if fading.independent:
+        # A stream for each block: a run resumes at a block without drawing those before it.
         streams = (generator(seed, Purpose.FADING, e, 0, block) for e in experiments)
         return _stacked([fading.draw_checked(rng, rounds, *shape[1:]) for rng in streams], shape)
     parts, num_bytes = [], 0
@@ -157,6 +162,8 @@ def draw_known_channel(
         estimated.estimate(generator(seed, Purpose.ESTIMATION, e, 0, block), gains)
         for e, gains in zip(experiments, np.broadcast_to(true, shape), strict=True)
     ]
+    # A device divides by the magnitude it knows; ``arrival`` is the in-phase part of what remains,
+    # true gain over estimate, so that their product is the path gain that symbols meet.
     known = np.stack([each.magnitude for each in drawn])
     factor = np.stack([each.arrival for each in drawn])
     return KnownChannel(np.broadcast_to(known, shape), np.broadcast_to(known * factor, shape))

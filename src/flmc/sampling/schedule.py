@@ -1,5 +1,7 @@
-"""From a plan and a realised channel to the rounds of a block: fading, who transmits, and the
-gain."""
+"""The schedule of a run: step, gain, path gains and active devices of every round.
+
+It follows from the plan, the seed and the channel; no data enter, so it is public and known before
+a round begins. Rounds are drawn by blocks of ``ROUNDS_PER_BLOCK``, each from streams of its own."""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from flmc.uplink.power import realised_gain
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is fixed for some rounds, for all experiments.
+    """Step, gain, path gains and active devices of some rounds, for all experiments.
 
-    Arrays have a single experiment where they are the same for all.
+    An array has one experiment where all experiments share it.
 
     Attributes
     ----------
@@ -35,9 +37,9 @@ class Schedule:
     fading
         Path gains, (experiment, round, device, dim).
     active
-        Who transmits, (experiment, round, device) with 1 or 0; None: all.
+        Active devices, (experiment, round, device) with 1 or 0; None: all.
     num_active
-        How many transmit, (experiment, round).
+        Number of active devices, (experiment, round).
     arriving
         In-phase part of the path gains that symbols meet, in the shape of ``fading``, where devices
         know only estimates; None: they are the path gains.
@@ -59,8 +61,8 @@ class Schedule:
         return None if self.active is None else self.active[:, None, index]
 
     def round(self, index: int) -> Round:
-        """What is fixed for round ``index`` of this schedule, from 0, with an axis of length 1 for
-        the chains."""
+        """Round ``index`` of this schedule, counted from 0; arrays get an axis of length 1 for the
+        chains, which share the channel."""
         gain, fading = self.gain[:, None, index], self.fading[:, None, index]
         count: Array | float = self.num_active[:, None, index, None]
         if len(self.num_active) == 1:  # a number is cheaper than an array of one
@@ -109,6 +111,7 @@ def shared_schedule(plan: Plan, seed: int, rounds: range) -> Schedule:
     """Any rounds of a plan for which :func:`is_shared` holds, with a single experiment."""
     fading = constant_path_gains(plan, seed)
     active = None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
+    # No stream is cut into blocks here, so that any rounds may be asked for.
     return schedule_of(plan, fading, active, rounds)
 
 
@@ -201,6 +204,8 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
     part = slice(rounds.start, rounds.stop)
     cap = plan.gain if len(plan.gain) == 1 else plan.gain[part]
     if plan.scheduler.by_channel and active is not None:
+        # The gain with T = 1 falls with the number of devices: the plan's cap is that of the
+        # loudest round, and a round with more devices must be quieter to keep enough noise.
         cap = calibrated_cap(plan, cap, active.sum(axis=2)[..., None])
         cap = np.broadcast_to(cap, (*cap.shape[:2], plan.dim))
     gain = realised_gain(plan.uplink, cap, fading, active)
@@ -214,18 +219,15 @@ def schedule_of(plan: Plan, fading: Array, active: Array | None, rounds: range) 
     )
 
 
-# What rounds really transmit where the channel decides: who, how loudly, and how hot that is.
-#
-# It follows from the channel and the plan alone, so it is public, and known before a round begins.
-
-
 class Realised(NamedTuple):
-    """Some rounds as they are transmitted, over all experiments.
+    """Active devices, gain and temperature of some rounds as the channel decides them, over all
+    experiments. The ledger records them: the union of devices and the largest gain, so that no
+    experiment costs more privacy than is written.
 
     Attributes
     ----------
     active
-        Who transmits in at least one experiment, (round, device) with 1 or 0.
+        Devices active in at least one experiment, (round, device) with 1 or 0.
     gain
         Largest gain of the experiments in which somebody transmits, (round, dim); 0 if nobody does.
     temperature
@@ -239,14 +241,15 @@ class Realised(NamedTuple):
 
 
 def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Realised:
-    """Some rounds, counted from 0, of a plan whose policy follows the channel, as they are
-    transmitted."""
+    """Active devices, gain and temperature of some rounds, counted from 0, of a plan whose policy
+    follows the channel."""
+    # Whole blocks are drawn, because streams begin at blocks; ``part`` are the rounds among them.
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
     begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK
     part = slice(begin, begin + len(rounds))
     active = np.zeros((len(rounds), plan.num_devices))
     gain, heat = np.zeros((len(rounds), plan.dim)), np.zeros(len(rounds))
-    heard = np.zeros(len(rounds))
+    heard = np.zeros(len(rounds))  # experiments in which somebody transmits, of each round
     for experiment in range(num_experiments):
         one = range(experiment, experiment + 1)
         drawn = [draw_schedule(plan, seed, one, block) for block in blocks]
@@ -260,18 +263,19 @@ def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) ->
             heat += [
                 _heat(plan, gains[i], count[i]) if talks[i] else 0.0 for i in range(len(rounds))
             ]
+    # A skipped round takes no step and has no temperature: 0/0, which ``where`` turns into NaN.
     with np.errstate(invalid="ignore"):
         mean = np.where(heard > 0, heat / heard, np.nan)
     return Realised(active, gain, mean if plan.slope is not None else np.full(len(heat), np.nan))
 
 
 def _active(plan: Plan, schedule: Schedule) -> Array:
-    """Who transmits in the rounds of a schedule of one experiment, (round, device)."""
+    """Active devices of a schedule of one experiment, (round, device) with 1 or 0."""
     if schedule.active is None:
         return np.ones((len(schedule), plan.num_devices))
     return np.asarray(schedule.active[0])
 
 
 def _heat(plan: Plan, gain: Array, count: float) -> float:
-    """Temperature of one round."""
+    """Temperature of one round with a gain (dim) and so many active devices."""
     return temperature(plan.uplink, plan.step_size, gain, plan.num_devices, count, plan.scheduler)

@@ -1,4 +1,4 @@
-"""The loop over rounds.
+"""The loop over rounds of a simulated run.
 
 An engine runs a stretch of rounds at a time; between two stretches a run can stop and be saved."""
 
@@ -87,13 +87,14 @@ def simulate(
     end = plan.num_rounds if last_round is None else last_round
     while chains.round < end and not stop():
         done, until = chains.round, pace.next_stop(chains.round, end, most_rounds)
-        # Told before the rounds: what they spend must be on record before it is spent.
+        # Before the rounds: their privacy cost must be in the ledger before it is spent, so that a
+        # crash may overstate it but never understates it.
         if observer is not None:
             observer.begins(until)
         began = time.monotonic()
         part = report_within(resources.progress, done / plan.num_rounds, until / plan.num_rounds)
-        told = Resources(resources.threads, resources.experiments_at_once, part)
-        chosen.advance(chains, plan, model, seed, until, told, schedule)
+        of_stretch = Resources(resources.threads, resources.experiments_at_once, part)
+        chosen.advance(chains, plan, model, seed, until, of_stretch, schedule)
         pace.took(until - done, time.monotonic() - began)
         if observer is not None:
             observer.ended(chains, now=stop())
@@ -116,7 +117,8 @@ class _Pace:
         self._cheap = model.quadratic(slice(0, 1)) is not None and not plan.uplink.clips_examples
         """Whether a round costs no more than drawing its numbers and data again: then only whole
         blocks are run."""
-        # What a costly model tells of its progress, it tells between stretches.
+        # A costly model reports its progress between stretches only: these are short even in a run
+        # that nobody may stop.
         self._stretch = stretch if self._cheap else min(stretch, _PATIENCE)
         self._seconds = (
             engine.seconds_per_round(plan, model, num_chains) if self._cheap else _PATIENCE
@@ -130,7 +132,8 @@ class _Pace:
             # Never longer than some seconds, so that a wish to stop is heard between checkpoints.
             checkpoint = (done // most_rounds + 1) * most_rounds
             return min(num_rounds, checkpoint, self.next_stop(done, num_rounds, None))
-        # At most all rounds and a block, of which whole blocks are taken below.
+        # At most all rounds and a block, of which whole blocks are taken below: the stretch may be
+        # infinite, which no integer is.
         affordable = min(self._stretch / self._seconds, num_rounds + ROUNDS_PER_BLOCK)
         wanted = done + max(1, int(affordable))
         boundary = (done // ROUNDS_PER_BLOCK + 1) * ROUNDS_PER_BLOCK

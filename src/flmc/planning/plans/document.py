@@ -114,6 +114,7 @@ def digested(plan: Plan) -> dict[str, Any]:
 
 
 def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
+    """Cost of a round and, ``with_run``, of the run; None where the privacy is unknown."""
     if plan.exposure is None:
         return None
     run = {**_cost(plan.run_cost), "rounds": plan.exposure.num_rounds} if with_run else None
@@ -126,6 +127,7 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
 
 
 def _cost(cost: Cost | None) -> dict[str, Any]:
+    """Epsilon and delta of a cost, and delta at epsilon 0 where that is known; empty without."""
     if cost is None:
         return {}
     stated = {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
@@ -174,7 +176,7 @@ def read(
 
 @contextmanager
 def refusing_damage() -> Iterator[None]:
-    """Refuse a document whose fields are missing, or hold what they cannot, in a line."""
+    """Turn any error while reading a damaged document into ``InvalidSetting``."""
     try:
         yield
     except InvalidSetting:
@@ -192,6 +194,7 @@ def _numbers(value: Any) -> Array:
 
 
 def _prediction(value: Mapping[str, Any] | None) -> Prediction | None:
+    """Prediction of the document; None where it has none."""
     return None if value is None else Prediction(**_settings(value))
 
 
@@ -212,6 +215,7 @@ def _scheduler(document: Mapping[str, Any]) -> Scheduler:
 
 
 def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of an object in a document, without the name of its class."""
     return {name: item for name, item in value.items() if name != "type"}
 
 
@@ -224,6 +228,7 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
             " in a document is never imported, so pass the object to Plan.from_document as uplink="
             " or scheduler="
         )
+    # A class may compute fields itself: they are in the document, but no arguments.
     fields = {field.name for field in dataclasses.fields(kind) if field.init}
     settings = {
         name: _object(item, name) if isinstance(item, Mapping) else item
@@ -234,7 +239,8 @@ def _object(value: Mapping[str, Any], setting: str) -> Any:
 
 
 def _own_classes() -> dict[str, type[Any]]:
-    """Uplinks, links, fadings and schedulers of this package, by name."""
+    """Uplinks, links, fadings and schedulers of flmc, by name: all that a document may name, so
+    that a plan from elsewhere runs no code."""
     for module in pkgutil.iter_modules(flmc.uplink.__path__, "flmc.uplink."):
         importlib.import_module(module.name)  # a class exists only once its module is imported
     classes: dict[str, type[Any]] = {}

@@ -1,4 +1,4 @@
-"""What a plan says of the radio: SNR at both ends, channel uses and energy, errors of channel
+"""The radio of a plan: SNR at both ends, channel uses and energy, and the effect of inexact channel
 estimates."""
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def radio_of(uplink: Uplink, num_rounds: int, num_devices: int, dim: int) -> Rad
         ).drawn
     )
     mean_square = float(np.mean(np.square(drawn)))
+    # A constant path gain is shown as it was given: the root of its square may differ in a bit.
     varies = bool(drawn.max() > drawn.min())
     return Radio(uplink.snr_db, math.sqrt(mean_square) if varies else float(drawn.max()), varies)
 
@@ -155,6 +156,7 @@ def _energy_of_a_round(plan: Plan) -> float:
     law = plan.uplink.known_fading
     gains = planned_gain(plan.uplink, plan.gain, active, every, plan.num_devices, plan.dim)
     asked = every if varies else standing_for(law, every)
+    # Part by part, because path gains of all rounds, devices and entries may not fit into memory.
     total = count = 0.0
     for part, fading in draw_planned_channels(
         law, asked, plan.num_rounds, plan.num_devices, plan.dim
@@ -168,6 +170,8 @@ def _energy_of_a_round(plan: Plan) -> float:
 
 def _energies(uplink: Uplink, gain: Array, fading: Array) -> Array:
     """Energy of each device in each round over the noise power, (round, device)."""
+    # Where the norm is clipped, ``peak`` bounds the energy of all entries together: the entry with
+    # the largest A/h could carry all of it, so that the largest is the bound, not the sum.
     power = np.square(uplink.peak * gain[:, None, :] / one_of_equals(fading))
     total = power.max(axis=-1) if uplink.shares_power else power.sum(axis=-1)
     return np.broadcast_to(total / uplink.noise_power, fading.shape[:2])

@@ -1,11 +1,11 @@
-r"""A release: what is given out of a run, what it is worth, and what it costs.
+r"""A release: the chains of a run that are given out, their worth in draws, and their privacy cost.
 
-A *release* is so many chains with all their kept rounds. Quality and privacy of a run are stated of
-the same release: of one chain, unless more are named. Along a direction in which the negative log
-posterior has curvature :math:`\lambda`, successive rounds have the correlation :math:`r = 1 -
-\eta\kappa\lambda`, so that the mean of n kept rounds varies like that of :math:`1/w(r, n)`
-independent draws (:func:`flmc.base.special.variance_of_mean`): the *effective draws*. They
-are fewest where the curvature is smallest."""
+A *release* is a number of chains with all their kept rounds. Quality and privacy of a run are
+stated of the same release: of one chain, unless more are named. Along a direction in which the
+negative log posterior has curvature :math:`\lambda`, successive rounds have the correlation
+:math:`r = 1 - \eta\kappa\lambda`, so that the mean of n kept rounds varies like that of
+:math:`1/w(r, n)` independent draws (:func:`flmc.base.special.variance_of_mean`): the *effective
+draws*. They are fewest where the curvature is smallest."""
 
 from __future__ import annotations
 

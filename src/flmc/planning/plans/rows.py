@@ -1,4 +1,4 @@
-"""Rows of a plan: what limits the gain, step, temperature, what is predicted, privacy, warnings.
+"""Rows of a plan: limits of the gain, step, temperature, prediction, privacy, warnings.
 
 Everything that shows a plan (``print``, the command line, pages) draws these rows."""
 
@@ -30,7 +30,12 @@ _CRITERIA = {
     "paper": "the paper's bound",
 }
 """Privacy criteria, in words."""
-
+CONSTRAINTS = {
+    "power": "transmit power",
+    "langevin": "noise that the sampler needs",
+    "privacy": "privacy budget",
+}
+"""Constraints of the gain, in words."""
 
 USELESS_EPSILON = 20.0
 """Epsilon of a whole run above which it guarantees next to nothing."""
@@ -108,8 +113,8 @@ def _price_row(plan: Plan) -> list[Row]:
 
 
 def _below(plan: Plan) -> str:
-    """What a round costs where epsilon is 0 at its delta, which says nothing: the delta that it has
-    there, and epsilon at the run's delta."""
+    """Addition to the cost of a round whose epsilon is 0 at its delta, which says nothing: its
+    delta at epsilon 0, and its epsilon at the run's delta. Empty for other rounds."""
     once, exposure = plan.round_cost, plan.exposure
     if once is None or exposure is None or once.epsilon > 0:
         return ""
@@ -118,14 +123,6 @@ def _below(plan: Plan) -> str:
         f"; epsilon 0 has delta {format_up(once.delta_at_zero or 0.0)} already, and delta"
         f" {plan.limits.run_delta:g} has epsilon {format_up(finer)}"
     )
-
-
-CONSTRAINTS = {
-    "power": "transmit power",
-    "langevin": "noise that the sampler needs",
-    "privacy": "privacy budget",
-}
-"""Constraints of the gain, in words."""
 
 
 def listing(plan: Plan, with_run: bool) -> Listing:
@@ -214,8 +211,8 @@ def _gain_rows(plan: Plan) -> list[Row]:
 
 
 def _margin(plan: Plan, name: str) -> str:
-    """What a limit means for the gain: it decides, the step was chosen to meet it, or how far above
-    the gain it is."""
+    """Relation of a limit to the gain, in words: it decides, the step was chosen to meet it, or its
+    distance in decibels."""
     if plan.binding == name:
         return " <- decides"
     margin = plan.margins_db[name]

@@ -100,6 +100,7 @@ class FederationPage:
 
     def _chosen(self, event: object) -> None:
         name = event.value  # type: ignore[attr-defined]
+        # Updates of the list of runs set the shown run again, which is no choice of the user.
         if name and name != self._run:
             self.state.more["run"] = name
             self.state.changed()
@@ -110,6 +111,7 @@ class FederationPage:
         """Show what changed since the last update."""
         name = self._run
         run = FEDERATIONS.observed.runs.get(name or "", ObservedRun())
+        # Every time, because the age of the last status grows without a message.
         self._say_state(name, run.status)
         if self._seen == FEDERATIONS.changes:
             return

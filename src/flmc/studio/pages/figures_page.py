@@ -61,7 +61,7 @@ class FiguresPage:
         self._show()
 
     async def _begin(self) -> None:
-        """Make the report, which takes seconds to minutes."""
+        """Make the report, which takes seconds to minutes; closing the tab stops it."""
         self._study = study = Reproduction(self._paper, int(self._count.value or 1))
         self._make.set_enabled(False)
         self._end.set_enabled(True)

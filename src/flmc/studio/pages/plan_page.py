@@ -115,6 +115,7 @@ class PlanPage:
 
     async def _compute(self, turn: Turn) -> None:
         """Show one part after the other, the quickest first."""
+        # Read once: the panel may change them during the work, and then this turn is over.
         settings = read_given(self.state.given)
         await self._show_limits(turn, settings)
         self.panel.settled(settings)
@@ -164,6 +165,7 @@ class PlanPage:
             "not predicted" if shift is None else f"{shift:.2g} sd", shift,
             "in posterior standard deviations",
         )  # fmt: skip
+        # In the event loop, because it is cached since the plan above.
         exact = computations.problem_of(settings).model.posterior
         predicted = await turn.compute_slowly(computations.predicted_law, settings)
         if exact is None or predicted is None or plan.dim < 2:

@@ -148,6 +148,7 @@ class RunPage:
         if self._watched is not None and self._watched.running:
             return
         self._forget()
+        # Before the first await: a second click during the planning must not start a second run.
         self._start.set_enabled(False)
         self._status.set_text("Planning …")
         for card in self._cards.values():
@@ -158,7 +159,7 @@ class RunPage:
             await asyncio.to_thread(computations.whole_plan, settings)
             if self._closed:  # the tab was closed during the planning
                 return
-            self._ran = given
+            self._ran = given  # a copy from before the planning, not what the panel says by now
             self._directory = new_directory("run")
             self._watched = WatchedRun(settings, self._directory)
             self._changed()

@@ -31,6 +31,8 @@ class Turn:
     @property
     def over(self) -> bool:
         """Whether a newer request came, or the page was closed."""
+        # Threads read this without a lock: a value that is late by a moment costs one computation
+        # in vain, whose result is dropped in the event loop.
         return self._owner.turn is not self
 
     async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -39,6 +41,8 @@ class Turn:
         value = await asyncio.get_running_loop().run_in_executor(
             _POOL, self._call, function, arguments
         )
+        # Again, now in the event loop: nothing else runs between this check and the next await, so
+        # the caller may draw.
         if self.over:
             raise Superseded
         return value
@@ -67,6 +71,7 @@ class Latest:
     ) -> None:
         self._work, self._on_error = work, on_error
         self._last = -_PAUSE
+        # Held here, because the event loop has weak references to its tasks only.
         self._task: asyncio.Task[None] | None = None
         self._waiting = self._closed = False
         self.turn: Turn | None = None
@@ -75,6 +80,8 @@ class Latest:
     def ask(self) -> None:
         """Note that something changed: the current computation is given up, and a new one
         starts."""
+        # The running computation sees at its next step that it is over; cancelling its task would
+        # not stop its thread.
         self.turn = None
         if not self._waiting and not self._closed:
             self._waiting = True
@@ -89,7 +96,7 @@ class Latest:
         # _waiting is cleared before the work reads its inputs: a later request starts another
         # task.
         self._last, self._waiting = time.monotonic(), False
-        if self._closed:
+        if self._closed:  # during the pause
             return
         self.turn = mine = Turn(self)
         try:

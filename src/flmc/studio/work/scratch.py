@@ -11,10 +11,12 @@ from pathlib import Path
 
 @cache
 def _root() -> Path:
+    """The directory above all others, made when it is first needed."""
     return Path(tempfile.mkdtemp(prefix="flmc-studio-"))
 
 
 _ENDINGS: list[Callable[[], None]] = []
+"""Actions for the end of the studio, in the order of their registration."""
 
 
 def new_directory(name: str) -> Path:
@@ -29,6 +31,7 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
     _ENDINGS.append(action)
 
     def forget() -> None:
+        # ``close_all`` may be at this very action and wait for the thread that calls this.
         if action in _ENDINGS:
             _ENDINGS.remove(action)
 
@@ -37,8 +40,10 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
 
 def close_all() -> None:
     """Do the registered actions, and remove all directories."""
+    # Taken off the list before it is done: an action may unregister itself or others meanwhile.
     while _ENDINGS:
         _ENDINGS.pop()()
+    # Not ``_root()`` alone, which would make a directory only to remove it.
     if _root.cache_info().currsize:
         shutil.rmtree(_root(), ignore_errors=True)
         _root.cache_clear()

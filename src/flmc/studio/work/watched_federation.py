@@ -42,6 +42,7 @@ class History:
             seen.pop()
         if status.round > (seen[-1].round if seen else 0):
             seen.append(_seen(status))
+        # One above an even number: the first and the newest have even places, and stay.
         if len(seen) > _MOST_ROUNDS:
             del seen[1::2]
         while len(self._runs) > _MOST_RUNS:
@@ -49,7 +50,8 @@ class History:
 
 
 class WatchedFederations:
-    """Everything heard from the studio's broker.
+    """Everything heard from the studio's broker. Messages are taken and pages drawn in the same
+    event loop, so nothing here needs a lock.
 
     Attributes
     ----------
@@ -121,6 +123,7 @@ class WatchedFederations:
 
 def _seen(status: Status) -> RoundSeen:
     """The numbers of a status that charts show; NaN for unknown ones."""
+    # The server computes epsilon now and then only: it is shown at the round that it covers.
     current = status.epsilon if status.epsilon_round == status.round else None
     epsilon = math.nan if current is None else current
     seconds = math.nan if status.round_seconds is None else status.round_seconds

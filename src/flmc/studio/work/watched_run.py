@@ -54,6 +54,7 @@ class WatchedRun:
         self.result: Result | None = None
         self.error: str | None = None
         self._stop = threading.Event()
+        # Registered before the thread starts, whose last act is to unregister it.
         self._forget = at_the_end(self._end)
         # A daemon: a run that hangs must not keep the studio's process alive after its end.
         self.thread = threading.Thread(target=self._run, daemon=True, name="studio run")
@@ -99,6 +100,7 @@ class WatchedRun:
             self.error = in_words(error)
         finally:
             self._forget()
+            # Last: once it is set, the page reads result and error, without a lock.
             self.ended = time.monotonic()
 
     def _end(self) -> None:
@@ -128,6 +130,7 @@ class WatchedRun:
             here = self.plan.num_burn_in + draws.shape[1]
             if not self.history or self.history[-1].round < here:
                 self.history.append(ChainAgreement(here, worst, fewest))
+        # Charts are replaced, never changed: the page may be drawing the old one.
         self.charts["trace"] = trace_chart(draws, self.plan.num_burn_in + 1)
         self.charts["agreement"] = agreement_chart(self.history)
         exact = self.problem.model.posterior

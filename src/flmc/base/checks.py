@@ -109,6 +109,7 @@ def precision(name: str, value: Any, dim: int) -> Array:
     smallest = float(matrix.min()) if diagonal else 0.0
     if diagonal:
         matrix = np.diag(np.broadcast_to(matrix, (dim,)))
+    # Symmetric up to rounding: a matrix that the user inverted is no more than that.
     elif matrix.shape != (dim, dim) or not np.allclose(matrix, matrix.T):
         raise InvalidSetting(
             f"{name} must be a number, {dim} numbers or a symmetric matrix, got {matrix.shape}"

@@ -1,4 +1,4 @@
-"""Clipping: what bounds the influence of one device, or of one example."""
+"""Clipping, by entries or by norm: the bound of the influence of one device, or of one example."""
 
 from __future__ import annotations
 
@@ -22,17 +22,6 @@ def clip(gradient: Array, bound: float) -> Array:
     return clipped
 
 
-def count_clipped(
-    gradient: Array, bound: float, active: Array | None = None, *, by_norm: bool = False
-) -> int:
-    r"""Number of entries of gradients (..., device, dim) that clipping changes, :math:`|g| > \ell`
-    or NaN, on the active devices of :func:`count_marked`. By norm all entries of a gradient change
-    or none."""
-    size = np.linalg.norm(gradient, axis=-1, keepdims=True) if by_norm else np.abs(gradient)
-    changed = np.broadcast_to(~(size <= bound), gradient.shape)
-    return count_marked(changed, active)
-
-
 def clip_norm(gradient: Array, bound: float) -> Array:
     r"""Gradients scaled down to a Euclidean norm of at most ``bound``: :math:`g \min(1,
     \ell/\|g\|)`.
@@ -40,7 +29,7 @@ def clip_norm(gradient: Array, bound: float) -> Array:
     It is the nearest point of a ball, so two gradients are never further apart afterwards. An entry
     that is NaN counts as 0; beside infinite entries the finite ones count as 0.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # a square that overflows is dealt with below
         norm = np.sqrt(np.square(gradient).sum(axis=-1, keepdims=True))
     if not np.isfinite(norm).all():
         return clip_norm(_comparable(gradient), bound)
@@ -48,18 +37,31 @@ def clip_norm(gradient: Array, bound: float) -> Array:
     return np.asarray(gradient * np.minimum(1.0, bound / np.maximum(norm, 1e-300)))
 
 
-def _comparable(gradient: Array) -> Array:
-    """Gradients whose norms are finite, in the directions of the given ones; those that are finite
-    and not huge stay as they are."""
-    known = np.where(np.isnan(gradient), 0.0, gradient)
-    endless = np.isinf(known)
-    # Infinite entries outweigh all others.
-    known = np.where(endless.any(axis=-1, keepdims=True), np.sign(known) * endless * 1e140, known)
-    largest = np.abs(known).max(axis=-1, keepdims=True)
-    return np.asarray(np.where(largest > 1e140, known / (largest / 1e140), known))
+def count_clipped(
+    gradient: Array, bound: float, active: Array | None = None, *, by_norm: bool = False
+) -> int:
+    r"""Number of entries of gradients (..., device, dim) that clipping changes, :math:`|g| > \ell`
+    or NaN, on the active devices of :func:`count_marked`. By norm all entries of a gradient change
+    or none."""
+    size = np.linalg.norm(gradient, axis=-1, keepdims=True) if by_norm else np.abs(gradient)
+    # "not <=" in place of ">": NaN counts as changed.
+    changed = np.broadcast_to(~(size <= bound), gradient.shape)
+    return count_marked(changed, active)
 
 
 def count_marked(marked: BoolArray, active: Array | None = None) -> int:
     """Number of marked entries (..., device, dim) of the active devices (..., device), whose value
     is 1 and not 0; None: of all devices."""
     return int(np.count_nonzero(marked if active is None else marked & (active[..., None] > 0)))
+
+
+def _comparable(gradient: Array) -> Array:
+    """Gradients whose norms are finite, in the directions of the given ones; those that are finite
+    and not huge stay as they are."""
+    known = np.where(np.isnan(gradient), 0.0, gradient)
+    endless = np.isinf(known)
+    # Infinite entries outweigh all others. 1e140 leaves room for the sum of many squares: below
+    # 1e308 for up to 1e28 entries.
+    known = np.where(endless.any(axis=-1, keepdims=True), np.sign(known) * endless * 1e140, known)
+    largest = np.abs(known).max(axis=-1, keepdims=True)
+    return np.asarray(np.where(largest > 1e140, known / (largest / 1e140), known))

@@ -14,6 +14,20 @@ _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _MEMORY = Path("/proc/meminfo")
 
 
+def fits(what: str, num_bytes: float) -> None:
+    """Refuse, before it is allocated, what takes more than :func:`available_bytes`; ``what`` names
+    it in the error message."""
+    # Small things are never refused, whatever a strange system says of itself.
+    if num_bytes < 1e8:
+        return
+    memory = available_bytes()
+    if num_bytes > memory:
+        raise InvalidSetting(
+            f"{what} would take {num_bytes / 1e9:.3g} GB of memory, and {memory / 1e9:.3g} GB may"
+            " be used; use less"
+        )
+
+
 def available_bytes() -> float:
     """Bytes that may be used: what ``FLMC_MEMORY`` says, in GB; else what this machine has to give
     without swapping, or a container's limit if that is less."""
@@ -41,22 +55,8 @@ def _of_machine() -> float:
 
 
 def _of_container() -> float:
-    """Bytes that a container may use."""
+    """Bytes that the memory limit of a container allows; infinity without one."""
     try:
         return float(_CGROUP.read_text())
     except (OSError, ValueError):  # none, or the word "max"
         return float("inf")
-
-
-def fits(what: str, num_bytes: float) -> None:
-    """Refuse, before it is allocated, what takes more than :func:`available_bytes`; ``what`` names
-    it in the error message."""
-    # Small things are never refused, whatever a strange system says of itself.
-    if num_bytes < 1e8:
-        return
-    memory = available_bytes()
-    if num_bytes > memory:
-        raise InvalidSetting(
-            f"{what} would take {num_bytes / 1e9:.3g} GB of memory, and {memory / 1e9:.3g} GB may"
-            " be used; use less"
-        )

@@ -58,4 +58,4 @@ def check_seed(seed: int) -> int:
 def second_seed(seed: int) -> int:
     """Seed of the second stage of a run, whose streams have nothing in common with the first's."""
     words = np.random.SeedSequence(check_seed(seed), spawn_key=(_SECOND_STAGE,)).generate_state(2)
-    return int(words[0]) << 32 | int(words[1])
+    return int(words[0]) << 32 | int(words[1])  # two words of 32 bits

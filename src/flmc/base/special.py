@@ -25,22 +25,6 @@ _LARGE = 20_000
 """Size of an array, in numbers, from which SciPy is used: the C library takes 6 ms for so many."""
 
 
-@lru_cache(maxsize=2)
-def _legendre(count: int) -> tuple[Array, Array]:
-    """Nodes and weights of Gauss and Legendre's rule, found when they are first needed."""
-    return np.polynomial.legendre.leggauss(count)
-
-
-@lru_cache(maxsize=1)
-def _fast_ndtr() -> Callable[[Array], Array] | None:
-    """SciPy's normal distribution function; None where SciPy is not installed."""
-    try:
-        from scipy.special import ndtr as fast
-    except ImportError:
-        return None
-    return cast("Callable[[Array], Array]", fast)
-
-
 def median(values: Array) -> float:
     """Median of all numbers of an array, to the bit that of ``np.median``; NaN if one of them
     is."""
@@ -69,14 +53,6 @@ def ndtr_once(x: Array) -> Array:
     if np.size(x) > 50 * _LARGE:
         return ndtr(x)
     return _by_c_library(x)
-
-
-def _by_c_library(x: Array) -> Array:
-    """Standard normal distribution function, a number at a time."""
-    scaled = np.asarray(np.asarray(x) * -math.sqrt(0.5), dtype=np.float64)
-    # A list of floats in and an array of floats out: objects in an array would take twice as long.
-    tails = np.fromiter(map(math.erfc, scaled.ravel().tolist()), np.float64, scaled.size)
-    return np.asarray(0.5 * tails.reshape(scaled.shape))
 
 
 def normal_between(centre: Array, half_width: float) -> Array:
@@ -129,3 +105,27 @@ def variance_of_mean(memory: Array, count: int) -> Array:
     whole -= ended
     whole /= count
     return whole
+
+
+def _by_c_library(x: Array) -> Array:
+    """Standard normal distribution function, a number at a time."""
+    scaled = np.asarray(np.asarray(x) * -math.sqrt(0.5), dtype=np.float64)
+    # A list of floats in and an array of floats out: objects in an array would take twice as long.
+    tails = np.fromiter(map(math.erfc, scaled.ravel().tolist()), np.float64, scaled.size)
+    return np.asarray(0.5 * tails.reshape(scaled.shape))
+
+
+@lru_cache(maxsize=1)
+def _fast_ndtr() -> Callable[[Array], Array] | None:
+    """SciPy's normal distribution function; None where SciPy is not installed."""
+    try:
+        from scipy.special import ndtr as fast
+    except ImportError:
+        return None
+    return cast("Callable[[Array], Array]", fast)
+
+
+@lru_cache(maxsize=2)
+def _legendre(count: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Legendre's rule on [-1, 1]."""
+    return np.polynomial.legendre.leggauss(count)

@@ -101,14 +101,6 @@ class FileTable:
             )
 
 
-def _number(text: str) -> float:
-    """The text as a number, NaN where it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
 def read_table_file(path: Path) -> FileTable:
     """The columns of a file ``.csv``, ``.parquet`` or ``.npz``."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
@@ -123,6 +115,29 @@ def read_table_file(path: Path) -> FileTable:
         raise InvalidSetting(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except (ValueError, KeyError, csv.Error, zipfile.BadZipFile, EOFError) as error:
         raise InvalidSetting(f"{str(path)!r} is not such a file: {error}") from error
+
+
+def read_bundled(name: str) -> FileTable:
+    """Columns of one of the data sets ``BUNDLED``, which scikit-learn brings."""
+    if name not in BUNDLED:
+        raise InvalidSetting(f"sklearn:NAME must be one of {', '.join(BUNDLED)}; got {name!r}")
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise MissingExtra("sets by name need scikit-learn: pip install scikit-learn") from error
+    bunch = getattr(datasets, f"load_{name}")()
+    feature_names = [str(each) for each in getattr(bunch, "feature_names", ())]
+    words = [str(each) for each in getattr(bunch, "target_names", ())]
+    targets = np.asarray(bunch.target)
+    if words:
+        targets = np.array([words[int(each)] for each in targets], dtype=object)
+    features = np.asarray(bunch.data, dtype=np.float64)
+    # A pixel of digits that is always dark tells nothing.
+    varies = features.std(axis=0) > 0
+    if feature_names:
+        feature_names = [each for each, kept in zip(feature_names, varies, strict=True) if kept]
+    table = _from_arrays(name, features[:, varies], targets, feature_names)
+    return replace(table, classes=tuple(words) if len(words) > 2 else ())
 
 
 def _read_csv(path: Path) -> FileTable:
@@ -202,24 +217,9 @@ def _from_arrays(
     return FileTable(name, columns, target="y")
 
 
-def read_bundled(name: str) -> FileTable:
-    """Columns of one of the data sets ``BUNDLED``, which scikit-learn brings."""
-    if name not in BUNDLED:
-        raise InvalidSetting(f"sklearn:NAME must be one of {', '.join(BUNDLED)}; got {name!r}")
+def _number(text: str) -> float:
+    """The text as a number, NaN where it is none."""
     try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise MissingExtra("sets by name need scikit-learn: pip install scikit-learn") from error
-    bunch = getattr(datasets, f"load_{name}")()
-    feature_names = [str(each) for each in getattr(bunch, "feature_names", ())]
-    words = [str(each) for each in getattr(bunch, "target_names", ())]
-    targets = np.asarray(bunch.target)
-    if words:
-        targets = np.array([words[int(each)] for each in targets], dtype=object)
-    features = np.asarray(bunch.data, dtype=np.float64)
-    # A pixel of digits that is always dark tells nothing.
-    varies = features.std(axis=0) > 0
-    if feature_names:
-        feature_names = [each for each, kept in zip(feature_names, varies, strict=True) if kept]
-    table = _from_arrays(name, features[:, varies], targets, feature_names)
-    return replace(table, classes=tuple(words) if len(words) > 2 else ())
+        return float(text)
+    except ValueError:
+        return float("nan")

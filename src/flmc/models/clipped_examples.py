@@ -22,20 +22,20 @@ from flmc.base.errors import InvalidSetting
 from flmc.models.model import Model
 
 MANY_EXAMPLES = 10_000
-"""Examples of a data set from which on it is worth to sort them."""
+"""Number of examples of a data set from which on sorting them pays."""
 _RADIUS = 3.5
 """Smallest radius within which examples are sorted, over the root of the posterior's trace: chains
 at rest stay within it."""
 _WIDER = 4.0
 """Factor from one radius to the next."""
 _SUM_ROUNDING, _SMALL = 1e-14, 1e-6
-"""Rounding of a sum, relative to what is added; and the share of an example's bound that it may
-have."""
+"""Relative rounding of a sum, and the largest share of an example's bound that the rounding may
+be."""
 _MOST_NEAR = 0.1
 """Share of gradient entries near the clip beyond which all examples are looked at."""
 _checked: WeakKeyDictionary[Model, set[str]] = WeakKeyDictionary()
-"""Methods that were found to clip, by model: a gradient of all examples may take longer than a
-plan."""
+"""Names of the methods that :func:`check_clipping` has tried, by model: a gradient of all examples
+may take longer than a plan."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,8 @@ class NormClip:
 
 
 class Examples(NamedTuple):
-    """Examples of one data set.
-
-    Attributes
-    ----------
-    features, targets
-        Features (sample, dim) and targets (sample), in device order.
-    device_sizes
-        Number of examples of each device.
-    variance
-        Noise variance, which gradients are divided by.
-    """
+    """Examples of one data set: features (sample, dim) and targets (sample) in device order, the
+    number of examples of each device, and the noise variance that divides gradients."""
 
     features: Array
     targets: Array
@@ -118,8 +109,9 @@ class Examples(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """Examples that may or may not be clipped; each device has an example of zeros before its own,
-    so that none is without."""
+    """Examples that may or may not be clipped, device by device from ``starts`` (device) on. An
+    example of zeros stands before those of each device, because ``np.add.reduceat`` returns no 0
+    for an empty part."""
 
     features: Array
     targets: Array
@@ -127,8 +119,8 @@ class _Near(NamedTuple):
 
 
 class _Sorted(NamedTuple):
-    """Examples sorted for a ball: what those sum up to that are surely clipped, or surely not, and
-    the others by entry."""
+    """Examples sorted for a ball: ``hessian`` (device, dim, dim) and ``constant`` (device, dim) of
+    those that are surely clipped or surely not, and the others, for all entries or one by one."""
 
     hessian: Array
     constant: Array
@@ -138,18 +130,8 @@ class _Sorted(NamedTuple):
 class ClippedExamples:
     """Sums of the clipped gradients of a data set's examples, over the examples of each device.
 
-    What is returned depends on the theta that is asked for alone, never on what was asked before.
-
-    Parameters
-    ----------
-    examples
-        The examples.
-    rule
-        How an example's gradient is clipped.
-    centre, scale
-        Where theta is expected, (dim), and about how far from there: the posterior's mean and the
-        root of its trace.
-    """
+    Results depend on theta alone, never on earlier calls. Theta is expected about ``scale`` away
+    from ``centre`` (dim): the root of the trace of the posterior's covariance, and its mean."""
 
     def __init__(
         self, examples: Examples, rule: EntryClip | NormClip, centre: Array, scale: float
@@ -171,6 +153,8 @@ class ClippedExamples:
         if not np.isfinite(distance):
             return None
         steps = np.log(max(distance / self._radius, 1.0)) / np.log(_WIDER)
+        # Radii are fixed powers, not the distance itself: what is sorted serves many calls, and
+        # results do not depend on which theta came first.
         level = int(np.ceil(steps))
         if level not in self._sorted:
             self._sorted[level] = self._sort(self._radius * _WIDER**level)
@@ -251,11 +235,13 @@ def check_clipping(model: Model, *, by_norm: bool) -> None:
     """Refuse a model that cannot clip its examples by entries or by norm, or does not, tried at the
     prior's mean with the first data set."""
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
-    kept = type(model).__hash__ is object.__hash__  # else two models may be equal
+    # By identity only: a model with a hash of its own may equal another that does not clip.
+    kept = type(model).__hash__ is object.__hash__
     if kept and name in _checked.get(model, ()):
         return
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
     share = model.prior_share(theta)[:, :, None]  # which is not clipped
+    # A bound of 1e-15 leaves next to nothing of the likelihood's part in a method that clips.
     left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)
     whole = np.nan_to_num(model.gradient(theta, slice(0, 1)) - share)
     if np.abs(left).max() > 1e-3 * np.abs(whole).max() > 0:

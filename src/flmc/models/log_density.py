@@ -133,7 +133,8 @@ class LogDensityModel(Model):
         return self._curvature.laplace(self.start_point)
 
     def on(self, data: FederatedData) -> LogDensityModel:
-        """This model with other data of the same form."""
+        """This model with other data of the same form, for its :meth:`laplace` alone."""
+        # A smoothness of 1 stands in, because measuring it takes long and nothing here needs it.
         start = self.to_parameters(self._start)
         return LogDensityModel(self._log_prior, self.log_likelihood, data, start, 1.0)
 

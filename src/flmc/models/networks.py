@@ -70,7 +70,7 @@ def mlp(
     jnp = jax.numpy
 
     def log_prior(w: Any) -> Any:
-        # As a sum over layers of squares over variances.
+        # Squares over variances: s^2/inputs for weights, s^2 for biases.
         total = 0.0
         for number, size in enumerate(sizes[:-1]):
             layer = w[f"layer{number}"]

@@ -22,9 +22,9 @@ from flmc.models.model import Model
 WIDE = 2048
 """Features from which on a synthetic linear regression is held as examples."""
 _ROWS_AT_ONCE = 10
-"""Examples whose sum is taken at a time."""
+"""Examples that a sum takes at a time: few enough for the cache."""
 _LARGE_GRAM = 3000
-"""Rows of a Gram matrix from which on only its largest eigenvalue is found."""
+"""Rows of a Gram matrix above which only its largest eigenvalue is computed, by Lanczos' method."""
 
 
 class WideLinear(Model):
@@ -216,6 +216,8 @@ class WideLinear(Model):
         residual = theta @ rows.T - wanted
         moved = (noise.reshape(-1, self.dim) @ rows.T).reshape(*noise.shape[:2], -1)
         pulled = np.zeros_like(residual)
+        # Theta without the pull of the examples and the sum of what pulls it are carried apart:
+        # both decay by the prior alone, and the examples come in once, after the last step.
         for each, seen in zip(noise, moved, strict=True):
             theta, pulled = kept * theta + each, kept * pulled + residual
             residual = kept * (residual + wanted) - pull * residual @ self._gram + seen - wanted
@@ -268,6 +270,7 @@ def _largest_eigenvalue(rows: Array) -> tuple[float, Array | None]:
     other, (example, example), where these are few."""
     if not len(rows):
         return 0.0, None
+    # U U^T and U^T U have the same nonzero eigenvalues: the smaller of the two is formed.
     gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
     if not np.isfinite(gram).all():
         raise InvalidSetting("the features are too large: their products are not finite")

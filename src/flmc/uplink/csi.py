@@ -1,4 +1,4 @@
-r"""What channel estimates that are not exact do: to the drift, to the noise, and to privacy.
+r"""Effects of inexact channel estimates on the drift, the noise and privacy.
 
 With :math:`\hat h = \rho h + e n`, :math:`\rho = \sqrt{1-e^2}`, a symbol arrives with the factor
 :math:`r = \operatorname{Re}(h/\hat h)`.
@@ -71,7 +71,7 @@ def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | N
         rng = generator(0, Purpose.PLANNING, 3)
         weight = policy.draw_checked(rng, range(len(known)), known)
         if not weight.any(axis=0).all():  # somebody never transmits, as far as was drawn
-            weight = weight + 1e-9
+            weight = weight + 1e-9  # no 0/0; such a device gets the moments of all its rounds
     total = weight.sum(axis=0)
     mean = (weight * factor).sum(axis=0) / total
     mean_square = (weight * np.square(factor)).sum(axis=0) / total
@@ -81,7 +81,7 @@ def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | N
 
 
 def _draw_estimates(estimated: EstimatedFading, rounds: int, num_devices: int) -> Estimates:
-    """Estimates of so many rounds, or of fewer where a trace is shorter."""
+    """Estimates of ``rounds`` rounds, or of fewer where a trace is shorter."""
     rng = generator(0, Purpose.PLANNING, 2)
     try:
         return estimated.draw_estimates(rng, range(rounds), num_devices, 1)

@@ -28,7 +28,7 @@ _AT_ONCE = 2**22
 
 @dataclass(frozen=True)
 class PlannedChannels:
-    """Path gains of many rounds, of which few are held: they come again and again.
+    """Path gains of many rounds, of which few are held and used again and again.
 
     Attributes
     ----------
@@ -42,8 +42,8 @@ class PlannedChannels:
     num_rounds: int
 
     def parts(self) -> Iterator[tuple[IntArray, Array]]:
-        """Numbers of some rounds and their path gains, (round, device, dim), until all rounds were
-        there: what is computed of a long run at a time fits into memory."""
+        """Numbers of consecutive rounds and their path gains, (round, device, dim), a part of all
+        rounds at a time, so that what is computed of a long run fits into memory."""
         most = max(1, min(_PLANNED_ROUNDS, _AT_ONCE // math.prod(self.drawn.shape[1:])))
         for first in range(0, self.num_rounds, most):
             rounds = np.arange(first, min(first + most, self.num_rounds))
@@ -84,7 +84,7 @@ def draw_planned_channels(
 
 @dataclass(frozen=True)
 class PlannedRounds:
-    """Drawn rounds in which a policy that follows the channel has somebody transmit.
+    """Drawn rounds in which somebody transmits, under a policy that follows the channel.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class PlannedRounds:
 
     @property
     def busiest(self) -> float:
-        """Share of all rounds in which the device transmits that does so most often."""
+        """Share of all drawn rounds in which the busiest device transmits."""
         return float(self.active.sum(axis=0).max() / self.num_drawn)
 
 
@@ -138,8 +138,16 @@ def draw_planned_rounds(
     return PlannedRounds(drawn[heard], active[heard], len(drawn), np.flatnonzero(heard))
 
 
+def standing_for(fading: Fading, rounds: range) -> range:
+    """The first rounds, as many as stand for all of them where nothing but the channel changes: one
+    of a constant channel, some of independent draws, else all."""
+    if fading.constant:
+        return rounds[:1]
+    return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds
+
+
 def _is_value(fading: Fading) -> bool:
-    """Whether a law is one of flmc's own that can be a key: it never changes."""
+    """Whether a law is a hashable one of flmc's own: it never changes, so it can be a key."""
     try:
         hash(fading)
     except TypeError:  # it holds an array
@@ -147,8 +155,8 @@ def _is_value(fading: Fading) -> bool:
     return type(fading).__module__.startswith("flmc.")
 
 
-# A fixed seed in all that follow: two plans with the same settings are equal, whatever the seed of
-# the run.
+# The draws below have a fixed seed: two plans with the same settings are equal, whatever the seed
+# of the run.
 
 
 @lru_cache(maxsize=4)
@@ -182,6 +190,7 @@ def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int)
     most = _MOST_NUMBERS // one.size
     enough = max(_FEWEST_ROUNDS, min(_PLANNED_ROUNDS, most))
     rounds = rounds[:enough]
+    # A new generator: the draws must not depend on the round that was tried above.
     rng = generator(0, Purpose.PLANNING)
     drawn = np.concatenate(
         [
@@ -191,11 +200,3 @@ def _draw_independent(fading: Fading, rounds: range, num_devices: int, dim: int)
     )[:enough]
     drawn.flags.writeable = False
     return np.broadcast_to(drawn, (len(drawn), num_devices, dim))
-
-
-def standing_for(fading: Fading, rounds: range) -> range:
-    """The first rounds, as many as stand for all of them where nothing but the channel changes: one
-    of a constant channel, some of independent draws, else all."""
-    if fading.constant:
-        return rounds[:1]
-    return rounds[:_PLANNED_ROUNDS] if fading.independent else rounds

@@ -62,9 +62,9 @@ def finite_cap(uplink: Uplink, cap: Array) -> Array:
 
 
 def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | None = None) -> Array:
-    """Gain that a round really uses, (..., dim): the cap, scaled down as far as power demands; an
-    infinite cap is all that power allows: one
-    for each leading index of the path gains, (..., device, dim)."""
+    """Gain that a round really uses, (..., dim), for each leading index of the path gains (...,
+    device, dim): the cap, scaled down as far as power demands. An infinite cap stands for all that
+    power allows."""
     # An infinite cap times the factor 0 that power would leave of it is not a number; a finite one
     # is scaled down to the power limit.
     own = finite_cap(uplink, arrays.without_copied_entries(cap))
@@ -101,6 +101,7 @@ def largest_mean_power(uplink: Uplink, cap: Array, rounds: DrawnRounds) -> float
     power = np.square(uplink.peak * gains[:, None, :] / rounds.fading)
     each = power.max(axis=-1) / power.shape[-1] if uplink.shares_power else power.mean(axis=-1)
     runs = rounds.numbers // rounds.length
+    # np.add.at, because several rounds belong to one run: "total[runs] +=" would keep only one.
     total = np.zeros((int(runs.max()) + 1, rounds.active.shape[1]))
     np.add.at(total, runs, each * rounds.active)
     return float(total.max() / rounds.length)
@@ -119,6 +120,7 @@ def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
     each = power_limited_gain(uplink, rounds.fading, rounds.active)
     high = float(each[np.isfinite(each)].max())
     low = high * 1e-30
+    # 80 halvings of 30 decades leave less than the spacing of doubles.
     for _ in range(80):
         middle = float(np.sqrt(low * high))
         low, high = (middle, high) if spent(middle) <= allowed else (low, middle)
@@ -128,7 +130,7 @@ def average_limited_gain(uplink: Uplink, rounds: DrawnRounds) -> float:
 def draw_rounds_for_power(
     uplink: Uplink, num_devices: int, dim: int, active: Array | None, num_rounds: int
 ) -> DrawnRounds:
-    """Rounds that plans draw for a long-term limit, unless who transmits follows from the channel.
+    """Rounds that plans draw for a long-term power limit, under policies that ignore the channel.
 
     Rounds of independent draws stand for one long run; else a device may keep its path gain, and
     the worst run counts.

@@ -1,4 +1,4 @@
-"""What a symbol may be: a bit, one of a few levels, or any value; and how many bits it takes."""
+"""Alphabets of symbols (bits, a few levels, or any value), and how many bits a symbol takes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SymbolFormat:
 
     @property
     def _known(self) -> tuple[float, ...]:
-        """The levels, of a format that has some."""
+        """The levels, refused for a format without."""
         if self.levels is None:
             raise ValueError("values have no levels")
         return self.levels

@@ -59,7 +59,7 @@ class FederatedData:
     data_dependent: bool = False
 
     def __post_init__(self) -> None:
-        # Shapes, sizes and finite numbers are those of a regression's data.
+        # LinearData checks shapes, sizes and finite numbers in the same way.
         checked = LinearData(self.features, self.targets, self.device_sizes, self.data_dependent)
         if checked.features.ndim != 2:
             raise InvalidSetting(
@@ -169,12 +169,13 @@ class FederatedData:
         for begin, size in zip(
             np.cumsum((0, *self.device_sizes[:-1])), self.device_sizes, strict=True
         ):
+            # A device without examples has size - 1 = -1, hence the max below.
             count = min(round(share * size), size - 1)
             out[begin + rng.permutation(size)[: max(count, 0)]] = True
         return self._part(~out), self._part(out)
 
     def _part(self, chosen: Array) -> FederatedData:
-        """The examples that a mask chooses, with all devices."""
+        """The examples that the mask ``chosen`` (sample) selects; devices without any stay."""
         counts = np.bincount(self.device_of[chosen], minlength=self.num_devices)
         return replace(
             self,

@@ -73,7 +73,7 @@ class Coordinates:
 
     def to_model(self, phi: Any) -> Any:
         """Theta of the model, (..., dim), at the sampler's coordinates ``phi``, of NumPy or JAX."""
-        # In the precision of what is given, which the model is then evaluated in.
+        # In the precision of phi, in which the model is then evaluated too.
         centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))
         return centre + phi @ scale.T
 

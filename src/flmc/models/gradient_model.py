@@ -109,7 +109,8 @@ class GradientModel(Model):
         return predicted.reshape(*theta.shape[:-1], -1)
 
     def _with_prior(self, name: str, likelihood: Callable[[Array], Array], theta: Array) -> Array:
-        """Local gradients from a function for the likelihood, with its result's shape checked."""
+        """Local gradients, (experiment, chain, device, dim): those of the user's function
+        ``likelihood``, whose shape is checked, plus 1/K of the prior's."""
         batch = theta.reshape(-1, self.dim).view()
         batch.flags.writeable = False  # these are the chains themselves
         local = np.asarray(likelihood(batch), dtype=np.float64)

@@ -209,7 +209,7 @@ class LinearGaussian(Model):
         return local + prior[:, :, None]
 
     def _clipped(self, experiment: int, rule: EntryClip | NormClip) -> ClippedExamples:
-        """Examples of one data set that are clipped by a rule, kept with what is known of them."""
+        """Examples of one data set, clipped by a rule; kept, because sorting them takes long."""
         key, held = (experiment, rule), self._examples
         if key not in self._sorted and held is not None:
             examples = Examples(

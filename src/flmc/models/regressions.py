@@ -65,6 +65,7 @@ def logistic(
     def log_likelihood(w: Any, row: Any) -> Any:
         return -jnp.logaddexp(0.0, -row["y"] * (row["x"] @ w["slope"] + w["intercept"]))
 
+    # p(1 - p) is at most 1/4.
     smoothness = _public_bound(data, feature_norm, 0.25, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -110,6 +111,7 @@ def softmax(
         scores = jax.nn.log_softmax(row["x"] @ w["slope"] + w["intercept"])
         return scores[jnp.asarray(row["y"], int)]
 
+    # No eigenvalue of diag(p) - p p^T exceeds 1/2: its absolute row sums are 2 p (1 - p).
     smoothness = _public_bound(data, feature_norm, 0.5, prior_sd, intercept_sd)
     return LogDensityModel(
         _normal_prior(prior_sd, intercept_sd),
@@ -231,8 +233,19 @@ def linear_unknown_noise(
     return LogDensityModel(log_prior, log_likelihood, data, names, start_sd=start_sd)
 
 
+def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
+    """Refuse targets outside ``allowed``, which ``words`` describe in the message."""
+    others = set(np.unique(data.targets).tolist()) - allowed
+    if others:
+        raise InvalidSetting(
+            f"{data.target_name!r} must hold {words}; got {min(others):g}: name its classes when"
+            " the data are read"
+        )
+
+
 def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
-    """Log density of a normal prior of slopes and intercepts."""
+    """Log density, up to a constant, of independent normal slopes and intercepts, as a function of
+    the parameters."""
     slope_sd = checks.positive("prior_sd", prior_sd)
     other_sd = checks.positive("intercept_sd", intercept_sd)
     jnp = require_jax().numpy
@@ -249,11 +262,8 @@ def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
 def _least_squares(
     data: FederatedData, prior_sd: float, intercept_sd: float, noise_scale: float
 ) -> tuple[Array, float]:
-    """Intercept and slopes, (1 + feature), of a fit that the prior holds, and the spread of its
-    residuals.
-
-    Residuals that vanish, as of fewer examples than features, do not make the spread vanish: it
-    counts one example with the spread of the prior."""
+    """Intercept and slopes, (1 + feature), of a ridge fit with the prior's precisions, and the
+    standard deviation of its residuals, by alternating between the two."""
     design = np.column_stack([np.ones(data.num_samples), data.features])
     sd = np.array([intercept_sd, *[prior_sd] * data.features.shape[1]])
     fit, variance = np.zeros(len(sd)), noise_scale**2
@@ -261,19 +271,22 @@ def _least_squares(
         gram = design.T @ design / variance + np.diag(sd**-2)
         fit = np.array(np.linalg.solve(gram, design.T @ data.targets / variance))
         squares = float(np.square(data.targets - design @ fit).sum())
+        # One more example with the prior's median keeps the variance positive where residuals
+        # vanish, as with fewer examples than features.
         variance = (squares + noise_scale**2) / (data.num_samples + 1)
     return fit, float(np.sqrt(variance))
 
 
 def _least_curvature(prior_sd: float, intercept_sd: float) -> float:
-    """Curvature of the prior where it is least."""
+    """Smallest curvature of the prior, a lower bound of the posterior's."""
     return float(min(prior_sd**-2, intercept_sd**-2))
 
 
 def _public_bound(
     data: FederatedData, norm: float | None, factor: float, prior_sd: float, intercept_sd: float
 ) -> float | None:
-    """Largest curvature from a public bound of the features; None without one."""
+    """Upper bound of the posterior's curvature from the public bound ``norm`` of the features'
+    norm, where ``factor`` bounds that of one example per squared norm; None without a bound."""
     if norm is None:
         return None
     checks.positive("feature_norm", norm)
@@ -284,14 +297,4 @@ def _public_bound(
             f" {largest:.6g}"
         )
     prior = max(prior_sd**-2, intercept_sd**-2)
-    return factor * data.num_samples * (1.0 + norm**2) + prior
-
-
-def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
-    """Refuse targets that the model does not know."""
-    others = set(np.unique(data.targets).tolist()) - allowed
-    if others:
-        raise InvalidSetting(
-            f"{data.target_name!r} must hold {words}; got {min(others):g}: name its classes when"
-            " the data are read"
-        )
+    return factor * data.num_samples * (1.0 + norm**2) + prior  # 1: the intercept's feature

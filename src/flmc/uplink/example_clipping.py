@@ -1,5 +1,5 @@
-r"""Clipping of single examples: what an uplink asks of them, and the share of a gradient's response
-that is left, from public knowledge.
+r"""Clipping of single examples: the bounds that an uplink sets, and the share of the curvature that
+is left, from public knowledge.
 
 For linear regression with standard normal features u and residuals e the gradient of an example is
 u e, entry by entry. Clipped at c it still answers a change of theta, but only where it is not
@@ -117,6 +117,7 @@ def shrink_factor(
     # An example's gradient entry is feature x residual / residual_scale^2: in units of both scales
     # the clip is c residual_scale / feature_scale.
     scaled = checks.positive("example_clip", example_clip) * residual_scale / feature_scale
+    # Beyond 10 standard deviations a normal variable has less than 1e-22 of its mass.
     u = np.linspace(1e-6, 10.0, 20_001)
     # Given the feature, the probability that a normal residual keeps |u e| <= c. Zero is left out
     # of the nodes, because it divides by u; the integrand vanishes there.
@@ -205,10 +206,11 @@ def typical_shift_variance(
 
 
 def _radii(dim: int) -> tuple[Array, Array]:
-    """Nodes and weights for the root of a chi-squared variable of ``dim + 2`` degrees of freedom,
-    which lies within 10 of the root of their number but for 1e-20."""
+    """Nodes and weights for the root of a chi-squared variable of ``dim + 2`` degrees of freedom;
+    less than 1e-20 of its mass lies further than 10 from the root of that number."""
     middle = np.sqrt(dim + 2.0)
     radius = np.linspace(max(1e-6, middle - 10.0), middle + 10.0, 20_001)
+    # In logarithms, and relative to the middle: R^(dim + 1) alone overflows at large dim.
     log_density = (dim + 1) * np.log(radius / middle) - 0.5 * (radius**2 - middle**2)
     weight = np.exp(log_density - log_density.max())
     return radius, weight / weight.sum()

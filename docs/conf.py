@@ -39,8 +39,8 @@ exclude_patterns = ["_extensions", "_templates", "skeletons", "**/.ipynb_checkpo
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = [
-    # A public name and its home, flmc.Plan and flmc.planning.plans.value.Plan, have a page each:
-    # a reference to Plan may lead to either.
+    # A public name and its home, flmc.Plan and flmc.planning.plans.plan_value.Plan, have a page
+    # each: a reference to Plan may lead to either.
     "ref.python",
 ]
 

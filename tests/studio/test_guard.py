@@ -173,7 +173,7 @@ def test_a_missing_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['nicegui'] = None\n"
         "from flmc.base.errors import MissingExtra\n"
-        "from flmc.studio.server import make_app\n"
+        "from flmc.studio.web_server import make_app\n"
         "try: make_app()\n"
         "except MissingExtra as error: print(error)\n"
     )

@@ -289,6 +289,7 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
     convexity = held.request.curvature(held.model).convexity
 
     def at(count: int) -> Trial:
+        """The trial with so many rounds and an automatic burn-in."""
         request = replace(held.request, num_rounds=count, num_burn_in="auto")
         # With the accountant: few plans are made, and rounds are counted against its budget.
         plan = decide(held.model, held.uplink, held.limits, request)
@@ -312,6 +313,7 @@ def _rounds_for(trial: Trial, convexity: float) -> int:
     plan = trial.plan
     assert plan is not None
     forgotten = (plan.effective_step_size or 0.0) * convexity  # share of a deviation in a round
+    # Rounds per effective draw of a chain with correlation r = 1 - forgotten: (1 + r)/(1 - r).
     each = 1.0 if forgotten >= 1.0 else (2.0 - forgotten) / forgotten
     wanted = (plan.rounds_needed or 0) + math.ceil(_WANTED_DRAWS * each)
     unit = int(10 ** max(0, len(str(wanted)) - 2))

@@ -190,6 +190,7 @@ class _Rounds(NamedTuple):
 
     @classmethod
     def checked(cls, count: int, request: Request) -> _Rounds:
+        """The rounds of a request for ``count`` rounds; half of the burn-in is fast by default."""
         burn_in = checks.at_least("num_burn_in", request.num_burn_in, 0)
         if burn_in >= count:
             raise InvalidSetting(f"num_burn_in must be below num_rounds = {count}, got {burn_in}")

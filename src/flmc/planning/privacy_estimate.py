@@ -69,7 +69,9 @@ def gain_estimator(
     unit = uplink.event_of_rounds(np.ones((1, 1)), dim, limits.neighbouring)
 
     def estimate(num_transmitting: int) -> float:
+        """Gain at which a device that transmits in so many rounds spends the budget."""
         count = (1 if shared else dim) * (num_transmitting if of_run else 1)
+        # Means of a Gaussian mechanism add up as squares: mu^2 = count (A apart)^2 / N_0.
         allowed = mu * math.sqrt(uplink.noise_power / count) / apart if apart > 0 else math.inf
         allowed = _PLACE_MARGIN * allowed if by_bits else allowed
         if not isinstance(unit, UncertainGainEvent):

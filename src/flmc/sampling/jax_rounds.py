@@ -296,6 +296,7 @@ def _superpose(
         low = words(fixed.quantiser, entry, first + numpy.uint32(groups))[0]
 
     def add(group: Any, sums: Any) -> Any:
+        """Sums of symbols, clipped and undefined entries, with the next ``AT_ONCE`` devices."""
         total, clipped, undefined = sums
         halves = [None] * AT_ONCE
         if kind.function is not None:

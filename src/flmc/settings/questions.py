@@ -342,6 +342,7 @@ class _Values:
         return self.tried[value]
 
     def _try(self, value: float) -> Point:
+        """The plan for one value and the requirements that it breaks; no plan where it fails."""
         try:
             settings = self.settings_at(value)
             if self.suggest:

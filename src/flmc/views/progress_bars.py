@@ -143,6 +143,7 @@ class _PlainLines:
         self._thread.join()
 
     def _print_lines(self) -> None:
+        """Print the progress until the end, more rarely the longer the work takes."""
         wait, printed, began = _QUIET, "", time.monotonic()
         while not self._ended.wait(wait):
             now, stage = time.monotonic(), self._stage

@@ -43,7 +43,7 @@ def studio_command(
 ) -> None:
     """Plan, solve, run and compare in a web browser, with sliders and live pictures."""
     # Imported here, because other front ends are not loaded with the command line.
-    from flmc.studio.server import serve
+    from flmc.studio.web_server import serve
     from flmc.studio.work.reproduction import REPORT, REPORTS
 
     if not 0 <= port <= 65535:

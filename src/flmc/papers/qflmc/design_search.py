@@ -180,6 +180,8 @@ def _digital_gain(slope: float, epsilon: float, accountant: str) -> float:
 
 @lru_cache(maxsize=4096)
 def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> float:
+    """Largest gain of the analog scheme at unit noise within epsilon, by an accountant and a
+    reading of the paper's tail function T."""
     event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
     if accountant == "tight":
         return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
@@ -299,6 +301,7 @@ class CombinationFigures:
         slope: float,
         points: list[tuple[float, float, float]],
     ) -> Curve:
+        """Curve of a scheme at points (x, SNR, epsilon), computed once for equal gains."""
         digital = scheme == "digital"
         factor = combination.digital_step if digital else combination.analog_step
         # The key leaves out choices on which the scheme does not depend.

@@ -34,7 +34,7 @@ from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
-    from flmc.planning.plans.value import Plan
+    from flmc.planning.plans.plan_value import Plan
 
 SCHEMA_VERSION = 1
 """Version of the schema that is written, and the only one that is read."""

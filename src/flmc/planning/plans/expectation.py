@@ -18,7 +18,7 @@ from flmc.uplink.scheduler import Scheduler
 from flmc.uplink.uplink import Uplink
 
 if TYPE_CHECKING:
-    from flmc.planning.plans.value import Plan
+    from flmc.planning.plans.plan_value import Plan
 
 
 @dataclass(frozen=True)

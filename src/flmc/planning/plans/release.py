@@ -24,7 +24,7 @@ from flmc.privacy import gaussian
 from flmc.privacy.root_finding import largest_argument
 
 if TYPE_CHECKING:
-    from flmc.planning.plans.value import Plan
+    from flmc.planning.plans.plan_value import Plan
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from flmc.planning.privacy_cost import NEIGHBOURING
 from flmc.uplink.link import Link
 
 if TYPE_CHECKING:
-    from flmc.planning.plans.value import Plan
+    from flmc.planning.plans.plan_value import Plan
 
 
 ADVERSARY = (

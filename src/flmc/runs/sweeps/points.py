@@ -113,6 +113,7 @@ def _row_of(
 
 
 def _run_columns(settings: Settings) -> dict[str, Any]:
+    """Columns of a point that is planned and run."""
     problem = assemble(settings)
     plan = problem.plan()
     result = run(
@@ -122,7 +123,7 @@ def _run_columns(settings: Settings) -> dict[str, Any]:
         settings.num_chains,
         keep_draws=False,
         engine=settings.engine,
-        threads=1,
+        threads=1,  # points run side by side, one in each process
     )
     return {
         **_plan_columns(plan, with_run=True),
@@ -132,6 +133,7 @@ def _run_columns(settings: Settings) -> dict[str, Any]:
 
 
 def _plan_only_columns(settings: Settings) -> dict[str, Any]:
+    """Columns of a point that is planned only."""
     plan = assemble(settings, _shared_model(settings)).plan()
     return {**_plan_columns(plan, with_run=settings.scope == "run"), **_finding_columns(plan)}
 

@@ -189,7 +189,7 @@ class Frame:
             all_active=rounds.all_active, talks=rounds.talks,
             apart=rounds.talks.shape[2], received_size=received, normals_apart=whole,
         )  # fmt: skip
-        self._room = Workspace(
+        self._workspace = Workspace(
             received=4 * team * received,
             away=4 * team * WIDTH,
             words=4 * (max(2 * whole, plan.num_devices * dim) + _SLACK),
@@ -199,7 +199,7 @@ class Frame:
             channel=4 * team * 4 * WIDTH,
             state=4 * team * 4 * WIDTH,
         )
-        self._fields |= self._room.addresses
+        self._fields |= self._workspace.addresses
 
     @property
     def may_be_near(self) -> bool:

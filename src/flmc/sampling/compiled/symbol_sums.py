@@ -119,7 +119,7 @@ class ManyEntries:
         self.tile = self.arrangement.tile
         self.in_rows = self.arrangement.lanes == 1
         """Whether the lanes of a vector are entries of one chain."""
-        self.room = self.at["tiles"] * (4 * WIDTH * self.tile)
+        self.gradient_bytes = self.at["tiles"] * (4 * WIDTH * self.tile)
         """Bytes of a gradient: sums of symbols come first, then room for a gradient, then a
         vector."""
 
@@ -185,13 +185,13 @@ class ManyEntries:
         """Keep the gradient of device k, and the factor that brings its norm down to the clip."""
         code = self.code
         with code.loop(self.at["tiles"]) as tile, self.team.members() as devices:
-            values = devices.at["received"] + self.room
+            values = devices.at["received"] + self.gradient_bytes
             for q, value in enumerate(self._gradient(devices, k, tile)):
                 code.store(values, (tile * self.tile + q) * WIDTH, value)
         with self.team.members() as devices:
-            values = devices.at["received"] + self.room
+            values = devices.at["received"] + self.gradient_bytes
             scale = devices.scale_for(self._squares(values))
-            code.store(values + self.room, 0, scale)
+            code.store(values + self.gradient_bytes, 0, scale)
 
     def _squares(self, values: Value) -> Value:
         """The sum of the squares of a device's gradient, entry after entry."""
@@ -212,8 +212,8 @@ class ManyEntries:
         """Add the symbols of a tile of device k to the sums."""
         code, first, scale = self.code, tile * self.tile, None
         if self.form.norm:
-            kept = devices.at["received"] + self.room
-            scale = code.load(kept + self.room, 0)
+            kept = devices.at["received"] + self.gradient_bytes
+            scale = code.load(kept + self.gradient_bytes, 0)
             values = [code.load(kept, (first + q) * WIDTH) for q in range(self.tile)]
         else:
             values = self._gradient(devices, k, tile)

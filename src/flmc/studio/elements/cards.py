@@ -92,6 +92,8 @@ class ChartCard:
                 self.wait()
 
     def _saver(self, file_format: FileFormat) -> Callable[[], object]:
+        """A handler that downloads the chart in a format."""
+
         async def save() -> None:
             if self.chart is None:
                 ui.notify("There is no picture to save yet", type="warning")

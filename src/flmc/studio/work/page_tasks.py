@@ -92,6 +92,7 @@ class Latest:
         self.turn, self._closed = None, True
 
     async def _begin(self) -> None:
+        """Work for the newest request, after a pause if the last one began just now."""
         await asyncio.sleep(max(0.0, self._last + _PAUSE - time.monotonic()))
         # _waiting is cleared before the work reads its inputs: a later request starts another
         # task.

@@ -75,6 +75,7 @@ class WatchedRun:
         return self.ended is None
 
     def _run(self) -> None:
+        """Run to the end, to a stop or to an error; the body of the thread."""
         settings = self.settings
         try:
             self.result = run(

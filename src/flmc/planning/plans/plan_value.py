@@ -294,7 +294,7 @@ class Plan:
         return str(self.listing())
 
     def listing(self, *, with_run: bool = True) -> Listing:
-        """Rows of the plan under a title, for whoever shows it.
+        """Rows of the plan under a title, which terminal, pages and notebooks show.
 
         Parameters
         ----------

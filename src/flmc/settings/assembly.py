@@ -1,4 +1,5 @@
-"""From settings to models, uplinks and plans."""
+"""From settings to problems: a model, an uplink and limits, which are then planned; or a plan from
+a file, for which settings give the model only."""
 
 from __future__ import annotations
 
@@ -35,6 +36,21 @@ from flmc.settings.construction import (
 from flmc.settings.registered import SCHEDULERS
 from flmc.settings.schema import Settings, merge
 from flmc.uplink.uplink import Uplink
+
+_OF_THE_RUN = {
+    "model",
+    "devices",
+    "dim",
+    "samples",
+    "experiments",
+    "data",
+    "chains",
+    "seed",
+    "engine",
+    "checkpoint_rounds",
+    "threads",
+}
+"""Settings that a plan from a file does not decide: they give the model and how it is run."""
 
 
 @dataclass(frozen=True)
@@ -110,21 +126,6 @@ class Problem:
         return what_if(planned, self.model, planner_arguments(self.settings))
 
 
-def planner_arguments(settings: Settings) -> dict[str, Any]:
-    """The keyword arguments of :func:`flmc.plan` that settings decide, by name."""
-    return {
-        "num_rounds": settings.rounds,
-        "num_burn_in": settings.burn_in,
-        "step_size": settings.step_size,
-        "gain": settings.gain,
-        "start": settings.start,
-        "burn_in_step_factor": settings.burn_in_step_factor,
-        "scheduler": SCHEDULERS.build(settings.scheduling),
-        "public_smoothness": settings.public_smoothness,
-        "public_convexity": settings.public_convexity,
-    }
-
-
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
     """The model, uplink and limits that settings describe."""
     model = make_model(settings) if model is None else model
@@ -140,6 +141,90 @@ def assemble(settings: Settings, model: Model | None = None) -> Problem:
     chosen = _with_link(settings, model, limits)
     uplink = make_uplink(chosen)
     return Problem(model, uplink, limits, chosen, from_data=True, asked=settings)
+
+
+def assemble_for(plan: Plan, settings: Settings) -> Problem:
+    """The problem of a plan that is given, with the model that settings describe."""
+    given = settings.model_dump(exclude_unset=True)
+    decided = sorted(given.keys() - _OF_THE_RUN)
+    if decided:
+        raise InvalidSetting(
+            f"{decided[0]} is decided by the plan that was given: leave it out, or make a new plan"
+        )
+    sizes: dict[str, Any] = {}
+    if settings.model == "linear":
+        sizes = {"devices": plan.num_devices, "dim": plan.dim}
+    chosen = merge({}, {**sizes, **given})
+    for_model = chosen
+    if plan.uplink.clips_examples and chosen.model == "linear":
+        # A linear regression keeps its examples only if settings bound them, as the plan does.
+        bounds = {name: getattr(plan.uplink, name) for name in ("example_clip", "example_norm")}
+        for_model = chosen.model_copy(update=bounds)
+    model = make_model(for_model)
+    return Problem(model, plan.uplink, plan.limits, chosen, _forecast_anew(plan, model))
+
+
+def assemble_with_held_out(
+    settings: Settings, share: float, seed: int
+) -> tuple[Problem, FederatedData]:
+    """The problem without a ``share`` of every device's examples, and those examples."""
+    checks.between("the share to hold out", share, 0.0, 1.0)
+    if settings.data_file is not None:
+        data = data_of_file(settings, settings.data_file)
+    else:
+        make_model(settings)  # refuses what does not fit
+        if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
+            raise InvalidSetting(
+                "examples to hold out come from data_file, or from synthetic ones of one data set"
+                f" (model 'linear', data 'examples'); got model {settings.model!r},"
+                f" {settings.experiments} data sets, data {settings.data!r}"
+            )
+        drawn = draw_examples(settings, None)
+        data = FederatedData(drawn.features, drawn.targets, drawn.device_sizes)
+    learn, test = data.hold_out(share, seed)
+    return assemble(settings, model_of(settings, learn)), test
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file that ``flmc plan --out`` or ``--json`` wrote."""
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise InvalidSetting(f"cannot read the plan {str(path)!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidSetting(f"the plan {str(path)!r} is not valid JSON: {error}") from error
+    if not isinstance(document, Mapping):
+        raise InvalidSetting(f"the plan {str(path)!r} must be a JSON object")
+    return Plan.from_document(document)
+
+
+def make_limits(settings: Settings) -> Limits:
+    """What limits the gain besides power, from settings."""
+    return Limits(
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        privacy=settings.privacy,
+        scope=settings.scope,
+        run_delta=settings.run_delta,
+        neighbouring=settings.neighbouring,
+        allocation=settings.allocation,
+        langevin=settings.langevin,
+    )
+
+
+def planner_arguments(settings: Settings) -> dict[str, Any]:
+    """The keyword arguments of :func:`flmc.plan` that settings decide, by name."""
+    return {
+        "num_rounds": settings.rounds,
+        "num_burn_in": settings.burn_in,
+        "step_size": settings.step_size,
+        "gain": settings.gain,
+        "start": settings.start,
+        "burn_in_step_factor": settings.burn_in_step_factor,
+        "scheduler": SCHEDULERS.build(settings.scheduling),
+        "public_smoothness": settings.public_smoothness,
+        "public_convexity": settings.public_convexity,
+    }
 
 
 def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
@@ -174,99 +259,16 @@ def _with_choices(settings: Settings, model: Model, limits: Limits) -> Problem:
 def _with_link(settings: Settings, model: Model, limits: Limits) -> Settings:
     """The settings with the link that is predicted to suit the model, in place of ``auto``."""
     refuse(settings, ("slope_parameter",), "is chosen where the link is 'auto'")
-    without = make_uplink(settings.model_copy(update={"link": "linear"}))
+    # The search needs some link to start from; it replaces it.
+    first = make_uplink(settings.model_copy(update={"link": "linear"}))
     request = Request(**planner_arguments(settings))
-    link = with_closest_link(Candidate(model, without, limits, request)).link
+    link = with_closest_link(Candidate(model, first, limits, request)).link
     assert link is not None
     return settings.model_copy(update={"link": spell_link(link)})
 
 
-def assemble_with_held_out(
-    settings: Settings, share: float, seed: int
-) -> tuple[Problem, FederatedData]:
-    """The problem without a ``share`` of every device's examples, and those examples."""
-    checks.between("the share to hold out", share, 0.0, 1.0)
-    if settings.data_file is not None:
-        data = data_of_file(settings, settings.data_file)
-    else:
-        make_model(settings)  # refuses what does not fit
-        if settings.model != "linear" or settings.experiments != 1 or settings.data != "examples":
-            raise InvalidSetting(
-                "examples to hold out come from data_file, or from synthetic ones of one data set"
-                f" (model 'linear', data 'examples'); got model {settings.model!r},"
-                f" {settings.experiments} data sets, data {settings.data!r}"
-            )
-        drawn = draw_examples(settings, None)
-        data = FederatedData(drawn.features, drawn.targets, drawn.device_sizes)
-    learn, test = data.hold_out(share, seed)
-    return assemble(settings, model_of(settings, learn)), test
-
-
-def make_limits(settings: Settings) -> Limits:
-    """What limits the gain besides power, from settings."""
-    return Limits(
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-        privacy=settings.privacy,
-        scope=settings.scope,
-        run_delta=settings.run_delta,
-        neighbouring=settings.neighbouring,
-        allocation=settings.allocation,
-        langevin=settings.langevin,
-    )
-
-
-_OF_THE_RUN = {
-    "model",
-    "devices",
-    "dim",
-    "samples",
-    "experiments",
-    "data",
-    "chains",
-    "seed",
-    "engine",
-    "checkpoint_rounds",
-    "threads",
-}
-"""Settings that a plan from a file does not decide: they give the model and how it is run."""
-
-
-def read_plan(path: Path) -> Plan:
-    """The plan in a file that ``flmc plan --out`` or ``--json`` wrote."""
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise InvalidSetting(f"cannot read the plan {str(path)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidSetting(f"the plan {str(path)!r} is not valid JSON: {error}") from error
-    if not isinstance(document, Mapping):
-        raise InvalidSetting(f"the plan {str(path)!r} must be a JSON object")
-    return Plan.from_document(document)
-
-
-def assemble_for(plan: Plan, settings: Settings) -> Problem:
-    """The problem of a plan that is given, with the model that settings describe."""
-    given = settings.model_dump(exclude_unset=True)
-    decided = sorted(given.keys() - _OF_THE_RUN)
-    if decided:
-        raise InvalidSetting(
-            f"{decided[0]} is decided by the plan that was given: leave it out, or make a new plan"
-        )
-    sizes: dict[str, Any] = {}
-    if settings.model == "linear":
-        sizes = {"devices": plan.num_devices, "dim": plan.dim}
-    chosen = merge({}, {**sizes, **given})
-    data = chosen
-    if plan.uplink.clips_examples and chosen.model == "linear":
-        bounds = {name: getattr(plan.uplink, name) for name in ("example_clip", "example_norm")}
-        data = chosen.model_copy(update=bounds)
-    model = make_model(data)
-    return Problem(model, plan.uplink, plan.limits, chosen, _forecast_anew(plan, model))
-
-
 def _forecast_anew(plan: Plan, model: Model) -> Plan:
-    """The plan with what is predicted for this model: it may have been made for other data."""
+    """The plan with the forecast for this model: the plan may have been made for other data."""
     law, heat = predict_plan(plan, model), plan.temperature
     if heat is None or (law is None and plan.prediction is None):
         return plan

@@ -66,11 +66,12 @@ def make_model(settings: Settings) -> Model:
             raise InvalidSetting(
                 f"{name} needs data = 'examples', got 'sufficient': there are no examples to clip"
             )
+        # Examples that are clipped are held in any case; statistics beside them give the posterior.
         if settings.devices * settings.dim**2 <= _MOST_STATISTICS:
             return LinearGaussian(draw_examples(settings, settings.experiments))
         return _wide(settings, sizes)
     if settings.dim > WIDE:
-        # Statistics would take dim^2 numbers of every device.
+        # Sufficient statistics would take dim^2 numbers for every device.
         return _wide(settings, sizes)
     statistics = draw_linear_statistics(
         settings.seed,
@@ -271,6 +272,7 @@ def searching_only(directory: Path | None) -> Iterator[None]:
     named: not in the current directory, where a stranger's files may lie."""
     before = list(sys.path)
     here = os.path.realpath(os.getcwd())
+    # An empty path means the current directory too, and so does any link to it.
     sys.path[:] = [path for path in before if path and os.path.realpath(path) != here]
     if directory is not None:
         sys.path.insert(0, str(directory.resolve()))

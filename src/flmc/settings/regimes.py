@@ -24,49 +24,8 @@ from flmc.settings.construction import make_model, scheme_of
 from flmc.settings.registered import SCHEMES
 from flmc.settings.schema import Settings, merge
 
-
-def _other_scheme(settings: Settings) -> str | None:
-    """Name of the first scheme that sends values where this one draws symbols at random, or the
-    other way round; None for a scheme without a channel."""
-    this = scheme_of(settings)
-    others = (each for each in SCHEMES if not each.maker.noise_is_exact)
-    names = (each.name for each in others if each.maker.randomised != this.randomised)
-    return None if this.noise_is_exact else next(names, None)
-
-
-def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
-    """The plan of the other scheme with the effective step of a plan, without a forecast; None
-    where there is no other scheme, no effective step, or no such plan.
-
-    Examples
-    --------
-    >>> from flmc.settings.assembly import assemble
-    >>> from flmc.settings.regimes import plan_other_scheme
-    >>> from flmc.settings.schema import merge
-    >>> problem = assemble(merge({}, {}))
-    >>> digital = problem.plan(forecast=False)
-    >>> analog = plan_other_scheme(problem.settings, digital, problem.model)
-    >>> analog.uplink.scheme, analog.step_size == digital.effective_step_size
-    ('analog', True)
-    """
-    step, name = plan.effective_step_size, _other_scheme(settings)
-    if name is None or step is None:
-        return None
-    given = settings.model_dump(exclude_unset=True, exclude={"gain", "link", "slope_parameter"})
-    given |= {"scheme": name, "step_size": step}
-    try:
-        other = assemble(merge({}, given), model).plan(forecast=False)
-        if other.slope in (None, 1.0):
-            return other
-        # The slope of a link does not depend on the step.
-        given["step_size"] = step / (other.slope or 1.0)
-        return assemble(merge({}, given), model).plan(forecast=False)
-    except FlmcError:  # the other scheme cannot do it
-        return None
-
-
 BINDING = ("power", "langevin", "privacy")
-"""What may decide, in the order of the map's codes."""
+"""The constraints that may decide, in the order of the map's codes."""
 LEVELS = (4, 8, 16, 32)
 """Cells of the map along each axis, coarse to fine."""
 
@@ -136,8 +95,49 @@ def regime_maps(
         yield RegimeMap(tuple(columns), tuple(rows), tuple(regimes))
 
 
+def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
+    """The plan of the other scheme with the effective step of a plan, without a forecast; None
+    where there is no other scheme, no effective step, or no such plan.
+
+    Examples
+    --------
+    >>> from flmc.settings.assembly import assemble
+    >>> from flmc.settings.regimes import plan_other_scheme
+    >>> from flmc.settings.schema import merge
+    >>> problem = assemble(merge({}, {}))
+    >>> digital = problem.plan(forecast=False)
+    >>> analog = plan_other_scheme(problem.settings, digital, problem.model)
+    >>> analog.uplink.scheme, analog.step_size == digital.effective_step_size
+    ('analog', True)
+    """
+    step, name = plan.effective_step_size, _other_scheme(settings)
+    if name is None or step is None:
+        return None
+    given = settings.model_dump(exclude_unset=True, exclude={"gain", "link", "slope_parameter"})
+    given |= {"scheme": name, "step_size": step}
+    try:
+        other = assemble(merge({}, given), model).plan(forecast=False)
+        if other.slope in (None, 1.0):
+            return other
+        # The effective step is slope times step. The slope of a link does not depend on the step,
+        # so one correction is exact.
+        given["step_size"] = step / (other.slope or 1.0)
+        return assemble(merge({}, given), model).plan(forecast=False)
+    except FlmcError:  # the other scheme cannot do it
+        return None
+
+
+def _other_scheme(settings: Settings) -> str | None:
+    """Name of the first scheme that sends values where this one draws symbols at random, or the
+    other way round; None for a scheme without a channel."""
+    this = scheme_of(settings)
+    others = (each for each in SCHEMES if not each.maker.noise_is_exact)
+    names = (each.name for each in others if each.maker.randomised != this.randomised)
+    return None if this.noise_is_exact else next(names, None)
+
+
 class _Points:
-    """Regimes of points, with what was computed for gains that several of them share."""
+    """Regimes of single points; costs and predictions are kept for points that share a gain."""
 
     def __init__(self, settings: Settings) -> None:
         given = settings.model_dump(exclude_unset=True)
@@ -171,6 +171,7 @@ class _Points:
         return uplink.scheme, plan.step_size, *gains, power
 
     def _prediction(self, plan: Plan) -> Prediction | None:
+        """Predicted law of a plan's samples; None without a temperature to predict from."""
         key = self._key(plan)
         if key not in self.predictions:
             known = plan.temperature is not None
@@ -178,6 +179,7 @@ class _Points:
         return self.predictions[key]
 
     def _run_epsilon(self, plan: Plan) -> float:
+        """Upper bound of the epsilon of a plan's whole run; NaN where it is not known."""
         key = self._key(plan)
         if key not in self.costs:
             cost = plan.run_cost

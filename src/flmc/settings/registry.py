@@ -21,7 +21,7 @@ CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=Tr
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a named thing takes: a number, or a text that is all of the rest.
+    """Parameter of a named thing: a number, or all of the text behind the colon.
 
     Attributes
     ----------
@@ -42,7 +42,8 @@ class Parameter:
     text: bool = False
 
     def read(self, what: str, text: str) -> float | int | str:
-        """The number in a text, where a whole number stays one; or the text."""
+        """Value of the parameter from its text: an int, a float, or the text itself; ``what`` names
+        the thing in messages."""
         if self.text:
             return text
         try:
@@ -60,9 +61,9 @@ class Entry:
     Attributes
     ----------
     name
-        How it is called.
+        Its name in settings.
     make
-        What makes it from its parameters, or where that is to be found, ``module:object``.
+        Class or function that makes it from its parameters, or its place, ``module:object``.
     help
         One line for help and tables.
     parameters
@@ -128,7 +129,7 @@ class Registry:
     Attributes
     ----------
     setting
-        How the kind is called in settings.
+        Name of the setting.
     kind
         The class of a user's own objects; None: there are none.
     entries
@@ -230,6 +231,7 @@ class Registry:
                 loaded = getattr(loaded, part)
             if not isinstance(loaded, self.kind):  # a class, or a function that makes one
                 loaded = loaded()
+        # Most often a class whose constructor needs arguments.
         except TypeError as error:
             hint = (
                 "it is called without arguments; name an object instead, made in the module (mine"

@@ -216,6 +216,25 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
         raise InvalidSetting(_one_line(error)) from None
 
 
+def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
+    """Text of a TOML file with these settings, which :func:`flmc.settings.schema.read_file` reads.
+
+    Examples
+    --------
+    >>> from flmc.settings.schema import to_toml
+    >>> print(to_toml({"link": "linear", "clip": 14.5}), end="")
+    link = "linear"
+    clip = 14.5
+    """
+    lines = []
+    for name, value in settings.items():
+        if comments and name in comments:
+            lines.append(f"# {comments[name]}")
+        # Words, numbers and lists of numbers are written alike in JSON and in TOML.
+        lines.append(f"{name} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
+
+
 WITHDRAWN: Mapping[str, str] = {
     "split": "synthetic examples are dealt evenly: leave it out; deal is for those of data_file",
 }
@@ -272,22 +291,3 @@ def _wanted(name: str, kind: str, context: Mapping[str, Any]) -> str:
         "string_type": "a word",
     }
     return words.get(kind, f"valid ({kind})")
-
-
-def to_toml(settings: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """Text of a TOML file with these settings, which :func:`flmc.settings.schema.read_file` reads.
-
-    Examples
-    --------
-    >>> from flmc.settings.schema import to_toml
-    >>> print(to_toml({"link": "linear", "clip": 14.5}), end="")
-    link = "linear"
-    clip = 14.5
-    """
-    lines = []
-    for name, value in settings.items():
-        if comments and name in comments:
-            lines.append(f"# {comments[name]}")
-        # Words, numbers and lists of numbers are written alike in JSON and in TOML.
-        lines.append(f"{name} = {json.dumps(value)}")
-    return "\n".join(lines) + "\n"

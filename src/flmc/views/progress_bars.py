@@ -68,6 +68,7 @@ def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
 
 
 def _bar(console: Console) -> Progress:
+    """A bar that vanishes when it ends."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -108,6 +109,7 @@ class Stage:
         if self._first is None or fraction <= self._first[1]:
             return text
         pace = (fraction - self._first[1]) / max(when - self._first[0], 1e-9)
+        # What was left at the last report, less the time since.
         left = (1 - fraction) / pace - (now - when)
         return f"{text}, about {_words(left)} left" if left > 0 else text
 
@@ -167,6 +169,7 @@ def _print(line: str) -> None:
 
 @contextmanager
 def _plain_lines() -> Iterator[_PlainLines]:
+    """Plain lines for the time of the context."""
     lines = _PlainLines()
     lines.start()
     try:

@@ -147,6 +147,7 @@ def _draw_cells(axes: Axes, chart: Chart, cells: Cells, theme: Theme) -> None:
     """Coloured cells, with a square of each kind in the legend."""
     from matplotlib.colors import ListedColormap
 
+    # Codes begin at -1, a cell without a plan, which has the colour of the grid.
     colours = [theme.grid, *(theme.colours[name] for name in cells.colours)]
     axes.pcolormesh(
         edges(cells.x, chart.x.logarithmic),

@@ -69,10 +69,14 @@ class Sigmoid(Link):
         logit, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         low, rest = expit(logit), expit(-logit)
         high, miss = expit(logit + rise), expit(-logit - rise)
+        # The slope is that of the gap over q: the ratio of the densities after and before, less 1.
         if rise > 1.0:
+            # A large move: differences lose no digits, if they are taken between the smaller of
+            # the probabilities and their complements, and exp(rise) below might overflow.
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
                 gap = np.where(low > 0.5, rest - miss, high - low)
                 return MovedBit(low, gap, miss, high * miss / (low * rest) - 1.0)
+        # A small move: differences would cancel, so the gap is the formula above.
         k = math.expm1(rise)
         grown = 1.0 + k * low
         slope = k * (1.0 - 2.0 * low - k * np.square(low)) / np.square(grown)
@@ -164,6 +168,7 @@ class Probit(Link):
         """
         start, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         gap = normal_between(np.abs(start + rise / 2), rise / 2)
+        # The ratio of the normal densities after and before, less 1; exp overflows beyond 709.
         slope = np.expm1(np.clip(-rise * (start + rise / 2), -700.0, 700.0))
         return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 

@@ -36,8 +36,8 @@ class Quantised(Uplink):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ends = np.array([-self.clip, 0.0, self.clip])
-        chances = self.level_probabilities(ends)
+        tried = np.array([-self.clip, 0.0, self.clip])
+        chances = self.level_probabilities(tried)
         if chances.shape != (3, len(self._levels)):
             raise InvalidSetting(
                 f"{type(self).__name__}.level_probabilities must add an axis of"

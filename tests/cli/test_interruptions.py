@@ -16,16 +16,20 @@ from flmc.base.errors import Interrupted
 from flmc.cli import main
 from flmc.runs.records import load
 from flmc_command import EXIT_CODE
-from support import full, many_repetitions, repeated
-from system.interrupts import WITHIN, run_all, table
+from support import EVIDENCE, many_repetitions, repeated
+from system.interrupts import LONGEST, WITHIN, run_all, table
 
 
 @many_repetitions
 def test_interrupts_at_random_instants(evidence: State) -> None:
     """Every command ends soon after a signal, with one line, and loses nothing: the program itself
     asserts that."""
-    tallies = run_all(repeated(300, 40, 10), seed=7, loops=full(2, 0))
-    assert sum(tally.interrupted for tally in tallies.values()) >= full(20, 4), str(table(tallies))
+    # How soon is measured for the evidence; elsewhere the limit is against hanging only, and busy
+    # loops would disturb the tests beside.
+    loops, longest = (2, LONGEST) if EVIDENCE else (0, 120.0)
+    tallies = run_all(repeated(300, 21, 7), seed=7, loops=loops, longest=longest)
+    interrupted = sum(tally.interrupted for tally in tallies.values())
+    assert interrupted >= repeated(150, 7, 2), str(table(tallies))
     for name, tally in tallies.items():
         evidence(
             "Interrupts",

@@ -149,8 +149,9 @@ def points_whole(place: Path) -> bool:
     return bool(points)
 
 
-def interrupt(case: Case, tally: Tally, rng: random.Random) -> None:
-    """Start the command of a case, interrupt it, and note what became of it."""
+def interrupt(case: Case, tally: Tally, rng: random.Random, longest: float) -> None:
+    """Start the command of a case, interrupt it, and note what became of it; an end that comes later
+    than ``longest`` seconds after the signal is refused."""
     with tempfile.TemporaryDirectory(prefix="flmc-interrupts-") as name:
         place = Path(name)
         number = rng.choice([signal.SIGINT, signal.SIGTERM])
@@ -175,9 +176,9 @@ def interrupt(case: Case, tally: Tally, rng: random.Random) -> None:
                 process.send_signal(number)
             began = time.monotonic()
             # Only what the process itself says: workers of a sweep may hold the stream for longer.
-            process.wait(LONGEST)
+            process.wait(longest)
             tally.seconds.append(time.monotonic() - began)
-            said = process.communicate(timeout=LONGEST)[1]
+            said = process.communicate(timeout=longest)[1]
         finally:
             process.kill()  # no effect on one that has ended
         _judge(process.returncode, said, tally, (after, number))
@@ -232,7 +233,7 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def run_all(count: int, seed: int, loops: int = 2) -> dict[str, Tally]:
+def run_all(count: int, seed: int, loops: int = 2, longest: float = LONGEST) -> dict[str, Tally]:
     """Interrupt ``count`` commands, the cases in turn, and return what became of each case."""
     # A child inherits that SIGINT is ignored, as in jobs that a shell started in the background,
     # and Python then starts deaf.
@@ -245,7 +246,7 @@ def run_all(count: int, seed: int, loops: int = 2) -> dict[str, Tally]:
             with busy_loops(loops):
                 for trial in range(count):
                     case = list(cases)[trial % len(cases)]
-                    interrupt(cases[case], tallies[case], rng)
+                    interrupt(cases[case], tallies[case], rng, longest)
     finally:
         signal.signal(signal.SIGINT, before)
     return tallies

@@ -15,7 +15,7 @@ import pytest
 
 from flmc.cli import main
 from flmc.cli.app import _COMMANDS, make_app
-from flmc.settings.registered import FADINGS, LINKS
+from flmc.settings.registered import FADINGS, LINKS, SCHEMES
 from flmc.settings.schema import Settings
 from support import full, full_only
 
@@ -207,7 +207,10 @@ BAD = [
     ),
     (("--fading", "rayleigh:x"), "needs a number as its scale"),
     (("--burn-in", "300"), "burn_in must be below rounds = 300, got 300"),
-    (("--scheme", "quantum"), "scheme must be one of digital, analog, ideal, got 'quantum'"),
+    (
+        ("--scheme", "quantum"),
+        f"scheme must be one of {', '.join(SCHEMES.names)}, got 'quantum'",
+    ),
     (
         ("--link", "cubic"),
         f"link must be one of {LINKS.choices}; got 'cubic'",
@@ -229,7 +232,7 @@ BAD = [
     ),
     (("--model", "json:loads", "--dim", "3"), "come from the model that was given, got dim = 3"),
     (
-        ("--fading", "weibull:3"),
+        ("--fading", "no_such_law:3"),
         f"known are {FADINGS.choices}",
     ),
 ]
@@ -285,7 +288,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     assert (code, err) == (2, "")
     assert out.startswith("Usage:")
     assert call(capsys, "--version") == (0, "0.1.0\n", "")
-    assert "digital|analog|ideal" in call(capsys, "plan", "--help")[1]
+    assert "|".join(SCHEMES.names) in call(capsys, "plan", "--help")[1]
 
 
 def test_clips_at_which_the_loss_falls_on_the_grid(capsys: pytest.CaptureFixture[str]) -> None:

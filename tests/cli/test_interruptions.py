@@ -31,6 +31,8 @@ def test_interrupts_at_random_instants(evidence: State) -> None:
     interrupted = sum(tally.interrupted for tally in tallies.values())
     assert interrupted >= repeated(150, 7, 2), str(table(tallies))
     for name, tally in tallies.items():
+        if not tally.seconds:  # fewer signals than cases, in a quick run
+            continue
         evidence(
             "Interrupts",
             f"SIGINT or SIGTERM between 0 and {WITHIN:g} s after the start, two busy loops beside"

@@ -150,8 +150,9 @@ def points_whole(place: Path) -> bool:
 
 
 def interrupt(case: Case, tally: Tally, rng: random.Random, longest: float) -> None:
-    """Start the command of a case, interrupt it, and note what became of it; an end that comes later
-    than ``longest`` seconds after the signal is refused."""
+    """Start the command of a case, interrupt it, and note what became of it.
+
+    An end that comes later than ``longest`` seconds after the signal is refused."""
     with tempfile.TemporaryDirectory(prefix="flmc-interrupts-") as name:
         place = Path(name)
         number = rng.choice([signal.SIGINT, signal.SIGTERM])

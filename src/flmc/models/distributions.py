@@ -110,52 +110,15 @@ class Normal(Prior):
             raise InvalidSetting(f"prior sd must be positive, got {self.sd!r}")
 
     def gradient(self, theta: Array) -> Array:
-        r"""Gradient of the negative log density, :math:`(\theta - \text{mean})/\text{sd}^2`.
-
-        Parameters
-        ----------
-        theta
-            Where, (..., dim).
-
-        Returns
-        -------
-        Array
-            The gradient, (..., dim).
-        """
+        r"""Gradient of the negative log density, :math:`(\theta - \text{mean})/\text{sd}^2`."""
         return (theta - self.mean) / np.square(self.sd)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
-        """One theta drawn from the prior.
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        dim
-            Number of entries.
-
-        Returns
-        -------
-        Array
-            The draw, (dim).
-        """
+        """One theta drawn from the prior."""
         return self.mean + self.sd * rng.standard_normal(dim)
 
     def curvature(self, theta: Array, directions: Array) -> Array:
-        r"""The directions over :math:`\text{sd}^2`.
-
-        Parameters
-        ----------
-        theta
-            Not used: the curvature is the same everywhere.
-        directions
-            Directions, (direction, dim).
-
-        Returns
-        -------
-        Array
-            Changes of the gradient along the directions, (direction, dim).
-        """
+        r"""The directions over :math:`\text{sd}^2`."""
         return directions * np.square(1.0 / np.asarray(self.sd))
 
 

@@ -120,18 +120,7 @@ class LinearGaussian(Model):
         self.convexity, self.smoothness = float(np.min(extremes)), float(np.max(extremes))
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
-        """Curvatures and constant parts of the local gradients of some data sets.
-
-        Parameters
-        ----------
-        experiments
-            Which data sets; all by default.
-
-        Returns
-        -------
-        Quadratic
-            :math:`H_k` (experiment, device, dim, dim) and :math:`b_k` (experiment, device, dim).
-        """
+        """Curvatures and constant parts of the local gradients of some data sets."""
         return self._costs.rows(experiments)
 
     def clipped_gradient(
@@ -141,25 +130,6 @@ class LinearGaussian(Model):
 
         Device k gets :math:`\sum_{n \in D_k} \mathrm{clip}(u_n (u_n^\top\theta - v_n)/\sigma^2) +
         \Lambda(\theta - \theta_0)/K`; the prior's share is public and is not clipped.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_clip
-            Largest magnitude of an entry of one example's gradient.
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If the model was made from sufficient statistics, which hold no examples.
         """
         return self._bounded_gradient(theta, EntryClip(example_clip), experiments)
 
@@ -171,25 +141,6 @@ class LinearGaussian(Model):
         The gradient of an example is its features times its residual, so its norm is bounded by a
         clip of the residual: device k gets :math:`\sum_{n \in D_k} u_n
         \mathrm{clip}((u_n^\top\theta - v_n)/\sigma^2, C/\|u_n\|) + \Lambda(\theta - \theta_0)/K`.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_norm
-            Largest norm C of one example's gradient.
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If the model was made from sufficient statistics, which hold no examples.
         """
         return self._bounded_gradient(theta, NormClip(example_norm), experiments)
 
@@ -224,21 +175,7 @@ class LinearGaussian(Model):
         return self._sorted[key]
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-
-        Returns
-        -------
-        Array or None
-            Predictions, (experiment, chain, prediction); None for sufficient statistics, which hold
-            no examples.
-        """
+        r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen."""
         if self._examples is None:
             return None
         features = self._examples.features.reshape(self.num_experiments, -1, self.dim)[experiments]
@@ -257,20 +194,7 @@ class LinearGaussian(Model):
         return self.quadratic().offset
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        r"""Local gradients :math:`H_k\theta - b_k` of all devices.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-
-        Returns
-        -------
-        Array
-            Local gradients, (experiment, chain, device, dim).
-        """
+        r"""Local gradients :math:`H_k\theta - b_k` of all devices."""
         held = self._stacked
         if held is None or held[0] != experiments:
             # Laid out so that all devices are one matrix product; an engine asks many times.

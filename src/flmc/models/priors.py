@@ -78,52 +78,15 @@ class CorrelatedNormal(Prior):
         self._root = np.linalg.cholesky(self.covariance)
 
     def gradient(self, theta: Array) -> Array:
-        r"""Gradient of the negative log density, :math:`\Sigma^{-1}(\theta - \text{mean})`.
-
-        Parameters
-        ----------
-        theta
-            Where, (..., dim).
-
-        Returns
-        -------
-        Array
-            The gradient, (..., dim).
-        """
+        r"""Gradient of the negative log density, :math:`\Sigma^{-1}(\theta - \text{mean})`."""
         return np.asarray((theta - self.mean) @ self.precision)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
-        """One theta drawn from the prior.
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        dim
-            Number of entries, that of the mean.
-
-        Returns
-        -------
-        Array
-            The draw, (dim).
-        """
+        """One theta drawn from the prior."""
         return np.asarray(self.mean + self._root @ rng.standard_normal(dim))
 
     def curvature(self, theta: Array, directions: Array) -> Array:
-        r"""The directions times :math:`\Sigma^{-1}`.
-
-        Parameters
-        ----------
-        theta
-            Not used: the curvature is the same everywhere.
-        directions
-            Directions, (direction, dim).
-
-        Returns
-        -------
-        Array
-            Changes of the gradient along the directions, (direction, dim).
-        """
+        r"""The directions times :math:`\Sigma^{-1}`."""
         return np.asarray(directions @ self.precision)
 
 
@@ -187,23 +150,7 @@ class FunctionPrior(Prior):
             )
 
     def gradient(self, theta: Array) -> Array:
-        """What the user's function returns, with its shape checked.
-
-        Parameters
-        ----------
-        theta
-            Where, (..., dim).
-
-        Returns
-        -------
-        Array
-            The gradient, (..., dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If the function returns another shape than it was given.
-        """
+        """What the user's function returns, with its shape checked."""
         batch = theta.reshape(-1, theta.shape[-1]).view()
         batch.flags.writeable = False  # these may be the chains themselves
         gradient = np.asarray(self._gradient(batch), dtype=np.float64)
@@ -215,25 +162,7 @@ class FunctionPrior(Prior):
         return gradient.reshape(theta.shape)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
-        """One theta that the user's function draws.
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        dim
-            Number of entries.
-
-        Returns
-        -------
-        Array
-            The draw, (dim).
-
-        Raises
-        ------
-        InvalidSetting
-            If the function returns another shape, or what is not finite.
-        """
+        """One theta that the user's function draws."""
         drawn = checks.finite_array("a draw of the prior", self._draw(rng))
         if drawn.shape != (dim,):
             raise InvalidSetting(

@@ -97,15 +97,7 @@ class WideLinear(Model):
         return _padded(source.draw() if isinstance(source, DrawnExamples) else source)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients, (experiment, chain, device, dim).
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-        """
+        """Local gradients, (experiment, chain, device, dim)."""
 
         def summed(rows: Array, residual: Array) -> Array:
             return np.asarray(residual @ rows)
@@ -115,17 +107,7 @@ class WideLinear(Model):
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every entry of an example's gradient clipped before the sum.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_clip
-            Largest magnitude of an entry of one example's gradient.
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-        """
+        """Local gradients with every entry of an example's gradient clipped before the sum."""
 
         def summed(rows: Array, residual: Array) -> Array:
             bound = example_clip * self._variance
@@ -136,17 +118,7 @@ class WideLinear(Model):
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every example's gradient scaled down to a norm before the sum.
-
-        Parameters
-        ----------
-        theta
-            Where, (experiment, chain, dim).
-        example_norm
-            Largest Euclidean norm of one example's gradient.
-        experiments
-            The data sets that the first axis of ``theta`` is about; all by default.
-        """
+        """Local gradients with every example's gradient scaled down to a norm before the sum."""
 
         def summed(rows: Array, residual: Array) -> Array:
             # An example's gradient is its features times its residual, which is therefore clipped.
@@ -224,13 +196,7 @@ class WideLinear(Model):
         return np.asarray(theta - pull * (pulled @ rows))
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
-        """Local gradients as JAX traces them; None if single examples are to be bounded.
-
-        Parameters
-        ----------
-        example_bound
-            How single examples are bounded; None: they are not.
-        """
+        """Local gradients as JAX traces them; None if single examples are to be bounded."""
         if example_bound is not None:
             return None
         share, variance = self._precision / self.num_devices, self._variance

@@ -85,7 +85,8 @@ def public_question(settings: Settings) -> PublicQuestion:
         )
     if scheme_of(settings).noise_is_exact:
         raise InvalidSetting(
-            f"suggestions are for digital and analog uplinks, got {settings.scheme!r}"
+            "suggestions are for uplinks over a channel, got the scheme"
+            f" {settings.scheme!r} without one"
         )
     if settings.devices > settings.samples:
         raise InvalidSetting(

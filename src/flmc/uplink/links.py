@@ -42,29 +42,13 @@ class Sigmoid(Link):
         checks.positive("slope_parameter", self.slope_parameter)
 
     def probability(self, g: Array) -> Array:
-        """Probability of a +1 bit, :math:`1/(1 + e^{-a g})`.
-
-        Parameters
-        ----------
-        g
-            Gradient entries, in any shape.
-
-        Returns
-        -------
-        Array
-            Probabilities, in the shape of ``g``.
-        """
+        """Probability of a +1 bit, :math:`1/(1 + e^{-a g})`."""
         return np.asarray(expit(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:
         r"""Probabilities before and after entries at ``x`` moved up by ``shift``.
 
         With :math:`k = e^{a D} - 1` the gap is :math:`k q (1-q)/(1 + k q)`.
-
-        Parameters
-        ----------
-        x, shift
-            Gradient entries, in any shape, and the move D.
         """
         logit, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         low, rest = expit(logit), expit(-logit)
@@ -83,43 +67,19 @@ class Sigmoid(Link):
         return MovedBit(low, k * low * rest / grown, miss, slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart.
-
-        Parameters
-        ----------
-        clip
-            Not used: they hold at any clip.
-        """
+        """Bounds of the rate at which a bit tells gradients apart."""
         return rate_of_bent_link(self.slope_parameter / 2)
 
     def slope(self, clip: float) -> float:
-        r"""Slope :math:`\kappa = a/2`.
-
-        Parameters
-        ----------
-        clip
-            Not used: the slope does not depend on it.
-        """
+        r"""Slope :math:`\kappa = a/2`."""
         return self.slope_parameter / 2
 
     def with_slope(self, slope: float, clip: float) -> Sigmoid:
-        r"""Sigmoid with :math:`a = 2\kappa`, at any clip.
-
-        Parameters
-        ----------
-        slope, clip
-            The slope at 0, positive, and the clip of the uplink.
-        """
+        r"""Sigmoid with :math:`a = 2\kappa`, at any clip."""
         return replace(self, slope_parameter=2.0 * slope)
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, :math:`\tanh(a g/2)`.
-
-        Parameters
-        ----------
-        clip
-            The clip of the uplink.
-        """
+        r"""Mean bit, :math:`\tanh(a g/2)`."""
         return MeanCurve("tanh", self.slope_parameter / 2.0)
 
 
@@ -144,28 +104,11 @@ class Probit(Link):
         checks.positive("slope_parameter", self.slope_parameter)
 
     def probability(self, g: Array) -> Array:
-        """Probability of a +1 bit, the standard normal distribution function at :math:`a g`.
-
-        Parameters
-        ----------
-        g
-            Gradient entries, in any shape.
-
-        Returns
-        -------
-        Array
-            Probabilities, in the shape of ``g``.
-        """
+        """Probability of a +1 bit, the standard normal distribution function at :math:`a g`."""
         return np.asarray(ndtr(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        r"""Probabilities before and after entries at ``x`` moved up by ``shift``.
-
-        Parameters
-        ----------
-        x, shift
-            Gradient entries, in any shape, and the move D.
-        """
+        r"""Probabilities before and after entries at ``x`` moved up by ``shift``."""
         start, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         gap = normal_between(np.abs(start + rise / 2), rise / 2)
         # The ratio of the normal densities after and before, less 1; exp overflows beyond 709.
@@ -173,43 +116,19 @@ class Probit(Link):
         return MovedBit(ndtr(start), gap, ndtr(-start - rise), slope)
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart.
-
-        Parameters
-        ----------
-        clip
-            Not used: they hold at any clip.
-        """
+        """Bounds of the rate at which a bit tells gradients apart."""
         return rate_of_bent_link(self.slope_parameter * math.sqrt(2 / math.pi))
 
     def slope(self, clip: float) -> float:
-        r"""Slope :math:`\kappa = 2a/\sqrt{2\pi}`.
-
-        Parameters
-        ----------
-        clip
-            Not used: the slope does not depend on it.
-        """
+        r"""Slope :math:`\kappa = 2a/\sqrt{2\pi}`."""
         return self.slope_parameter * math.sqrt(2 / math.pi)
 
     def with_slope(self, slope: float, clip: float) -> Probit:
-        r"""Probit with :math:`a = \kappa\sqrt{\pi/2}`, at any clip.
-
-        Parameters
-        ----------
-        slope, clip
-            The slope at 0, positive, and the clip of the uplink.
-        """
+        r"""Probit with :math:`a = \kappa\sqrt{\pi/2}`, at any clip."""
         return replace(self, slope_parameter=slope * math.sqrt(math.pi / 2))
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, :math:`\operatorname{erf}(a g/\sqrt2)`.
-
-        Parameters
-        ----------
-        clip
-            The clip of the uplink.
-        """
+        r"""Mean bit, :math:`\operatorname{erf}(a g/\sqrt2)`."""
         return MeanCurve("erf", self.slope_parameter / math.sqrt(2.0))
 
 
@@ -247,33 +166,11 @@ class Linear(Link):
             raise InvalidSetting(f"ratio must lie in (0, 1], got {self.ratio!r}")
 
     def bound_to(self, clip: float) -> Linear:
-        """Link of the same ratio for gradients clipped at ``clip``.
-
-        Parameters
-        ----------
-        clip
-            The uplink's clip.
-        """
+        """Link of the same ratio for gradients clipped at ``clip``."""
         return replace(self, clip=clip)
 
     def probability(self, g: Array) -> Array:
-        r"""Probability of a +1 bit, the straight line :math:`(1 + r g/\ell)/2`.
-
-        Parameters
-        ----------
-        g
-            Gradient entries in :math:`[-\ell, \ell]`, in any shape.
-
-        Returns
-        -------
-        Array
-            Probabilities, in the shape of ``g``.
-
-        Raises
-        ------
-        InvalidSetting
-            If no uplink has set the clip yet.
-        """
+        r"""Probability of a +1 bit, the straight line :math:`(1 + r g/\ell)/2`."""
         if self.clip is None:
             raise InvalidSetting(
                 "a Linear link takes its clip from the uplink: use Digital(link=Linear(...),"
@@ -283,62 +180,27 @@ class Linear(Link):
 
     def moved(self, x: Array, shift: float) -> MovedBit:
         r"""Probabilities before and after entries at ``x`` moved up by ``shift``: the gap is the
-        same everywhere.
-
-        Parameters
-        ----------
-        x, shift
-            Gradient entries, in any shape, and the move D.
-        """
+        same everywhere."""
         # A probability that rounding alone keeps from 0 is 0: the bit is certain there.
         low, miss = (np.where(p < 1e-15, 0.0, p) for p in map(self.probability, (x, -x - shift)))
         gap = np.full_like(low, 0.5 * self.slope(self.clip or 1.0) * shift)
         return MovedBit(low, gap, miss, np.zeros_like(low))
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart.
-
-        Parameters
-        ----------
-        clip
-            The clip, where bits are most certain.
-        """
+        """Bounds of the rate at which a bit tells gradients apart."""
         return rate_of_straight_link(self.ratio, clip)
 
     def slope(self, clip: float) -> float:
-        r"""Slope :math:`\kappa = r/\ell`.
-
-        Parameters
-        ----------
-        clip
-            The clip :math:`\ell`.
-
-        Returns
-        -------
-        float
-            The slope.
-        """
+        r"""Slope :math:`\kappa = r/\ell`."""
         return self.ratio / clip
 
     def with_slope(self, slope: float, clip: float) -> Linear | None:
-        r"""Straight link with :math:`r = \kappa\ell`; None if it would exceed 1.
-
-        Parameters
-        ----------
-        slope, clip
-            The slope at 0, positive, and the clip of the uplink.
-        """
+        r"""Straight link with :math:`r = \kappa\ell`; None if it would exceed 1."""
         ratio = slope * clip
         return replace(self, ratio=ratio, clip=clip) if ratio <= 1.0 else None
 
     def curve(self, clip: float) -> MeanCurve:
-        r"""Mean bit, the straight line :math:`r g/\ell`.
-
-        Parameters
-        ----------
-        clip
-            The clip of the uplink.
-        """
+        r"""Mean bit, the straight line :math:`r g/\ell`."""
         return MeanCurve("positive", self.ratio / clip)  # the identity in NumPy's words
 
 
@@ -353,27 +215,10 @@ class Sign(Link):
     jumps: ClassVar[bool] = True
 
     def probability(self, g: Array) -> Array:
-        """Probability of a +1 bit: 0 for a negative gradient, 1 for a positive one, 1/2 at 0.
-
-        Parameters
-        ----------
-        g
-            Gradient entries, in any shape.
-
-        Returns
-        -------
-        Array
-            Probabilities, in the shape of ``g``.
-        """
+        """Probability of a +1 bit: 0 for a negative gradient, 1 for a positive one, 1/2 at 0."""
         # np.sign is 0 at 0, which gives the fair bit; a bit itself is never 0.
         return 0.5 + 0.5 * np.sign(g)
 
     def curve(self, clip: float) -> MeanCurve:
-        """Mean bit, the sign.
-
-        Parameters
-        ----------
-        clip
-            The clip of the uplink.
-        """
+        """Mean bit, the sign."""
         return MeanCurve("sign", 1.0)

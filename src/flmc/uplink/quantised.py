@@ -58,18 +58,7 @@ class Quantised(Uplink):
 
     @abstractmethod
     def level_probabilities(self, gradient: Array) -> Array:
-        """Probability of each level, given clipped gradient entries.
-
-        Parameters
-        ----------
-        gradient
-            Entries in [-clip, clip], in any shape.
-
-        Returns
-        -------
-        Array
-            Values in [0, 1] that add up to 1 over one more axis at the end, that of the levels.
-        """
+        """Probability of each level, given clipped gradient entries."""
 
     @property
     def peak(self) -> float:
@@ -95,16 +84,7 @@ class Quantised(Uplink):
         return float(high - low) / (2.0 * width) * self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Levels drawn for the clipped gradients, (..., device, dim).
-
-        Parameters
-        ----------
-        gradient
-            Local gradients, (..., device, dim).
-        uniform
-            Random numbers drawn uniformly from [0, 1), in the same shape or with more leading axes;
-            None is refused.
-        """
+        """Levels drawn for the clipped gradients, (..., device, dim)."""
         if uniform is None:
             raise InvalidSetting(
                 f"the {self.scheme} uplink needs one uniform random number per entry, got none"
@@ -114,23 +94,11 @@ class Quantised(Uplink):
         return np.asarray(self._levels[(uniform[..., None] >= below).sum(axis=-1)])
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """Expected level of the gradient, clipped entry by entry.
-
-        Parameters
-        ----------
-        gradient
-            Gradient entries, in any shape.
-        """
+        """Expected level of the gradient, clipped entry by entry."""
         return np.asarray(self.level_probabilities(clip(gradient, self.clip)) @ self._levels)
 
     def symbol_variance(self, gradient: Array) -> Array:
-        """Variance of the level given the gradient.
-
-        Parameters
-        ----------
-        gradient
-            Gradient entries, in any shape.
-        """
+        """Variance of the level given the gradient."""
         chances = self.level_probabilities(clip(gradient, self.clip))
         mean = chances @ self._levels
         return np.asarray((chances * np.square(self._levels - mean[..., None])).sum(axis=-1))
@@ -139,18 +107,7 @@ class Quantised(Uplink):
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
         """Privacy event of the two extreme levels: an upper bound for any data that are replaced,
-        and exact for a whole device where the clips make these levels certain.
-
-        Parameters
-        ----------
-        transmissions, neighbouring
-            Gains with the number of entries sent with each; what is replaced does not matter.
-
-        Raises
-        ------
-        UnknownPrivacy
-            If a subclass draws its symbols in its own way.
-        """
+        and exact for a whole device where the clips make these levels certain."""
         sent = tuple(transmissions)
         # As transmits_like, which takes no class that is abstract.
         if type(self).symbols is not Quantised.symbols or type(self).clipped is not Uplink.clipped:
@@ -159,13 +116,5 @@ class Quantised(Uplink):
         return as_received(self, GaussianEvent(span, self.noise_power, sent))
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
-        """Privacy event of whole rounds: each entry is accounted as if it moved by itself.
-
-        Parameters
-        ----------
-        rounds
-            Gains, each with the number of rounds whose loudest entry was sent with it.
-        dim, neighbouring
-            Entries of a round; what is replaced.
-        """
+        """Privacy event of whole rounds: each entry is accounted as if it moved by itself."""
         return self.privacy_event([(gain, dim * count) for gain, count in rounds], neighbouring)

@@ -36,23 +36,11 @@ class AllDevices(Scheduler):
     everyone: ClassVar[bool] = True
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """Ones (round, device): every device transmits.
-
-        Parameters
-        ----------
-        rng, rounds, fading
-            The generator is not used; rounds and path gains (round, device, dim) say how many.
-        """
+        """Ones (round, device): every device transmits."""
         return np.ones((len(rounds), fading.shape[1]))
 
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
-        """None, which stands for everybody in every round.
-
-        Parameters
-        ----------
-        num_rounds, num_devices
-            Not used.
-        """
+        """None, which stands for everybody in every round."""
         return None
 
 
@@ -79,45 +67,19 @@ class GivenDevices(Scheduler):
 
     def check(self, num_rounds: int, num_devices: int) -> None:
         """Refuse a plan that the array does not fit, as
-        :func:`~flmc.uplink.scheduler.check_active` says.
-
-        Parameters
-        ----------
-        num_rounds, num_devices
-            Number of rounds and of devices of the plan.
-        """
+        :func:`~flmc.uplink.scheduler.check_active` says."""
         check_active(self.active, (num_rounds, num_devices))
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """Rows of the given array (round, device) that belong to some rounds.
-
-        Parameters
-        ----------
-        rng, rounds, fading
-            Only the rounds are used, counted from 0.
-        """
+        """Rows of the given array (round, device) that belong to some rounds."""
         return self.active[rounds.start : rounds.stop]
 
     def draw_planned(self, num_rounds: int, num_devices: int) -> Array | None:
-        """The given array (round, device), for a plan to count on.
-
-        Parameters
-        ----------
-        num_rounds, num_devices
-            Not used: ``check`` has compared them with the array.
-        """
+        """The given array (round, device), for a plan to count on."""
         return self.active
 
     def most_rounds(self, num_rounds: int, num_devices: int) -> int:
-        """Number of rounds of the device that transmits most often.
-
-        Parameters
-        ----------
-        num_rounds
-            The first rounds, among which they are counted.
-        num_devices
-            Not used: the array has a column for each.
-        """
+        """Number of rounds of the device that transmits most often."""
         return int(self.active[:num_rounds].sum(axis=0).max())
 
 
@@ -140,18 +102,7 @@ class CountedDevices(Scheduler):
         object.__setattr__(self, "count", checks.at_least(name, self.count, 1))
 
     def check(self, num_rounds: int, num_devices: int) -> None:
-        """Refuse a plan with fewer than ``count`` devices.
-
-        Parameters
-        ----------
-        num_rounds, num_devices
-            Number of rounds, which is not used, and of devices of the plan.
-
-        Raises
-        ------
-        InvalidSetting
-            If there are fewer than ``count`` devices.
-        """
+        """Refuse a plan with fewer than ``count`` devices."""
         if self.count > num_devices:
             raise InvalidSetting(
                 f"the number of {self.counted} devices must not exceed the devices, {num_devices};"
@@ -175,13 +126,7 @@ class RandomDevices(CountedDevices):
     counted: ClassVar[str] = "random"
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """1 for the ``count`` devices with the smallest uniform numbers, else 0: (round, device).
-
-        Parameters
-        ----------
-        rng, rounds, fading
-            Source of the random numbers; rounds and path gains (round, device, dim) say how many.
-        """
+        """1 for the ``count`` devices with the smallest numbers drawn, else 0, (round, device)."""
         place = np.argsort(rng.random((len(rounds), fading.shape[1])), axis=1)
         # The order of an order is a rank: the first argsort lists devices by their numbers, the
         # second says at which place each device is.
@@ -213,13 +158,7 @@ class ThresholdDevices(Scheduler):
         checks.positive("threshold", self.threshold)
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """1 for devices whose channel is strong enough, (round, device).
-
-        Parameters
-        ----------
-        rng, rounds, fading
-            Only the path gains (round, device, dim) count.
-        """
+        """1 for devices whose channel is strong enough, (round, device)."""
         return np.asarray(strength_of(fading) >= self.threshold, dtype=np.float64)
 
 
@@ -238,13 +177,7 @@ class StrongestDevices(CountedDevices):
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
         """1 for the ``count`` devices with the strongest channels, (round, device); among equals
-        the first.
-
-        Parameters
-        ----------
-        rng, rounds, fading
-            Only the path gains (round, device, dim) count.
-        """
+        the first."""
         strength = strength_of(fading)
         return _strongest(strength, _descending(strength), np.full(len(strength), self.count))
 
@@ -274,13 +207,7 @@ class PredecessorDevices(Scheduler):
             )
 
     def draw(self, rng: np.random.Generator, rounds: range, fading: Array) -> Array:
-        """1 for the strongest devices, as many as minimise the rule's sum, (round, device).
-
-        Parameters
-        ----------
-        rng, rounds, fading
-            Only the path gains (round, device, dim) count.
-        """
+        """1 for the strongest devices, as many as minimise the rule's sum, (round, device)."""
         devices, dim = fading.shape[1:]
         noise = 10.0 ** (-self.snr_db / 10.0) / dim  # N_0/P, where P is the energy of m entries
         strength = strength_of(fading)

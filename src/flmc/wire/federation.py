@@ -102,7 +102,7 @@ class Federation:
         if uplink.noise_is_exact:
             raise InvalidSetting(
                 f"the {uplink.scheme} scheme is an idea that no device can carry out; plan with"
-                " digital or analog"
+                " another"
             )
         caps = finite_cap(uplink, self.plan.gain)
         # The weakest round is checked for its error: a symbol below the first step would vanish.

@@ -65,7 +65,8 @@ def audit_command(
 
     if scheme_of(settings).noise_is_exact:
         raise InvalidSetting(
-            "scheme must be digital or analog: the ideal uplink states no privacy to audit"
+            f"the scheme {settings.scheme!r} transmits exact gradients and states no"
+            " privacy to audit: choose another"
         )
     checks.at_least("audit_rounds", audit_rounds, 1)
     plan = assemble(settings).plan(forecast=False)

@@ -37,20 +37,7 @@ class ConstantFading(Fading):
         return self.gain**2
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """The constant path gain, as an array of shape (1, 1, 1).
-
-        Parameters
-        ----------
-        rng
-            Not used: nothing is random.
-        rounds, num_devices, dim
-            Not used: one number stands for all rounds, devices and entries.
-
-        Returns
-        -------
-        Array
-            The path gain, (1, 1, 1).
-        """
+        """The constant path gain, as an array of shape (1, 1, 1)."""
         return np.full((1, 1, 1), self.gain)
 
 
@@ -94,20 +81,7 @@ class FixedFading(Fading):
         return float(np.mean(np.square(self.gains)))
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """The given path gains, with a leading axis of length 1 for the round.
-
-        Parameters
-        ----------
-        rng
-            Not used: nothing is random.
-        rounds, num_devices, dim
-            Not used: the array is the same in all rounds.
-
-        Returns
-        -------
-        Array
-            Path gains, (1, device, dim) or (1, device, 1).
-        """
+        """The given path gains, with a leading axis of length 1 for the round."""
         return self.gains[None]
 
 
@@ -187,20 +161,7 @@ class DistanceFading(Fading):
         return self.gain**2 * loss * math.exp(spread**2 / 2.0)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains, (1, device, 1), for all rounds alike.
-
-        Parameters
-        ----------
-        rng
-            Source of places and shadowing.
-        rounds, num_devices, dim
-            Number of devices; the path gains are the same in all rounds and entries.
-
-        Raises
-        ------
-        InvalidSetting
-            If distances are given for another number of devices.
-        """
+        """Path gains, (1, device, 1), for all rounds alike."""
         if isinstance(self.distances, tuple):
             if len(self.distances) != num_devices:
                 raise InvalidSetting(

@@ -59,24 +59,7 @@ class RayleighFading(ScaledFading):
     independent = True
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        r"""Path gains of some rounds, :math:`\text{scale}\sqrt{x}` with x exponential of mean 1.
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        rounds
-            The rounds that are drawn; only their number matters.
-        num_devices
-            Number of devices.
-        dim
-            Not used: all entries of a round share a path gain.
-
-        Returns
-        -------
-        Array
-            Path gains, (round, device, 1).
-        """
+        r"""Path gains of some rounds, :math:`\text{scale}\sqrt{x}` with x exponential of mean 1."""
         return self.scale * np.sqrt(rng.standard_exponential((len(rounds), num_devices, 1)))
 
 
@@ -103,15 +86,7 @@ class RicianFading(ScaledFading):
         checks.not_negative("the K factor", self.factor)
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds, (round, device, 1).
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        rounds, num_devices, dim
-            How many rounds and devices; entries share a path gain.
-        """
+        """Path gains of some rounds, (round, device, 1)."""
         real, imaginary = rng.standard_normal((2, len(rounds), num_devices, 1))
         in_sight = math.sqrt(self.factor / (self.factor + 1.0))
         spread = math.sqrt(0.5 / (self.factor + 1.0))
@@ -145,15 +120,7 @@ class NakagamiFading(ScaledFading):
             )
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds, (round, device, 1).
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        rounds, num_devices, dim
-            How many rounds and devices; entries share a path gain.
-        """
+        """Path gains of some rounds, (round, device, 1)."""
         power = rng.standard_gamma(self.shape, (len(rounds), num_devices, 1)) / self.shape
         # A gamma variable of small shape may be too small for a floating-point number.
         return self.scale * np.sqrt(np.maximum(power, 1e-300))
@@ -185,15 +152,7 @@ class GaussMarkovFading(ScaledFading):
             )
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of all rounds, (round, device, 1), from a stationary start.
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        rounds, num_devices, dim
-            How many rounds and devices; entries share a path gain.
-        """
+        """Path gains of all rounds, (round, device, 1), from a stationary start."""
         new = rng.standard_normal((len(rounds), num_devices, 2)) * math.sqrt(0.5)
         r = self.correlation
         # The first round keeps variance 1, its stationary value. (1 - r)(1 + r) has the digits that
@@ -238,15 +197,7 @@ class JakesFading(ScaledFading):
             )
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of all rounds, (round, device, 1).
-
-        Parameters
-        ----------
-        rng
-            Source of the random numbers.
-        rounds, num_devices, dim
-            How many rounds and devices; entries share a path gain.
-        """
+        """Path gains of all rounds, (round, device, 1)."""
         length = len(rounds)
         # The next power of 2, for which the Fourier transform is fastest.
         period = 1 << (_LONGER * length - 1).bit_length()

@@ -122,15 +122,7 @@ class SelectiveFading(ScaledFading):
         return np.asarray(powers / powers.sum())
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds, (round, device, dim).
-
-        Parameters
-        ----------
-        rng
-            Source of the taps.
-        rounds, num_devices, dim
-            How many rounds, devices and subcarriers.
-        """
+        """Path gains of some rounds, (round, device, dim)."""
         powers = self.profile(dim)
         phase = np.outer(np.arange(len(powers)), np.arange(dim)) / dim
         waves = np.exp(-2j * math.pi * phase)
@@ -176,15 +168,7 @@ class TappedDelayFading(ScaledFading):
         object.__setattr__(self, "taps", tuple((float(d), float(p)) for d, p in table))
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds, (round, device, dim).
-
-        Parameters
-        ----------
-        rng
-            Source of the taps.
-        rounds, num_devices, dim
-            How many rounds, devices and subcarriers.
-        """
+        """Path gains of some rounds, (round, device, dim)."""
         delays, decibels = np.asarray(self.taps).T
         # Relative to the strongest tap, so that no power overflows; the sum is divided out anyway.
         powers = 10.0 ** ((decibels - decibels.max()) / 10.0)

@@ -35,20 +35,7 @@ class Trace(Fading):
         return float(np.mean(np.square(np.abs(self.gains))))
 
     def draw(self, rng: np.random.Generator, rounds: range, num_devices: int, dim: int) -> Array:
-        """Path gains of some rounds of the trace, (round, device, 1 or dim).
-
-        Parameters
-        ----------
-        rng
-            Not used: nothing is random.
-        rounds, num_devices, dim
-            The rounds, and the sizes that the trace must have.
-
-        Raises
-        ------
-        InvalidSetting
-            If the trace is too short, or of other devices or entries.
-        """
+        """Path gains of some rounds of the trace, (round, device, 1 or dim)."""
         return _rows(np.abs(self.gains), rounds, num_devices, dim)
 
 

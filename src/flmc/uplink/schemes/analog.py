@@ -52,13 +52,7 @@ class Analog(Uplink):
         return self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Clipped gradients, (..., device, dim).
-
-        Parameters
-        ----------
-        gradient, uniform
-            Local gradients, (..., device, dim); random numbers are not used.
-        """
+        """Clipped gradients, (..., device, dim)."""
         return self.clipped(gradient)
 
     def privacy_event(
@@ -68,22 +62,6 @@ class Analog(Uplink):
 
         A value moves by at most twice the clip, or twice the example clip if one example is
         replaced.
-
-        Parameters
-        ----------
-        transmissions, neighbouring
-            Gains with the number of entries sent with each; what is replaced: ``device`` or
-            ``example``.
-
-        Returns
-        -------
-        Event
-            A ``GaussianEvent``.
-
-        Raises
-        ------
-        UnknownPrivacy
-            If a subclass transmits in its own way.
         """
         sent = tuple(transmissions)
         whole_device = neighbouring == "device" or self.example_moves_like_device
@@ -104,13 +82,7 @@ class Analog(Uplink):
         return self.clips_norm
 
     def shares_move(self, neighbouring: str) -> bool:
-        """Whether a norm is bounded, of the local gradient or of one example's.
-
-        Parameters
-        ----------
-        neighbouring
-            What is replaced in neighbouring data: all data of a ``device``, or one ``example``.
-        """
+        """Whether a norm is bounded, of the local gradient or of one example's."""
         return self.clips_norm or super().shares_move(neighbouring)
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:
@@ -120,20 +92,6 @@ class Analog(Uplink):
         whole device's gradient, the clip (times the root of the number of entries where these are
         clipped one by one); and that of one example's, if one example is replaced. Clipping, by
         entry or by norm, moves two gradients no further apart.
-
-        Parameters
-        ----------
-        rounds
-            Gains, each with the number of rounds whose loudest entry was sent with it.
-        dim
-            Entries of a round.
-        neighbouring
-            What is replaced in neighbouring data.
-
-        Raises
-        ------
-        UnknownPrivacy
-            If a subclass transmits in its own way.
         """
         if not self.transmits_like(Analog):
             return super().shared_event(rounds, dim, neighbouring)
@@ -147,11 +105,5 @@ class Analog(Uplink):
         return as_received(self, event, dim)
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """Clipped gradient: the symbol itself, because nothing is random.
-
-        Parameters
-        ----------
-        gradient
-            Gradient entries, in any shape.
-        """
+        """Clipped gradient: the symbol itself, because nothing is random."""
         return clip(gradient, self.clip)

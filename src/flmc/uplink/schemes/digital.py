@@ -89,16 +89,7 @@ class Digital(Uplink):
         return self.link.slope(self.clip) * self.example_shrink
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Bits in {-1, +1} for the clipped gradients, (..., device, dim).
-
-        Parameters
-        ----------
-        gradient
-            Local gradients, (..., device, dim).
-        uniform
-            Random numbers drawn uniformly from [0, 1), in the same shape or with more leading axes;
-            None is refused.
-        """
+        """Bits in {-1, +1} for the clipped gradients, (..., device, dim)."""
         if uniform is None:
             raise InvalidSetting(
                 "the digital uplink needs one uniform random number per entry, got none"
@@ -113,22 +104,6 @@ class Digital(Uplink):
         If all data of a device are replaced, a bit has one of the two extreme probabilities. If one
         example is replaced, its gradient entry moves by at most twice the example clip, from an
         unknown place.
-
-        Parameters
-        ----------
-        transmissions, neighbouring
-            Gains with the number of entries sent with each; what is replaced: ``device`` or
-            ``example``.
-
-        Returns
-        -------
-        Event
-            A ``BitEvent``, or a ``ShiftedBitEvent`` for one example.
-
-        Raises
-        ------
-        UnknownPrivacy
-            If a subclass transmits in its own way, or its link goes beyond the extremes.
         """
         sent = tuple(transmissions)
         whole_device = neighbouring == "device" or self.example_moves_like_device
@@ -157,25 +132,6 @@ class Digital(Uplink):
         """Privacy event of rounds of bits in which one example, whose norm is bounded, is replaced.
 
         Clipping a device's gradient, by entry or by norm, moves two gradients no further apart.
-
-        Parameters
-        ----------
-        rounds
-            Gains, each with the number of rounds whose loudest entry was sent with it.
-        dim
-            Entries of a round.
-        neighbouring
-            Not used: only the norm of an example is shared by bits.
-
-        Returns
-        -------
-        Event
-            A ``SharedShiftEvent``; that of a whole device for a link that jumps or is not proven.
-
-        Raises
-        ------
-        UnknownPrivacy
-            If a subclass transmits in its own way, or its link goes beyond the extremes.
         """
         if not self.transmits_like(Digital) or not self.link.within_extremes:
             return super().shared_event(rounds, dim, neighbouring)
@@ -186,32 +142,14 @@ class Digital(Uplink):
         return as_received(self, event, dim)
 
     def mean_symbol(self, gradient: Array) -> Array:
-        r"""Expected bit :math:`\psi = 2\Phi(g) - 1` of the clipped gradient, in [-1, 1].
-
-        Parameters
-        ----------
-        gradient
-            Gradient entries, in any shape.
-        """
+        r"""Expected bit :math:`\psi = 2\Phi(g) - 1` of the clipped gradient, in [-1, 1]."""
         return self.link.mean(clip(gradient, self.clip), self.clip)
 
     def symbol_variance(self, gradient: Array) -> Array:
-        r"""Variance of a bit given the gradient, :math:`1 - \psi^2` with the mean :math:`\psi`.
-
-        Parameters
-        ----------
-        gradient
-            Gradient entries, in any shape.
-        """
+        r"""Variance of a bit given the gradient, :math:`1 - \psi^2` with the mean :math:`\psi`."""
         return 1.0 - np.square(self.mean_symbol(gradient))
 
     def level_probabilities(self, gradient: Array) -> Array:
-        """Probabilities of -1 and +1, (..., 2), given clipped gradient entries.
-
-        Parameters
-        ----------
-        gradient
-            Clipped gradient entries, in any shape.
-        """
+        """Probabilities of -1 and +1, (..., 2), given clipped gradient entries."""
         high = self.link.bounded_probability(gradient, self.clip)
         return np.stack([1.0 - high, high], axis=-1)

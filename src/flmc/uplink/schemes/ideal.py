@@ -56,36 +56,18 @@ class Ideal(Uplink):
         return 1.0
 
     def symbols(self, gradient: Array, uniform: Array | None) -> Array:
-        """Gradients themselves, (..., device, dim).
-
-        Parameters
-        ----------
-        gradient, uniform
-            Local gradients, (..., device, dim); random numbers are not used.
-        """
+        """Gradients themselves, (..., device, dim)."""
         return gradient
 
     def privacy_event(
         self, transmissions: Iterable[tuple[float, int]], neighbouring: str = "device"
     ) -> Event:
         """Refuse to state a privacy event, by :class:`~flmc.base.errors.UnknownPrivacy`: exact
-        gradients are transmitted.
-
-        Parameters
-        ----------
-        transmissions, neighbouring
-            Not used.
-        """
+        gradients are transmitted."""
         if not self.transmits_like(Ideal):
             return super().privacy_event(transmissions, neighbouring)
         raise UnknownPrivacy("the ideal uplink hides nothing: it transmits exact gradients")
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """Gradients themselves.
-
-        Parameters
-        ----------
-        gradient
-            Gradient entries, in any shape.
-        """
+        """Gradients themselves."""
         return gradient

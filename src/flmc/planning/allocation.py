@@ -1,12 +1,14 @@
-r"""Allocation of a run's privacy budget over rounds: later rounds matter more, because early errors
-contract geometrically.
+r"""Allocation of a run's privacy budget over rounds: later rounds get larger gains, because the
+noise of early rounds contracts geometrically before the kept rounds.
 
-The channel adds :math:`\eta_t^2 N_0/A_t^2` to the chain's variance in round t, of which
-:math:`\rho^{2(s-t)}` is left in round s. Averaged over kept rounds it weighs :math:`w_t`. Privacy
-is spent in proportion to :math:`A_t^2` (exactly for analog; for digital while the signal is small).
-Minimise :math:`\sum_t w_t/A_t^2` under :math:`\sum_t A_t^2 \le B` and caps: :math:`A_t =
-\min(\text{cap}_t, (w_t/\lambda)^{1/4})`, with one multiplier to be found. The exact cost is checked
-afterwards, and the gains are scaled to it."""
+The channel's noise, of variance :math:`N_0` and received at the gain :math:`A_t`, adds
+:math:`\eta_t^2 N_0/A_t^2` to the chain's variance in round t, where the step is :math:`\eta_t`.
+Each round contracts deviations by a factor :math:`\rho`, so :math:`\rho^{2(s-t)}` of that is left
+in round s. Averaged over kept rounds the noise of round t weighs :math:`w_t`. Privacy is spent in
+proportion to :math:`A_t^2` (exactly for analog; for digital while the signal is small). The
+allocation minimises :math:`\sum_t w_t/A_t^2` under :math:`\sum_t A_t^2 \le B` and caps: :math:`A_t
+= \min(\text{cap}_t, (w_t/\lambda)^{1/4})`, with one multiplier :math:`\lambda` to be found. The
+exact cost is checked afterwards, and the gains are scaled to it."""
 
 from __future__ import annotations
 
@@ -34,11 +36,12 @@ the weights assume."""
 
 
 def noise_weights(step_sizes: Array, contraction: Array, num_burn_in: int) -> Array:
-    r"""Weight of each round's noise in the mean variance of kept rounds, relative to the largest.
+    r"""Weight of each round's channel noise in the chain's variance, averaged over kept rounds:
+    (round), relative to the largest weight.
 
-    It is :math:`w_t \propto \eta_t^2 \sum_s \prod_{r=t+1}^{s} \rho_r^2` over the kept rounds
-    :math:`s \ge t`, and at least 0.001.
-    """
+    With the steps :math:`\eta_t` and the factors :math:`\rho_t` by which a round contracts
+    deviations from the mode (``contraction``), it is :math:`w_t \propto \eta_t^2 \sum_s
+    \prod_{r=t+1}^{s} \rho_r^2` over the kept rounds :math:`s \ge t`, and at least 0.001."""
     num_rounds = len(step_sizes)
     weights = np.zeros(num_rounds)
     left = 0.0  # of a unit of noise after this round, summed over kept rounds from here on
@@ -75,8 +78,11 @@ def water_fill(weights: Array, caps: Array, budget: float) -> Array:
 def allocate(
     weights: Array, caps: Array, static_gain: float, allowed_scale: Callable[[Array], float]
 ) -> Array:
-    """Gains (round) that keep the exact privacy budget and inject less noise than a constant gain;
-    the constant gain within the caps where nothing better exists."""
+    """Gains (round) that keep the run's exact privacy budget and add less noise to kept rounds than
+    one constant gain does; where no such gains are found, ``static_gain`` limited by the caps.
+
+    ``allowed_scale`` gives the factor by which gains (round) may be multiplied within the budget.
+    """
     budget = len(weights) * static_gain**2
     gains = np.minimum(caps, static_gain)
     for _ in range(_ROUNDS_OF_CORRECTION):
@@ -95,7 +101,8 @@ def allocate(
 
 
 def _on_levels(gains: Array) -> Array:
-    """Gains rounded down to a few values, so that they cost no more privacy."""
+    """Gains (round), each rounded down to one of at most six values: smaller gains cost no more
+    privacy, and few distinct ones are quick to account for."""
     levels = np.geomspace(gains.min(), gains.max(), _LEVELS)
     # A gain that equals a level but for rounding keeps that level, not the one below.
     return np.asarray(
@@ -105,23 +112,23 @@ def _on_levels(gains: Array) -> Array:
 
 @dataclass(frozen=True)
 class RunBudget:
-    """A run's privacy budget, and the cost of the gains of all rounds against it."""
+    """Privacy budget of a whole run, and what the gains of all its rounds cost against it."""
 
     uplink: Uplink
     limits: Limits
     dim: int
 
     def spent(self, gains: Array, scale: float) -> float:
-        """Upper bound of the run's epsilon at run_delta if gains (round) are multiplied by one
-        factor."""
+        """Upper bound of the epsilon that the run costs at the delta ``run_delta``, if the gains
+        (round) are all multiplied by ``scale``."""
         event = self.uplink.event_of_rounds(
             scale * gains[:, None], self.dim, self.limits.neighbouring
         )
         return event.epsilon(self.limits.run_delta)
 
     def allowed_scale(self, gains: Array) -> float:
-        """Factor by which gains (round) may be multiplied within the budget; it spends 99 % of the
-        budget if few trials suffice."""
+        """Factor by which all gains (round) may be multiplied so that the run stays within its
+        budget. The search ends once 99 % of the budget is spent, or after a few trials."""
         # An epsilon is known to ten digits: a gain that was made for the budget keeps it.
         budget = (self.limits.epsilon or 0.0) * (1 + 1e-9)
         scale, safe = 1.0, 0.0

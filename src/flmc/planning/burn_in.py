@@ -1,4 +1,5 @@
-"""Burn-in: how much larger the first steps should be, and how many rounds the sampler needs."""
+"""Burn-in, the first rounds, whose draws are not kept: by which factor the sampler's step should be
+larger in them, and how many of them the sampler needs to reach the posterior."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from flmc.uplink.csi import response
 from flmc.uplink.uplink import Uplink
 
 _NEGLIGIBLE_NOISE = 0.01
-"""Mean square error by which an automatic factor of the first steps may exceed the least possible,
-over the mean square distance at the start."""
+"""Excess over the least possible mean square error, as a share of the mean square distance at the
+start, that is accepted when the factor of the first steps is chosen."""
 _COUNTED = np.arange(200.0)
-"""Indices of the factors that are tried."""
+"""The numbers 0 to 199, from which the grid of factors that are tried is made."""
 
 
 def distance_to_travel(model: Model, start: str) -> float:
@@ -69,7 +70,8 @@ def auto_burn_in_factor(
     start = distance / 2.0
 
     def error(factors: Array) -> Array:
-        """Mean square error after the fast rounds, over the mean square distance at the start."""
+        """Mean square distance from the mode after the fast rounds, over that at the start, for
+        each factor of the step, (factor)."""
         # With d = start Z and t = x/start, E[(|Z| - t)_+^2] = 2 ((1 + t^2) Phi(-t) - t phi(t)).
         t = num_fast * factors * speed / start
         left = 2.0 * ((1 + t**2) * ndtr(-t) - t * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi))
@@ -87,8 +89,9 @@ def auto_burn_in_factor(
 
 
 def _factors_up_to(highest: float) -> Array:
-    """Factors from 1 to the highest, evenly in logarithms: to the bit ``np.geomspace``, which takes
-    longer than all that is computed of them."""
+    """Factors (factor) from 1 to ``highest``, evenly spaced in logarithms. They equal those of
+    ``np.geomspace`` to the last bit, but that function takes longer than all that is computed from
+    them."""
     top = np.log10(highest)
     exponents = _COUNTED * (top / (len(_COUNTED) - 1))
     factors = np.power(10.0, exponents)
@@ -142,8 +145,8 @@ def rounds_needed(
 
 
 def _largest_pull(uplink: Uplink) -> float:
-    """Mean symbol of a device whose gradient is at the clip, in the direction in which it is
-    weaker."""
+    """Mean symbol of a device whose gradient is at the clip, in magnitude; where a link is not odd,
+    that of the sign for which it is smaller."""
     try:
         return _remembered_pull(uplink)
     except TypeError:  # an uplink that holds an array cannot be a key
@@ -152,7 +155,8 @@ def _largest_pull(uplink: Uplink) -> float:
 
 @lru_cache(maxsize=64)
 def _remembered_pull(uplink: Uplink) -> float:
-    """The pull, kept: a plan asks for it many times."""
+    """The value of :func:`_largest_pull` for an uplink, cached, because a plan asks for it many
+    times."""
     # A link need not be odd: the chain may have to travel in the direction in which bits pull less.
     down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))
     return float(min(up, -down))

@@ -36,8 +36,9 @@ from flmc.uplink.schemes import Digital
 from flmc.uplink.uplink import Uplink
 
 CLIPPED_AT = 4.25
-"""Clip in standard deviations of a local gradient's entry: 2 in 100 000 entries are clipped where
-devices are alike, and some room is left where they are not."""
+"""Clip that the rule chooses, in standard deviations of an entry of a local gradient: where devices
+are alike 2 in 100 000 entries are clipped, and where they differ their larger gradients mostly
+still fit."""
 _STEEPNESS = 0.5
 """Slope times clip of a curved link by rule: at the clip its mean bit is 8 % below a straight
 one's."""
@@ -48,40 +49,44 @@ _FAMILIES = (
     # chosen before stay the same.
     (Probit(), tuple(1.25 * math.sqrt(2 / math.pi) * s for s in (0.25, 0.5, 1.0, 2.0, 4.0))),
 )
-"""Families of links that are searched, each with slope times clip of its members, beside the
-straight link itself."""
+"""Families of links that a search tries; beside each the products of slope and clip that it tries.
+The straight link itself is tried too."""
 _CLIPS = (1.0, 0.6, 0.4, 1.6, 2.5, 4.0, 6.5)
-"""Factors of the clip that are searched as a cure."""
+"""Factors by which the clip is multiplied when a search looks for a cure of a shifted mean."""
 _FLATTER = (0.5, 0.25)
-"""Factors of the slope that are searched as a cure."""
+"""Factors by which the link's slope is multiplied when a search looks for a cure of a shifted mean.
+"""
 _WANTED_DRAWS = 400.0
-"""Independent draws that a chain should be worth: means are then known to 0.05 standard deviations,
-standard deviations to 4 %."""
+"""Independent draws that the kept rounds of one chain should be worth when the number of rounds is
+chosen: means are then known to 0.05 standard deviations, standard deviations to 4 %."""
 _FEW_DRAWS = 20.0
-"""Independent draws below which a choice of rounds is a warning."""
+"""Independent draws of one chain below which the chosen number of rounds comes with a warning."""
 _FIRST_TRIAL, _MOST_ROUNDS, _MOST_TRIALS = 300, 1_000_000, 12
-"""Rounds of the first trial, rounds at most, and longer trials at most."""
+"""In the search for a number of rounds: the rounds of the first trial, the largest number of
+rounds, and the largest number of longer trials."""
 _WORTHWHILE = 1.1
-"""Factor by which more rounds must raise the number of effective draws."""
+"""Factor by which a longer run must raise the number of effective draws, or the search for more
+rounds ends."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Uplink and settings with everything that was left open chosen."""
+    """Result of choosing settings by rule: the uplink and the settings of a plan, complete."""
 
     uplink: Uplink
     request: Request
     notes: tuple[Finding, ...]
-    """A line of reason for each choice."""
+    """One note for each setting that was chosen, with the reason for its value."""
     from_data: bool
-    """Whether a choice used numbers computed from the devices' data."""
+    """Whether any value was chosen with numbers that were computed from the devices' private data.
+    """
 
 
 def choose(held: Candidate, free: Collection[str]) -> Choice:
-    """Choose clip, link, slope and rounds in this order, those of them that are free.
+    """Choose, in this order, those of clip, link, slope and rounds that ``free`` names, and keep
+    everything else of the candidate ``held``.
 
-    Refused where the curvature that a rule needs is not known, or the uplink has no link.
-    """
+    Refused where the curvature that a rule needs is not known, or the uplink has no link."""
     model, request = held.model, held.request
     curvature = request.curvature(model)
     notes = []
@@ -104,13 +109,15 @@ def choose(held: Candidate, free: Collection[str]) -> Choice:
 
 
 def _check_link(uplink: Uplink) -> None:
-    """Refuse an uplink without a link."""
+    """Raise ``InvalidSetting`` for an uplink that has no link, the map from a gradient to the
+    probability of a bit."""
     if uplink.link is None:
         raise InvalidSetting(f"link 'auto' is for the digital scheme, got {uplink.scheme!r}")
 
 
 def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Finding]:
-    """The candidate with a clip that leaves local gradients near the posterior as they are."""
+    """The candidate with a clip so large that hardly any local gradient near the posterior is
+    clipped, and the note that says why."""
     if curvature.smoothness is None:
         raise InvalidSetting("clip 'auto' needs the smoothness, which is not known: give a clip")
     model, uplink = held.model, held.uplink
@@ -129,7 +136,8 @@ def _with_clip(held: Candidate, curvature: Curvature) -> tuple[Candidate, Findin
 
 
 def _with_slope(held: Candidate) -> tuple[Uplink, Finding]:
-    """The uplink with a slope of its link that fits the clip."""
+    """The candidate's uplink with the slope of its link fitted to the clip by rule, and the note
+    that says why."""
     clip = held.uplink.clip
     link: Any = held.uplink.link
     steep: Any = link.with_slope(_STEEPNESS / clip, clip)
@@ -155,7 +163,7 @@ def _uplink_with(held: Candidate, link: Sloped) -> Uplink:
 
 
 def _with_link(held: Candidate) -> tuple[Uplink, Finding]:
-    """The uplink with a link that suits the devices."""
+    """The candidate's uplink with the link that suits the devices, and the note that says why."""
     if isinstance(held.model, LinearGaussian):
         chosen = with_closest_link(held)
         text = f"link {chosen.link!r}: by prediction its samples are closest to the posterior"
@@ -213,7 +221,8 @@ def choose_link(
 
 @one_blas_thread()
 def with_closest_link(held: Candidate) -> Uplink:
-    """The uplink with the link whose samples are predicted to be closest to the posterior."""
+    """The candidate's uplink with the link whose samples are predicted to be closest to the
+    posterior, everything else as it is."""
     _check_link(held.uplink)
     if not isinstance(held.model, LinearGaussian):
         raise InvalidSetting(
@@ -233,8 +242,9 @@ def with_closest_link(held: Candidate) -> Uplink:
 
 
 def cure_of_shift(held: Candidate, shift: float) -> str:
-    """Words about a link or a clip with which the mean, off by ``shift`` posterior standard
-    deviations with the candidate that is held, stays where it belongs by prediction."""
+    """Words that recommend a link or a clip with which the samples' mean is predicted to be close
+    to the posterior mean; ``shift`` is how far off it is with the candidate ``held``, in posterior
+    standard deviations."""
     answer = ask(
         _cures(held),
         attrgetter("closeness"),
@@ -257,7 +267,8 @@ def cure_of_shift(held: Candidate, shift: float) -> str:
 
 
 def _cures(held: Candidate) -> Iterator[Candidate]:
-    """Candidates that may cure a shift: straight and flatter links, other clips."""
+    """Candidates that may move the samples' mean back to the posterior mean: the candidate ``held``
+    with a straight link, a flatter one, or another clip."""
     uplink, link = held.uplink, held.uplink.link
     clips = [factor * uplink.clip for factor in _CLIPS]
     if link is None:
@@ -270,7 +281,8 @@ def _cures(held: Candidate) -> Iterator[Candidate]:
 
 
 def _instruction(trial: Trial, held: Candidate) -> str:
-    """The change of a trial, as an instruction."""
+    """Beginning of a sentence that tells a user which link or clip of a trial to use in place of
+    those of the candidate ``held``."""
     before: Any = held.uplink.link
     after: Any = trial.candidate.uplink.link
     parts = []
@@ -285,11 +297,12 @@ def _instruction(trial: Trial, held: Candidate) -> str:
 
 
 def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
-    """The settings with as many rounds as burn-in and enough independent draws take."""
+    """The settings with as many rounds as burn-in and 400 independent draws take, and the note that
+    says why."""
     convexity = held.request.curvature(held.model).convexity
 
     def at(count: int) -> Trial:
-        """The trial with so many rounds and an automatic burn-in."""
+        """The candidate planned and judged with ``count`` rounds and an automatic burn-in."""
         request = replace(held.request, num_rounds=count, num_burn_in="auto")
         # With the accountant: few plans are made, and rounds are counted against its budget.
         plan = decide(held.model, held.uplink, held.limits, request)
@@ -309,7 +322,8 @@ def _with_rounds(held: Candidate) -> tuple[Request, Finding]:
 
 
 def _rounds_for(trial: Trial, convexity: float) -> int:
-    """Rounds of burn-in and of the wanted draws, to two significant digits."""
+    """Number of rounds that burn-in and 400 independent draws take by the step of a trial's plan,
+    rounded up to two significant digits."""
     plan = trial.plan
     assert plan is not None
     forgotten = (plan.effective_step_size or 0.0) * convexity  # share of a deviation in a round
@@ -321,7 +335,8 @@ def _rounds_for(trial: Trial, convexity: float) -> int:
 
 
 def _rounds_in_words(plan: Plan) -> str:
-    """What the number of rounds is made of."""
+    """Words that split a plan's rounds into burn-in and kept rounds, with the draws that these are
+    worth."""
     needed = plan.rounds_needed or 0
     arrives = "until a chain has arrived"
     if needed > plan.num_burn_in:

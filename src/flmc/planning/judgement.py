@@ -48,51 +48,59 @@ def noise_of(decided: Plan) -> Array:
 
 
 HEAT_TOLERANCE = 0.05
-"""Difference of the temperature from 1 beyond which it is warned of."""
+"""Largest difference of the temperature (sampled over posterior variance) from 1 without a warning.
+"""
 HOPELESS_HEAT = 1.5
 """Temperature (or one over it) beyond which a plan cannot be called sampling from the posterior."""
 HOPELESS_SHIFT = 1.0
 """Shift of the mean, in posterior standard deviations, beyond which the place of the samples is
 wrong."""
 WIDTH_TOLERANCE = 1.15
-"""Variance over that of the temperature, as a pilot sees it, above which a link is warned of. What
-is sampled is wider than a pilot sees: 1.27 where it sees 1.16."""
+"""Variance of the samples over that which the temperature implies, as a short pilot run measures
+it, above which a link is warned of. The samples of the run are wider than a pilot sees: 1.27 where
+it sees 1.16."""
 _UNEVEN = 1.35
-"""Predicted variance ratio in a single direction (or one over it), over the temperature, that is
-warned of: the automatic step stays below 1.25."""
+"""Largest predicted variance ratio in a single direction (or one over it), relative to the
+temperature, without a warning; with the automatic step it stays below 1.25."""
 HOPELESS_BURN_IN = 2.0
-"""Needed over planned burn-in beyond which chains cannot have arrived."""
+"""Rounds of burn-in that are needed, over those planned, beyond which chains cannot have reached
+the posterior."""
 INCURABLE = frozenset({"missing-devices", "burn-in-unknown"})
 """Codes of findings that no value of a setting can cure: a search does not count them."""
 
 
 class Tolerances(NamedTuple):
-    """Largest deviations from the posterior without a finding."""
+    """Largest deviations of a chain from the posterior that are accepted without a finding."""
 
     shift: float
-    """Of the mean, in posterior standard deviations."""
+    """Largest distance of the samples' mean from the posterior mean, in posterior standard
+    deviations."""
     burn_in: float
-    """Of the rounds needed, over the rounds of burn-in."""
+    """Largest ratio of the rounds of burn-in that are needed to those that are planned."""
     narrow: float
-    """Smallest variance ratio."""
+    """Smallest variance of the samples, relative to the variance that they should have."""
     wide: float
-    """Largest variance ratio."""
+    """Largest variance of the samples, relative to the variance that they should have."""
     clipped: float
-    """Share of gradient entries beyond the clip."""
+    """Largest share of gradient entries beyond the clip."""
 
 
 # The rounds that are needed are a rough estimate: a burn-in 5 % too short is no finding.
 PREDICTED = Tolerances(shift=0.25, burn_in=1.05, narrow=0.95, wide=1.25, clipped=0.02)
-"""For a law that is predicted from the devices' data; ratios are over the temperature."""
+"""Tolerances for a law that is predicted from the devices' data; variances are relative to the
+posterior's times the temperature."""
 # Two thirds of the shift above, because data differ from what their sizes alone tell.
 PUBLIC = Tolerances(shift=0.17, burn_in=1.0, narrow=1 / 1.15, wide=1.15, clipped=0.015)
-"""For a law that follows from public sizes; ratios are over 1."""
+"""Tolerances for a law that follows from public sizes alone; variances are relative to the
+posterior's."""
 SHIFT_TOLERANCE = PREDICTED.shift
-"""Shift of the mean, in posterior standard deviations, beyond which it is warned of."""
+"""Largest distance of the samples' mean from the posterior mean without a warning, in posterior
+standard deviations."""
 
 
 class Verdict(NamedTuple):
-    """The law of a plan's chain, None where it is not known, and the findings against the plan."""
+    """Judgement of a plan: the law that its chain samples (None where it is not known), and the
+    findings against the plan."""
 
     law: Prediction | PublicLaw | None
     findings: list[Finding]
@@ -101,11 +109,11 @@ class Verdict(NamedTuple):
 def judge_chain(
     decided: Plan, model: Model, curvature: Curvature, cure: Callable[[float], str] | None = None
 ) -> Verdict:
-    """The verdict on arrival, place and spread of a plan's chain.
+    """Verdict on a plan's chain: whether it arrives at the posterior within the burn-in, and
+    whether mean and spread of its samples are those of the posterior.
 
-    ``cure`` gives words of what helps against a shift of the mean, in posterior standard
-    deviations; it is asked only where the mean is off.
-    """
+    ``cure`` takes a shift of the mean, in posterior standard deviations, and returns words of what
+    helps against it; it is called only where the mean is off."""
     heat = decided.temperature
     if heat is None:  # without a slope nothing is known of the law
         return Verdict(None, [no_slope()])
@@ -164,13 +172,15 @@ def objections(plan: Plan) -> list[Finding]:
 
 
 def no_slope() -> Finding:
-    """Note that nothing is known of what a link without slope samples."""
+    """Note for a plan whose link has no slope: nothing is known of what its chain samples."""
     text = "the link has no slope: temperature and rounds needed are unknown"
     return Finding("no-slope", "warning", text)
 
 
 def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
-    """Finding where the temperature is not 1."""
+    """List with one finding where the temperature ``heat`` (sampled over posterior variance)
+    differs from 1 by more than 0.05; else empty. ``cure`` is words of what helps, for the finding.
+    """
     if abs(heat - 1.0) <= HEAT_TOLERANCE:
         return []
     meaning = "too wide" if heat > 1 else "too narrow, collapsing towards the mode"
@@ -180,7 +190,8 @@ def judge_temperature(heat: float, cure: str = "") -> list[Finding]:
 
 
 def cure_of_heat(decided: Plan) -> str:
-    """What helps against a temperature that is not 1, by what decides the gain."""
+    """Words of what helps against a temperature that is not 1, depending on which constraint
+    decides the plan's gain."""
     heat = decided.temperature or 1.0
     step = f"a step of {decided.step_size / heat:.3g} at the same gain"
     if heat < 1:
@@ -192,7 +203,7 @@ def cure_of_heat(decided: Plan) -> str:
 
 
 def _grade_of(ratio: float) -> Grade:
-    """How much a ratio of variances matters that should be 1."""
+    """Severity of a ratio of variances that should be 1: the further from 1, the graver."""
     off = max(ratio, 1.0 / max(ratio, 1e-300))
     return "infeasible" if off > HOPELESS_HEAT else "warning"
 
@@ -200,8 +211,9 @@ def _grade_of(ratio: float) -> Grade:
 def judge_shift(
     shift: float, cure: Callable[[], str], tolerances: Tolerances = PREDICTED
 ) -> list[Finding]:
-    """Finding where the mean is off by ``shift`` posterior standard deviations in the worst
-    direction; ``cure``, words of what helps, is asked for only then."""
+    """List with one finding where the samples' mean is off by ``shift`` posterior standard
+    deviations in the worst direction and that is too much; else empty. ``cure`` returns words of
+    what helps, and is called only then."""
     if shift <= tolerances.shift:
         return []
     grade: Grade = "infeasible" if shift > HOPELESS_SHIFT else "warning"
@@ -214,8 +226,8 @@ def judge_shift(
 
 
 def judge_width(ratio: float, cure: str) -> list[Finding]:
-    """Finding where a bent link makes the samples too wide: ``ratio`` is their variance over the
-    plan's temperature, the mean over directions."""
+    """List with one finding where a bent link makes the samples too wide; else empty. ``ratio`` is
+    their variance over that which the plan's temperature implies, the mean over directions."""
     if not ratio > WIDTH_TOLERANCE:
         return []
     short = f"the samples' variance will be {ratio:.2g} times too large, or more"
@@ -229,7 +241,8 @@ def judge_width(ratio: float, cure: str) -> list[Finding]:
 def judge_burn_in(
     decided: Plan, curvature: Curvature, tolerances: Tolerances = PREDICTED
 ) -> list[Finding]:
-    """Finding where the burn-in is shorter than what is needed, with a cure."""
+    """List with one finding, and a cure, where a plan's burn-in is shorter than the sampler needs;
+    else empty."""
     needed = decided.rounds_needed
     if needed is None:
         text = (
@@ -262,7 +275,8 @@ def judge_burn_in(
 
 
 def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
-    """Finding where the larger steps of the first rounds are near instability."""
+    """List with one finding where the larger steps of a plan's first rounds come near those at
+    which the chain diverges for this curvature; else empty."""
     step = decided.burn_in_step_factor * (decided.effective_step_size or 0.0)
     early = step * (curvature.smoothness or 0.0)
     if not decided.num_fast or early <= 1.0:
@@ -277,7 +291,8 @@ def unstable_early_steps(decided: Plan, curvature: Curvature) -> list[Finding]:
 
 
 def missing_devices(decided: Plan) -> Finding:
-    """Warning that absent devices add noise which no plan can know."""
+    """Warning for a plan in which only some devices transmit in a round: the missing gradients of
+    the others add noise that neither the temperature nor a prediction includes."""
     text = (
         "only some devices transmit in a round: the gradients of the others are missing from"
         " the estimate, which adds noise that neither the temperature nor a prediction includes"
@@ -364,8 +379,9 @@ def clip_in_words(uplink: Uplink) -> str:
 
 
 def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
-    """Findings where examples are clipped but ``example_shrink`` is 1, which makes samples too
-    wide; ``dim`` is that of a linear regression, None for other models."""
+    """Findings where single examples' gradients are clipped but ``example_shrink``, the share of
+    the response that clipping leaves, is 1, which makes samples too wide; ``dim`` is that of a
+    linear regression, None for other models."""
     if not uplink.clips_examples or uplink.example_shrink != 1.0:
         return []
     if dim is None:
@@ -386,7 +402,8 @@ def forgotten_shrink(uplink: Uplink, *, dim: int | None) -> list[Finding]:
 
 
 def judge_roughly(prediction: Prediction | None) -> list[Finding]:
-    """Findings of a prediction made as if single examples were not clipped."""
+    """List with one finding where a prediction, made as if single examples were not clipped,
+    expects too many of a device's gradient entries beyond its clip; else empty."""
     share = 1.0 if prediction is None else prediction.clipped_fraction
     if prediction is None or share <= PREDICTED.clipped:
         return []
@@ -402,7 +419,8 @@ def judge_roughly(prediction: Prediction | None) -> list[Finding]:
 
 
 def shift_by_clipped_examples(model: LinearGaussian, uplink: Uplink) -> Finding:
-    """Finding that says how far clipping examples moves the mean, from the first data set."""
+    """Finding that says by how many posterior standard deviations clipping single examples'
+    gradients moves the samples' mean, computed for the first data set."""
     # The point where the clipped gradients cancel, by steps with the posterior's covariance, which
     # stands in for the inverse curvature of the clipped cost.
     theta = model.posterior.mean[:1, None].copy()

@@ -149,7 +149,8 @@ def plan(
 
 
 def _planned(held: Candidate, *, forecast: bool, from_data: bool = False) -> Plan:
-    """The plan of a candidate, by the accountant."""
+    """The plan of a candidate with the exact privacy limit, and with prediction and findings if
+    ``forecast``; ``from_data`` marks it as computed from the devices' data."""
     decided = decide(held.model, held.uplink, held.limits, held.request)
     if from_data:
         decided = replace(decided, data_dependent=True)
@@ -159,14 +160,15 @@ def _planned(held: Candidate, *, forecast: bool, from_data: bool = False) -> Pla
 
 
 def _is_auto(name: str, value: object) -> bool:
-    """Whether a setting is to be chosen; other words are refused."""
+    """Whether the setting ``name`` has the value ``"auto"``; any other string is refused."""
     if isinstance(value, str) and value != "auto":
         raise InvalidSetting(f"{name} must be a value or 'auto', got {value!r}")
     return value == "auto" if isinstance(value, str) else False
 
 
 def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | None) -> Uplink:
-    """The uplink with a clip and a link that were given in place of its own."""
+    """The uplink with the given clip and link in place of its own; None and ``"auto"`` leave its
+    own."""
     if clip is not None and not isinstance(clip, str):
         uplink = replace(uplink, clip=clip)
     if link is not None and not isinstance(link, str):
@@ -178,14 +180,16 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Plans with one constraint relaxed each."""
+    """A plan, and beside it the plans that result when one constraint is relaxed, each a different
+    one. Made by :func:`what_if`."""
 
     plans: dict[str, Plan]
-    """By what is relaxed, in words; the first is the plan as it is."""
+    """Plans by the words that say what is relaxed; the first is the plan as it is."""
 
     def grid(self, *, with_run: bool = True) -> Grid:
-        """Grid with a row for each plan: gain, what binds, step, temperature, burn-in needed,
-        epsilon; that of the whole run, which may take a second to compute, only ``with_run``."""
+        """Table with a row for each plan and columns for gain, binding constraint, step,
+        temperature, burn-in needed, and epsilon of a round; ``with_run`` adds the epsilon of the
+        whole run, which may take a second to compute."""
         header = [
             "if",
             "gain",
@@ -212,8 +216,8 @@ class WhatIf:
 
 
 def _epsilon(cost: Cost | None) -> str:
-    """Epsilon of a cost, rounded up like every bound; where it is 0, the delta that is left, which
-    is not 0."""
+    """Text of a cost's epsilon, rounded up like every bound; where epsilon is 0, the text states
+    the delta at epsilon 0, which is not 0."""
     if cost is None:
         return "-"
     if cost.delta_at_zero is not None:

@@ -1,5 +1,6 @@
-"""The audit: an attack on our own uplink, which gives a lower bound on epsilon beside the
-accountant's upper bound."""
+"""The audit: a simulated attack on flmc's own uplink, which tries to tell two neighbouring data
+sets apart and so gives a lower bound on the privacy parameter epsilon, beside the accountant's
+upper bound."""
 
 from flmc.evaluation.audit.attack import Transmit, audit, log_ratio, transmit
 from flmc.evaluation.audit.bounds import lower_bound

@@ -34,15 +34,17 @@ from flmc.sampling.roles import Transmission, air, device, server
 
 Transmit = Callable[[Scene, Array, int, np.random.Generator], tuple[Array, Array]]
 """A function from a scene, gradients (round, entry) of the attacked device, a number of trials and
-random numbers to the received signal (trial, round, entry), and the other devices' part of it."""
+random numbers to two arrays (trial, round, entry): the received signal, and the other devices' part
+of it without noise."""
 
 
 def transmit(
     scene: Scene, gradient: Array, trials: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """The received signal (trial, round, entry) as it follows from the server's broadcasts, and the
-    other devices' part of it without noise, of independent transmissions through the roles of a
-    round; ``gradient`` (round, entry) is that of the attacked device, before clipping."""
+    """Simulate ``trials`` independent transmissions of the attacked device's ``gradient`` (round,
+    entry), given before clipping, beside fixed gradients of all other devices. Returns two arrays
+    (trial, round, entry): the received signal as the server's broadcasts reveal it, and the other
+    devices' part of it without noise."""
     uplink = scene.uplink
     local = other_gradients(scene)
     local[:, scene.attacked] = gradient
@@ -62,8 +64,8 @@ def transmit(
 
 
 def other_gradients(scene: Scene) -> Array:
-    """Gradients of all devices, (round, device, entry), 0 for the attacked one. The adversary knows
-    the data of the others, so that any fixed gradients serve."""
+    """Fixed gradients of all devices, (round, device, entry), with 0 for the attacked device. The
+    adversary is assumed to know the data of all other devices, so any fixed values serve."""
     local = np.linspace(-1.0, 1.0, max(1, scene.num_devices - 1) * scene.dim)
     others = scene.uplink.clip * local.reshape(-1, scene.dim)
     gradients = np.zeros((scene.num_rounds, scene.num_devices, scene.dim))
@@ -73,7 +75,8 @@ def other_gradients(scene: Scene) -> Array:
 
 
 def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
-    """The rounds of a scene: those of its run, or rounds of one gain over a drawn channel."""
+    """The rounds that are attacked: those of the scene's run, or, without a run, rounds of one
+    constant gain in which all devices transmit, over path gains drawn with ``rng``."""
     if scene.run is not None:
         return scene.run
     count = scene.num_rounds
@@ -83,8 +86,8 @@ def rounds_of(scene: Scene, rng: np.random.Generator) -> Rounds:
 
 
 def publish(scene: Scene, rounds: Rounds, received: Array) -> Array:
-    """The received signal (trial, round, entry) as everybody can compute it from the server's
-    broadcasts: theta moves by a known multiple of it, so that nothing is lost."""
+    """The received signal (trial, round, entry) as anybody can reconstruct it from the server's
+    broadcasts: in each round theta moves by a known multiple of the signal, so nothing is lost."""
     theta, seen = np.zeros((len(received), scene.dim)), np.empty_like(received)
     for index, num_active in enumerate(rounds.active.sum(axis=1)):
         update = server(
@@ -101,8 +104,8 @@ def publish(scene: Scene, rounds: Rounds, received: Array) -> Array:
 
 
 def loudest_over_cap(scene: Scene) -> float:
-    """Largest gain at which any device's symbols arrive, by the device's role, over the cap that
-    the accountant knows."""
+    """Largest gain at which any device's symbols really arrive at the server, over the cap of the
+    gain from which the accountant computed epsilon; above 1 the stated epsilon does not hold."""
     uplink, rounds = scene.uplink, rounds_of(scene, np.random.default_rng(0))
     local = other_gradients(scene)
     uniform = np.full(local.shape, 0.5) if uplink.randomised else None
@@ -112,9 +115,10 @@ def loudest_over_cap(scene: Scene) -> float:
 
 
 def log_ratio(scene: Scene, own: Array, first: Array, second: Array | None = None) -> Array:
-    r"""Logarithm of the likelihood ratio between the worlds, (trial), of the attacked device's part
-    of the received signal, ``own`` (trial, round, entry). ``first`` and ``second`` are its
-    gradients, (round, entry); None: the opposite ones.
+    r"""Logarithm, (trial), of the likelihood of what the attacked device contributed to the
+    received signal, ``own`` (trial, round, entry), in the first world over that in the second. In
+    the first world the device has the gradients ``first`` (round, entry), in the second ``second``;
+    None: the opposite of ``first``.
 
     With :math:`u = 2 A y/N_0` an entry adds :math:`\ln\frac{p_1 e^u + 1 - p_1}{p_2 e^u + 1 - p_2}`
     for a bit that is +1 with probability :math:`p_1` or :math:`p_2`, and :math:`(s_1 - s_2)(u -
@@ -159,8 +163,9 @@ def audit(
     tell: Callable[[Resolution], None] | None = None,
     at_once: int | None = None,
 ) -> Audit:
-    """Attack a scene: transmit ``trials`` times in each world, and bound epsilon at ``delta`` from
-    how well the worlds can be separated.
+    """Attack a scene: transmit ``trials`` times in each of two worlds, which differ in the data of
+    one device or example, and return a lower bound of epsilon at ``delta``, from how well the
+    worlds can be told apart, beside the accountant's upper bound.
 
     Tests put a broken function in place of ``transmit``; ``tell`` gets the resolution before the
     attack starts; ``at_once`` is the number of trials between reports of progress (None: as many as
@@ -201,8 +206,9 @@ def draw_statistics(
     progress: Progress | None = None,
     at_once: int | None = None,
 ) -> tuple[Array, Array]:
-    """Logarithms of the likelihood ratios of many transmissions, (trial), in the first and in the
-    second world."""
+    """Log likelihood ratios between the two worlds of an attack, one for each simulated
+    transmission: two arrays (trial), the first for transmissions in the first world, the second for
+    those in the second."""
     worlds = canary(scene), neighbour(scene)
     at_once = at_once or max(
         1, _TRIALS_AT_ONCE // max(1, scene.num_rounds * scene.num_devices * scene.dim // 100)

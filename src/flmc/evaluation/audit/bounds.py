@@ -1,4 +1,5 @@
-"""Lower confidence bounds of epsilon, from a statistic that separates two worlds."""
+"""Lower confidence bounds of the privacy parameter epsilon, from a statistic that an attack
+measured in two worlds, that is on two neighbouring data sets."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from flmc.base.arrays import Array
 CONFIDENCE = 0.999
 """Default probability with which a lower bound of epsilon holds."""
 _SHARE_FOR_THRESHOLD = 0.2
-"""Share of the trials that serves only to choose the threshold."""
+"""Share of the trials that serves only to choose the threshold above which the attack guesses the
+first world."""
 _THRESHOLDS = 400
 
 
@@ -22,9 +24,10 @@ def lower_bound(
     confidence: float = CONFIDENCE,
     threshold: float | None = None,
 ) -> float:
-    """Lower confidence bound of epsilon, at least 0, from a statistic (trial) that tends to be
-    larger in the first world. ``threshold``: one that was fixed beforehand, tried beside the one
-    chosen from a part of the trials."""
+    """Lower confidence bound of epsilon, at least 0, from a statistic of the attack, (trial),
+    measured in the ``first`` and in the ``second`` world; it tends to be larger in the first.
+    ``threshold`` is one that was fixed beforehand; it is tried beside the one chosen from a part of
+    the trials."""
     error = error_of_a_rate(confidence, thresholds=1 if threshold is None else 2)
     split = int(_SHARE_FOR_THRESHOLD * len(first))
     bound = 0.0
@@ -39,14 +42,16 @@ def lower_bound(
 
 
 def _bound_at(threshold: float, high: Array, low: Array, delta: float, error: float) -> float:
-    """Lower bound of epsilon by the rates above a threshold; 0 where they show nothing."""
+    """Lower bound of epsilon from the shares of trials above a threshold in the two worlds,
+    ``high`` and ``low``; 0 where they prove nothing."""
     right, false = (int((part > threshold).sum()) for part in (high, low))
     at_least, at_most = _rate_below(right, len(high), error), _rate_above(false, len(low), error)
     return math.log((at_least - delta) / at_most) if at_least > delta else 0.0
 
 
 def _best_threshold(high: Array, low: Array, delta: float, error: float) -> float:
-    """The threshold at which the bound would be about largest on these trials."""
+    """The threshold of the statistic at which the lower bound of epsilon would be about largest on
+    these trials."""
     candidates = np.unique(
         np.quantile(np.concatenate([high, low]), np.linspace(0, 1, _THRESHOLDS + 2)[1:-1])
     )
@@ -61,14 +66,16 @@ def _best_threshold(high: Array, low: Array, delta: float, error: float) -> floa
 
 
 def error_of_a_rate(confidence: float, thresholds: int = 1) -> float:
-    """Probability with which the bound of one rate may fail. By the union bound, two directions
-    with two rates at each threshold share one minus the confidence."""
+    """Probability with which the confidence bound of a single rate of alarms may fail, so that the
+    bound of epsilon holds with ``confidence``: by the union bound, two directions with two rates at
+    each threshold share one minus the confidence."""
     return (1.0 - confidence) / (4 * thresholds)
 
 
 def rates_below(hits: Array, count: int, error: float) -> Array:
-    """Clopper and Pearson's lower bounds of rates from hits of ``count`` trials, each failing with
-    probability ``error`` at most; expected hits need not be whole."""
+    """Clopper and Pearson's lower confidence bounds of rates, in the shape of ``hits``, the counts
+    of successes in ``count`` trials; each bound fails with probability ``error`` at most. Expected
+    counts need not be whole."""
     from scipy.special import betaincinv  # imported in a tenth of the time of scipy.stats
 
     rates = betaincinv(np.maximum(hits, 1e-9), count - hits + 1, error)
@@ -76,8 +83,9 @@ def rates_below(hits: Array, count: int, error: float) -> Array:
 
 
 def rates_above(hits: Array, count: int, error: float) -> Array:
-    """Clopper and Pearson's upper bounds of rates from hits of ``count`` trials, each failing with
-    probability ``error`` at most; expected hits need not be whole."""
+    """Clopper and Pearson's upper confidence bounds of rates, in the shape of ``hits``, the counts
+    of successes in ``count`` trials; each bound fails with probability ``error`` at most. Expected
+    counts need not be whole."""
     from scipy.special import betainccinv
 
     rates = betainccinv(hits + 1, np.maximum(count - hits, 1e-9), error)

@@ -1,4 +1,5 @@
-"""Law of the logarithm of the likelihood ratio between the two worlds of an attack.
+"""Law of the privacy loss of an attack: of the logarithm of the likelihood of the received signal
+in the first world over that in the second, where the worlds are two neighbouring data sets.
 
 The received entry y is a mixture of normal distributions, and the loss a function of y. Its law is
 put on a grid, and the laws of all entries are composed by Fourier transform. This is no bound, as
@@ -23,14 +24,14 @@ from flmc.uplink.power import finite_cap
 _POINTS = 2**14
 """Points of the grid of losses."""
 _SPREADS = 10.0
-"""Standard deviations that the grid reaches beyond both means."""
+"""Standard deviations by which the grid of losses reaches beyond the means in both worlds."""
 _NODES = np.linspace(-8.5, 8.5, 2001)
 _WEIGHTS = np.exp(-0.5 * np.square(_NODES)) / np.exp(-0.5 * np.square(_NODES)).sum()
-"""Nodes of a standard normal, and their weights."""
+"""Nodes at which a standard normal distribution is discretised, and the weight of each."""
 
 
 class AttackLossLaw(NamedTuple):
-    """Law of the loss in both worlds.
+    """Law of the privacy loss, the log likelihood ratio between two neighbouring worlds, on a grid.
 
     Attributes
     ----------
@@ -46,17 +47,18 @@ class AttackLossLaw(NamedTuple):
 
     @property
     def above_first(self) -> Array:
-        """Probability in the first world that the loss is at least so much, for every loss."""
+        """Probability in the first world that the loss is at least ``losses[i]``, for every i."""
         return _sums_from(self.first)
 
     @property
     def above_second(self) -> Array:
-        """Probability in the second world that the loss is at least so much, for every loss."""
+        """Probability in the second world that the loss is at least ``losses[i]``, for every i."""
         return _sums_from(self.second)
 
     def epsilon(self, delta: float) -> float:
-        r"""Smallest epsilon >= 0 that holds at a delta, to the step of the grid, if the adversary
-        knows the true gains.
+        r"""Smallest epsilon >= 0 for which the two worlds are (epsilon,
+        ``delta``)-indistinguishable, exact up to a step of the grid, if the adversary knows the
+        true gains.
 
         Then :math:`\delta = E_1[(1 - e^{\epsilon - L})_+]` needs the first world only, and no tiny
         probabilities of the second. Beyond an epsilon of 600, which no trials can show, the result
@@ -72,12 +74,13 @@ class AttackLossLaw(NamedTuple):
 
 
 def _sums_from(masses: Array) -> Array:
-    """Sum of all masses from each place on."""
+    """Sums of the masses from each index to the end, an array as long as ``masses``."""
     return np.cumsum(masses[::-1])[::-1]
 
 
 class _Entry(NamedTuple):
-    """Law of the loss of one entry: losses at nodes, with weights in both worlds."""
+    """Law of the privacy loss of one transmitted entry: possible losses, with their probabilities
+    in both worlds."""
 
     losses: Array
     first: Array
@@ -85,7 +88,8 @@ class _Entry(NamedTuple):
 
     @property
     def moments(self) -> tuple[float, float, float]:
-        """Means in both worlds, and the larger variance."""
+        """Mean of the loss in the first world, mean in the second, and the larger of both
+        variances."""
         one, two = float(self.first @ self.losses), float(self.second @ self.losses)
         variances = (
             weights @ np.square(self.losses - mean)
@@ -95,9 +99,10 @@ class _Entry(NamedTuple):
 
 
 def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> AttackLossLaw:
-    """Law of the loss over all rounds and entries of a scene, for gradients (round, entry) of the
-    attacked device in both worlds. Symbols arrive ``louder`` by a factor than the adversary, who
-    trusts the scene's gains, expects."""
+    """Law of the privacy loss summed over all rounds and entries of a scene, where the attacked
+    device has the gradients ``first`` in one world and ``second`` in the other, (round, entry)
+    each. Its symbols arrive louder by the factor ``louder`` than the adversary, who trusts the
+    scene's gains, expects."""
     uplink = scene.uplink
     gains = scene.gains / math.sqrt(uplink.noise_power)
     one, two = uplink.clipped(first), uplink.clipped(second)
@@ -116,15 +121,17 @@ def loss_law(scene: Scene, first: Array, second: Array, louder: float = 1.0) -> 
 
 
 def _rows(law: Array | None, clipped: Array) -> list[Array]:
-    """Numbers that describe each entry of a world, in rows: the value, or the probabilities of all
-    levels but the first, which follows from them."""
+    """Numbers that fix the law of each entry's symbol in one world, as flat arrays with a value for
+    each entry: the clipped value itself, or the probabilities of all levels but the first, which
+    follows from them."""
     if law is None:
         return [clipped.ravel()]
     return [law[..., level].ravel() for level in range(1, law.shape[-1])]
 
 
 def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
-    """Entry that sends a bit, which is +1 with one of two probabilities, under unit noise."""
+    """Law of the loss of an entry that sends one bit under unit noise; the bit is +1 with
+    probability ``high`` in the first world and ``low`` in the second."""
     received = np.concatenate([louder * gain + _NODES, -louder * gain + _NODES])
     u = 2 * gain * received
     losses = np.logaddexp(_log(high) + u, _log(1 - high))
@@ -135,8 +142,8 @@ def _bit(louder: float, gain: float, high: float, low: float) -> _Entry:
 
 
 def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: float) -> _Entry:
-    """Entry that sends one of several levels under unit noise; ``chances`` are the probabilities of
-    all levels but the first, in one world and then in the other."""
+    """Law of the loss of an entry that sends one of several levels under unit noise; ``chances``
+    are the probabilities of all levels but the first, in the first world and then in the second."""
     half = len(levels) - 1
     one, two = (np.array([1.0 - sum(p), *p]) for p in (chances[:half], chances[half:]))
     means = gain * np.array(levels)
@@ -149,7 +156,8 @@ def _level(levels: tuple[float, ...], louder: float, gain: float, *chances: floa
 
 
 def _value(louder: float, gain: float, one: float, two: float) -> _Entry:
-    """Entry that sends one of two values, under unit noise."""
+    """Law of the loss of an entry that sends the value ``one`` in the first world and ``two`` in
+    the second, under unit noise."""
     received = np.concatenate([louder * gain * each + _NODES for each in (one, two)])
     losses = gain * (one - two) * (received - gain * (one + two) / 2)
     none = np.zeros_like(_WEIGHTS)
@@ -162,7 +170,8 @@ def _log(value: float) -> float:
 
 
 def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
-    """Law of the sum of independent losses, each kind of entry so many times."""
+    """Law of the sum of independent losses; each pair has the law of an entry, and how many entries
+    have it."""
     moments = np.array([entry.moments for entry, _ in entries])
     counts = np.array([count for _, count in entries])
     one, two, variance = counts @ moments
@@ -182,8 +191,8 @@ def _composed(entries: list[tuple[_Entry, int]]) -> AttackLossLaw:
 
 
 def _on_grid(entry: _Entry, world: str, step: float) -> Array:
-    """Masses of one entry's losses on the circle of the grid, each shared by its two neighbours so
-    that the mean is kept."""
+    """Probability masses of one entry's losses on the circular grid, (point); a loss between two
+    points is shared by both so that the mean is kept."""
     places = entry.losses / step
     below = np.floor(places)
     share = places - below
@@ -195,12 +204,14 @@ def _on_grid(entry: _Entry, world: str, step: float) -> Array:
 
 
 _CENTRES = 49
-"""Centres that are compared, over the range that clipping allows."""
+"""Number of centres of the two worlds' gradients that are compared, over the range that clipping
+allows."""
 
 
 def at_worst_centre(scene: Scene, delta: float) -> Scene:
-    """The scene with its gradients at the centre from which one example reveals most at ``delta``,
-    the same for all entries; unchanged where a whole device differs, or values are sent."""
+    """The scene with its ``centre``, the gradient entry half way between the two worlds, moved to
+    where replacing one example reveals most at ``delta``; the same for all entries. It is unchanged
+    where the worlds differ in a whole device, or where unquantised values are sent."""
     uplink = scene.uplink
     if scene.whole_device or uplink.symbol_format.levels is None:
         return scene

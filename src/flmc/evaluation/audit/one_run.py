@@ -1,4 +1,5 @@
-r"""An audit with one run: every device is a canary, and flips a coin.
+r"""An audit with a single run: every device is a canary, whose data set a coin decides, and an
+adversary guesses the coins.
 
 Device k takes one of two data sets by a fair coin :math:`S_k`; a run transmits once; the adversary
 guesses all r coins from what is public. If what is public is (epsilon, delta)-private with respect
@@ -35,9 +36,10 @@ _LARGEST = 40.0
 
 @dataclass(frozen=True)
 class OneRun:
-    """Outcome of an audit with one run: ``correct`` of ``num_canaries`` coins were guessed, so that
-    epsilon is at least ``lower`` with probability ``confidence``; ``upper`` is the accountant's,
-    and ``most`` the bound that right guesses of all coins would give."""
+    """Outcome of an audit with one run: an adversary guessed ``correct`` of the coins of
+    ``num_canaries`` devices, so that epsilon is at least ``lower`` with probability ``confidence``;
+    ``upper`` is the accountant's bound, and ``most`` the lower bound that right guesses of all
+    coins would give."""
 
     num_rounds: int
     num_canaries: int
@@ -50,7 +52,7 @@ class OneRun:
 
     @property
     def broken(self) -> bool:
-        """Whether the attack refutes the accountant."""
+        """Whether the attack's lower bound of epsilon exceeds the accountant's upper bound."""
         return self.lower > self.upper
 
     @property
@@ -72,7 +74,7 @@ class OneRun:
         return str(self.listing())
 
     def listing(self) -> Listing:
-        """The two bounds and the verdict, in rows."""
+        """The lower and the upper bound of epsilon, and the verdict, in rows."""
         verdict = Row("verdict", "not refuted", severity="good")
         if self.broken:
             text = "REFUTED: the mechanism leaks more than it states"
@@ -103,8 +105,8 @@ the received signal, (round, entry)."""
 
 
 def transmit_all(scene: Scene, gradient: Array, rng: np.random.Generator) -> Array:
-    """The received signal, (round, entry), of one transmission of gradients (round, device, entry),
-    before clipping, through the roles of a round."""
+    """Simulate one transmission of all devices' gradients (round, device, entry), given before
+    clipping, and return the signal that the server receives, (round, entry)."""
     uplink, rounds = scene.uplink, rounds_of(scene, rng)
     uniform = rng.random((1, *gradient.shape)) if uplink.randomised else None
     sent = device(gradient, uniform, uplink, rounds.gains, rounds.fading, rounds.active)
@@ -120,8 +122,9 @@ def audit_one_run(
     transmit: TransmitAll = transmit_all,
     confidence: float = CONFIDENCE,
 ) -> OneRun:
-    """Attack a scene once, with all its devices as canaries, and bound epsilon at ``delta``; tests
-    put a broken function in place of ``transmit``."""
+    """Attack a scene with a single transmission in which every device is a canary (a coin decides
+    which of two data sets it has), and bound epsilon at ``delta`` from the number of coins guessed
+    right; tests put a broken function in place of ``transmit``."""
     checks.between("delta", delta, 0.0, 1.0)
     scene = at_worst_centre(scene, delta)
     rng = np.random.default_rng(seed)

@@ -1,4 +1,5 @@
-"""The outcome of an audit, as a value, in rows and for JSON."""
+"""The outcome of an audit, that is of an attack on flmc's own privacy: as a value, in rows and for
+JSON."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Audit:
-    """Outcome of an attack: the lower bound ``lower`` of epsilon holds with probability
-    ``confidence``, ``upper`` is the accountant's, and ``most`` is the largest lower bound that so
-    many trials can give."""
+    """Outcome of an attack on the uplink: epsilon is at least ``lower`` with probability
+    ``confidence``, ``upper`` is the accountant's bound, and ``most`` is the largest lower bound
+    that so many trials can give."""
 
     num_rounds: int
     delta: float
@@ -29,18 +30,20 @@ class Audit:
     neighbouring: str = "device"
     """The difference between the two worlds: all data of a ``device``, or one ``example``."""
     loudest: float = 1.0
-    """Largest gain that devices really use, over the cap that the accountant knows."""
+    """Largest gain at which devices really transmit, over the cap that the accountant assumes."""
     resolution: Resolution | None = None
-    """Smallest understatement that the audit could see, computed before it started."""
+    """Smallest understatement of epsilon that the audit could detect, computed before it
+    started."""
 
     @property
     def too_loud(self) -> bool:
-        """Whether devices transmit above the cap that the accountant knows."""
+        """Whether devices transmit at a gain above the cap that the accountant assumes."""
         return self.loudest > 1.0 + _ROUNDING
 
     @property
     def broken(self) -> bool:
-        """Whether the attack refutes the accountant, or the run exceeds the caps of its gain."""
+        """Whether the attack's lower bound of epsilon exceeds the accountant's upper bound, or
+        devices transmit above the cap of the gain."""
         return self.lower > self.upper or self.too_loud
 
     @property
@@ -68,7 +71,7 @@ class Audit:
         return str(self.listing())
 
     def listing(self) -> Listing:
-        """The two bounds and the verdict, in rows."""
+        """The lower and the upper bound of epsilon, and the verdict, in rows."""
         verdict = Row("verdict", "not refuted", severity="good")
         if self.too_loud:
             text = f"REFUTED: gains are up to {self.loudest:.4g} times their cap"

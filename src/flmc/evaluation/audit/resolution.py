@@ -1,5 +1,5 @@
-r"""The resolution of an audit: the smallest understatement of epsilon that it will see, stated
-before it starts.
+r"""The resolution of an audit: the smallest understatement of epsilon by the accountant that the
+attack will detect, stated before it starts.
 
 The epsilon that is claimed would be understated by a factor f if every gain were louder by some
 factor g: then the two neighbours have the epsilon :math:`f\epsilon`. The law of their loss gives
@@ -23,17 +23,18 @@ from flmc.evaluation.audit.likelihood_ratio import loss_law
 from flmc.evaluation.audit.scene import Scene, canary, neighbour
 
 SEEN_WITH = 0.95
-"""Probability with which an understatement must be seen."""
+"""Probability with which the audit must detect an understatement of epsilon."""
 _LOUDEST = 100.0
-"""Largest factor of the gain that is tried."""
+"""Largest factor of all gains that is tried."""
 _SHOWN = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
-"""Factors of the gain whose power is reported."""
+"""Factors of all gains for which the probability of detection is reported."""
 _THRESHOLDS = 200
-"""Thresholds that are compared, by their rates of false alarms."""
+"""Number of thresholds of the loss that are compared, spread over rates of false alarms."""
 
 
 class Power(NamedTuple):
-    """Probability that the audit sees gains louder than those of the run.
+    """Probability that the audit detects that all gains are louder by a factor than the accountant
+    assumes.
 
     Attributes
     ----------
@@ -52,14 +53,16 @@ class Power(NamedTuple):
 
 @dataclass(frozen=True)
 class Resolution:
-    """The smallest understatement of epsilon that an audit sees with probability ``seen_with``, as
-    factors of epsilon and of the gain; NaN where it sees none."""
+    """The smallest understatement of epsilon that an audit detects with probability ``seen_with``:
+    the true epsilon over the claimed one, and the factor of all gains that causes it; NaN where the
+    audit detects none."""
 
     epsilon_factor: float
     gain_factor: float
     powers: tuple[Power, ...]
     threshold: float
-    """Loss above which the attack says that it sees the first world."""
+    """Log likelihood ratio above which the attack guesses that it sees the first of the two
+    worlds."""
     seen_with: float = SEEN_WITH
 
     def to_document(self) -> dict[str, Any]:
@@ -88,8 +91,9 @@ def _percent(factor: float) -> str:
 def expected_resolution(
     scene: Scene, delta: float, trials: int, claimed: float, confidence: float = CONFIDENCE
 ) -> Resolution:
-    """Resolution of an audit of a scene with ``trials`` in each world, against the epsilon
-    ``claimed`` by the accountant (infinite: none)."""
+    """The smallest understatement of epsilon that an audit of a scene will detect with ``trials``
+    in each world, where the accountant claims the epsilon ``claimed`` (infinite: it claims
+    none)."""
     test = _AuditTest(scene, delta, trials, claimed, error_of_a_rate(confidence, thresholds=2))
     _, threshold = test.best(1.0)
     if not 0 < claimed < math.inf:
@@ -115,8 +119,9 @@ def expected_resolution(
 
 @dataclass(frozen=True)
 class _AuditTest:
-    """The test of an audit: does the lower bound, whose rates may fail with probability ``error``
-    each, exceed the claimed epsilon?"""
+    """The statistical test of an audit: does the attack's lower bound of epsilon exceed the
+    ``claimed`` one? The confidence bound of each rate of alarms may fail with probability
+    ``error``."""
 
     scene: Scene
     delta: float
@@ -125,13 +130,15 @@ class _AuditTest:
     error: float
 
     def epsilon(self, factor: float) -> float:
-        """Epsilon of the attacked neighbours at gains that are louder by a factor."""
+        """Epsilon that the two neighbouring worlds really have if all gains are louder by
+        ``factor``."""
         scene = self.scene.louder(factor)
         return loss_law(scene, canary(scene), neighbour(scene)).epsilon(self.delta)
 
     def best(self, factor: float) -> tuple[float, float]:
-        """Largest probability over thresholds to refute gains that are louder, and the threshold;
-        where none can, the threshold of the largest bound."""
+        """Largest probability, over all thresholds of the loss, that the test refutes the claim if
+        all gains are louder by ``factor``, and the threshold that reaches it. Where no finite
+        epsilon is claimed, the threshold is that of the largest lower bound."""
         losses, right, false = self._rates(factor)
         places = np.searchsorted(-false, -np.geomspace(1e-6, 0.9, _THRESHOLDS))
         chosen = np.unique(places.clip(0, len(losses) - 1))
@@ -140,20 +147,24 @@ class _AuditTest:
         return float(ndtr(scores[best : best + 1])[0]), float(losses[chosen[best]])
 
     def power(self, factor: float, threshold: float) -> float:
-        """Probability to refute gains that are louder, at a threshold of the loss."""
+        """Probability that the test at a threshold of the loss refutes the claim if all gains are
+        louder by ``factor``."""
         losses, right, false = self._rates(factor)
         place = min(int(np.searchsorted(losses, threshold)), len(losses) - 1)
         _, scores = self._bounds(right[place : place + 1], false[place : place + 1])
         return float(ndtr(scores)[0])
 
     def _rates(self, factor: float) -> tuple[Array, Array, Array]:
-        """Losses, and the rates of right and false alarms at each as a threshold."""
+        """All values of the loss, and for each as a threshold the rates of right alarms (in the
+        first world) and of false alarms (in the second), if all gains are louder by ``factor``;
+        three arrays (loss)."""
         law = loss_law(self.scene, canary(self.scene), neighbour(self.scene), factor)
         return law.losses, law.above_first, law.above_second
 
     def _bounds(self, right: Array, false: Array) -> tuple[Array, Array]:
-        """Expected lower bounds of epsilon at rates of right and false alarms, and by how many
-        standard deviations each exceeds the claim."""
+        """Expected lower bounds of epsilon, (threshold), for rates of right and false alarms,
+        (threshold) each, and by how many standard deviations each bound exceeds the claimed
+        epsilon."""
         at_least = rates_below(right * self.trials, self.trials, self.error) - self.delta
         at_most = rates_above(false * self.trials, self.trials, self.error)
         useful = at_least > 0

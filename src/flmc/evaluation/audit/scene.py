@@ -1,5 +1,6 @@
-"""The scene of an attack: some rounds of a run, with the gains that it uses and the caps that its
-accountant knows."""
+"""The scene of an attack on the uplink's privacy: some rounds of a run, with the gains that it uses
+and the caps of the gain that its accountant assumes, and the two worlds that an adversary tries to
+tell apart."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from flmc.uplink.uplink import Uplink
 
 
 class Rounds(NamedTuple):
-    """Some rounds of a run, as its schedule has them.
+    """Some rounds of a run: who transmits, how loudly, over which path gains.
 
     Attributes
     ----------
@@ -45,13 +46,14 @@ class Rounds(NamedTuple):
     step_sizes: Array
 
     def at(self, chosen: Array) -> Rounds:
-        """Some of these rounds, by their indices."""
+        """The rounds with the indices ``chosen``, in their order."""
         return Rounds(*(part[chosen] for part in self))
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The scene of an attack: an uplink of some devices, over some rounds."""
+    """What an attack needs to know: the uplink, its devices, the rounds in which they transmit, and
+    the device that is attacked."""
 
     uplink: Uplink
     gain: float
@@ -101,12 +103,12 @@ class Scene:
 
     @property
     def caps(self) -> Array:
-        """Caps of the gain that the accountant knows, (round, dim)."""
+        """Upper limits of the gain that the accountant assumes, (round, dim)."""
         return self._constant if self.run is None else self.run.caps
 
     @property
     def gains(self) -> Array:
-        """Gains that are public and that the rounds use, (round, dim)."""
+        """Gains that the rounds really use, which are public, (round, dim)."""
         return self._constant if self.run is None else self.run.gains
 
     @property
@@ -114,13 +116,15 @@ class Scene:
         return np.full((self.num_rounds, self.dim), self.gain)
 
     def louder(self, factor: float) -> Scene:
-        """The scene with all gains multiplied by a factor, above their caps perhaps."""
+        """The scene with all gains multiplied by ``factor``, while the caps of its run stay: the
+        gains may then exceed them."""
         run = None if self.run is None else self.run._replace(gains=factor * self.run.gains)
         return replace(self, gain=factor * self.gain, run=run)
 
     @property
     def whole_device(self) -> bool:
-        """Whether the two worlds may differ in everything that a device sends."""
+        """Whether the two worlds may differ in everything that the attacked device sends, not only
+        in the part of one example."""
         if self.neighbouring == "device":
             return True
         return self.uplink.example_norm is None and self.uplink.example_moves_like_device
@@ -132,8 +136,8 @@ class Scene:
 
 
 def _rounds_from_the_loudest(plan: Plan, num_rounds: int, seed: int) -> Rounds:
-    """All rounds of some blocks, from the block with the largest cap on: at least ``num_rounds``,
-    or all rounds of the run."""
+    """All rounds of some blocks of a plan's run, beginning with the block that has the largest cap
+    of the gain: at least ``num_rounds`` rounds, or all rounds of the run."""
     caps = finite_cap(plan.uplink, plan.gain)
     num_blocks = -(-plan.num_rounds // ROUNDS_PER_BLOCK)
     first = int(np.argmax(caps.max(axis=1))) // ROUNDS_PER_BLOCK if len(caps) > 1 else 0
@@ -168,20 +172,22 @@ louder, and seen."""
 
 
 def canary(scene: Scene) -> Array:
-    """Gradients of the attacked device in the first world, (round, entry)."""
+    """Gradients that the attacked device has in the first of the two worlds, (round, entry)."""
     # Signs follow the sequence of Thue and Morse, which repeats nowhere for long: an implementation
     # that reuses random numbers between rounds or entries would show.
     return gradients_of_worlds(scene)[0] * _signs(scene)
 
 
 def neighbour(scene: Scene) -> Array:
-    """Gradients of the attacked device in the second world, (round, entry): the opposite ones, or,
-    where one example differs, as far away as one example can move them."""
+    """Gradients that the attacked device has in the second world, (round, entry): the opposite of
+    those in the first, or, where only one example differs, as far from them as one example can move
+    them."""
     return gradients_of_worlds(scene)[1] * _signs(scene)
 
 
 def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
-    """Gradient entry of a device in the first and in the second world, before signs."""
+    """Value of every gradient entry of the attacked device in the first and in the second world,
+    before its sign is applied."""
     if scene.whole_device:
         most = _BEYOND * scene.uplink.clip
         return most, -most
@@ -198,27 +204,28 @@ def gradients_of_worlds(scene: Scene) -> tuple[float, float]:
 
 
 def example_reach(scene: Scene) -> float:
-    """Largest gradient entry of the differing example after its clipping; a bounded norm is spread
-    evenly over all entries."""
+    """Largest gradient entry that the one differing example can have after clipping; a bound of the
+    norm is spread evenly over all entries."""
     bound, by_norm = scene.uplink.example_bound, scene.uplink.example_norm is not None
     return bound / math.sqrt(scene.dim) if by_norm else bound
 
 
 def _signs(scene: Scene) -> Array:
-    """Signs of the attacked device's gradients, (round, entry)."""
+    """Signs, +1 or -1, by which the attacked device's gradients are multiplied, (round, entry)."""
     by_round, by_entry = (thue_morse(count) for count in (scene.num_rounds, scene.dim))
     return np.asarray(by_round[:, None] * by_entry)
 
 
 def thue_morse(count: int) -> Array:
-    """First terms of the Thue-Morse sequence: +1 for indices with an even sum of binary digits,
-    else -1."""
+    """The first ``count`` terms of the Thue-Morse sequence: +1 for indices with an even sum of
+    binary digits, else -1."""
     return np.array([(-1.0) ** number.bit_count() for number in range(count)])
 
 
 def level_law(uplink: Uplink, gradient: Array) -> Array | None:
-    """Probabilities of the levels of clipped gradients, (..., level); None where the symbol is the
-    gradient itself. A random symbol of unknown law is refused: nothing could be attacked."""
+    """Probabilities with which clipped gradients are sent as each level of the symbol, (...,
+    level); None where the symbol is the gradient itself. An uplink with random symbols that does
+    not state their probabilities is refused, because it cannot be attacked."""
     law = uplink.level_probabilities(gradient)
     if law is None and uplink.randomised:
         raise InvalidSetting(

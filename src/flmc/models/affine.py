@@ -21,7 +21,8 @@ START_SD = 2.0
 
 @dataclass(frozen=True)
 class Coordinates:
-    """An affine map from the sampler's coordinates to those of the model.
+    r"""An affine map :math:`\theta = c + R\phi` from the coordinates :math:`\phi` in which the
+    sampler moves to the parameters :math:`\theta` of the model.
 
     Attributes
     ----------
@@ -52,8 +53,8 @@ class Coordinates:
 
     @classmethod
     def of_draws(cls, draws: Array) -> Coordinates:
-        """Coordinates in which draws (..., dim), more than dim of them, have mean 0 and covariance
-        I."""
+        """Coordinates, computed from draws of theta (..., dim), in which those draws have mean 0
+        and the identity as covariance; there must be more than dim draws."""
         flat = np.asarray(draws, dtype=np.float64).reshape(-1, np.shape(draws)[-1])
         if len(flat) <= flat.shape[1]:
             raise InvalidSetting(
@@ -68,15 +69,18 @@ class Coordinates:
         return cls(flat.mean(axis=0), root)
 
     def stretched(self, factor: float) -> Coordinates:
-        """These coordinates with distances divided, and so gradients multiplied, by a factor."""
+        """New coordinates in which all distances are those of these coordinates divided by
+        ``factor``, so that gradients are multiplied by it."""
         return Coordinates(self.centre, self.scale * factor, self.unit / factor)
 
     def to_model(self, phi: Any) -> Any:
-        """Theta of the model, (..., dim), at the sampler's coordinates ``phi``, of NumPy or JAX."""
+        r"""The model's parameters :math:`\theta = c + R\phi`, (..., dim), at the sampler's
+        coordinates ``phi`` (..., dim); both are arrays of NumPy or of JAX."""
         # In the precision of phi, in which the model is then evaluated too.
         centre, scale = (array.astype(phi.dtype) for array in (self.centre, self.scale))
         return centre + phi @ scale.T
 
     def from_model(self, theta: Array) -> Array:
-        """The sampler's coordinates of theta, (..., dim)."""
+        r"""The sampler's coordinates :math:`\phi = R^{-1}(\theta - c)`, (..., dim), of the model's
+        parameters ``theta`` (..., dim)."""
         return np.asarray(np.linalg.solve(self.scale, (theta - self.centre)[..., None])[..., 0])

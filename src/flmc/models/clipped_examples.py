@@ -40,42 +40,49 @@ may take longer than a plan."""
 
 @dataclass(frozen=True)
 class EntryClip:
-    """Every entry of an example's gradient lies within [-size, size]."""
+    """A rule that bounds the influence of one example: every entry of the example's gradient is
+    clipped to the interval [-size, size]."""
 
     setting: ClassVar[str] = "example_clip"
 
     size: float
 
     def limits(self, features: Array) -> Array:
-        """Largest residuals that are not clipped, (sample, dim)."""
+        """Magnitude up to which an example's residual leaves an entry of its gradient unclipped,
+        (sample, dim): ``size`` over the magnitude of the feature."""
         with np.errstate(divide="ignore"):
             return np.asarray(self.size / np.abs(features))
 
     def at_limit(self, features: Array) -> Array:
-        """Gradients of examples whose residuals are at the limit, (sample, dim)."""
+        """Gradients, (sample, dim), of examples whose positive residual is so large that every
+        entry is clipped: ``size`` times the signs of the features."""
         return self.size * np.sign(features)
 
     def held(self, residual: Array, features: Array) -> Array:
-        """Residuals (chain, sample) as they are: entries are clipped one by one."""
+        """The residuals (chain, sample) unchanged: this rule does not clip residuals, it clips the
+        entries of the gradient, in :meth:`entry`."""
         return residual
 
     def entry(self, held: Array, feature: Array) -> Array:
-        """Clipped gradients of one entry, (chain, sample), from its feature, (sample)."""
+        """One entry of every example's clipped gradient, (chain, sample), from the residuals
+        ``held`` (chain, sample) and the feature of that entry, (sample)."""
         # Every example by itself: one that is not a number must not silence the others.
         return clip(held * feature, self.size)
 
 
 @dataclass(frozen=True)
 class NormClip:
-    """An example's gradient has a Euclidean norm of at most ``size``."""
+    """A rule that bounds the influence of one example: the example's gradient is scaled down to a
+    Euclidean norm of at most ``size``."""
 
     setting: ClassVar[str] = "example_norm"
 
     size: float
 
     def limits(self, features: Array) -> Array:
-        """Largest residuals that are not clipped, (sample, 1); 0 where all features are 0 and
-        nothing is to be clipped."""
+        """Magnitude up to which an example's residual leaves its gradient unclipped, (sample, 1):
+        ``size`` over the norm of the features; 0 where all features are 0, so that nothing is to be
+        clipped."""
         # Relative to the largest entry, so that no square underflows and no norm is too small.
         largest = np.abs(features).max(axis=1, keepdims=True)
         scale = np.where(largest > 0, largest, 1.0)
@@ -85,16 +92,19 @@ class NormClip:
         return np.asarray(np.where(largest > 0, limit, 0.0))
 
     def at_limit(self, features: Array) -> Array:
-        """Gradients of examples whose residuals are at the limit, (sample, dim)."""
+        """Gradients, (sample, dim), of examples whose positive residual is at its limit or beyond:
+        the features, scaled to the norm ``size``."""
         return np.asarray(self.limits(features) * features)
 
     def held(self, residual: Array, features: Array) -> Array:
-        """Residuals within their limits, (chain, sample); 0 for what is not a number."""
+        """The residuals (chain, sample), clipped to the limits of their examples, which bounds the
+        norm of the gradients; NaN becomes 0."""
         limit = self.limits(features)[:, 0]
         return np.nan_to_num(np.clip(residual, -limit, limit))
 
     def entry(self, held: Array, feature: Array) -> Array:
-        """Gradients of one entry, (chain, sample), from its feature, (sample)."""
+        """One entry of every example's gradient, (chain, sample): the clipped residuals ``held``
+        (chain, sample) times the feature of that entry, (sample)."""
         return np.asarray(held * feature)
 
 
@@ -109,9 +119,9 @@ class Examples(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """Examples that may or may not be clipped, device by device from ``starts`` (device) on. An
-    example of zeros stands before those of each device, because ``np.add.reduceat`` returns no 0
-    for an empty part."""
+    """Examples of which theta decides whether they are clipped, sorted by device; those of a device
+    begin at its number in ``starts`` (device). An example of zeros stands before those of each
+    device, because ``np.add.reduceat`` returns no 0 for an empty part."""
 
     features: Array
     targets: Array
@@ -119,8 +129,10 @@ class _Near(NamedTuple):
 
 
 class _Sorted(NamedTuple):
-    """Examples sorted for a ball: ``hessian`` (device, dim, dim) and ``constant`` (device, dim) of
-    those that are surely clipped or surely not, and the others, for all entries or one by one."""
+    """Examples sorted by whether they are clipped, for all theta in a ball about the expected
+    posterior mean: ``hessian`` (device, dim, dim) and ``constant`` (device, dim) are the sums over
+    those that are surely clipped or surely not; the others are kept one by one, in one set for all
+    entries of theta or in a set for each entry."""
 
     hessian: Array
     constant: Array
@@ -173,7 +185,8 @@ class ClippedExamples:
         return np.asarray(total)
 
     def _whole_gradient(self, theta: Array) -> Array:
-        """Sums for every chain and device, from all examples."""
+        """Sums of the clipped gradients at theta (chain, dim), (chain, device, dim), computed from
+        every single example."""
         u, v, sizes, _ = self._examples
         total = np.empty((len(theta), len(sizes), theta.shape[1]))
         for k, (end, size) in enumerate(zip(np.cumsum(sizes), sizes, strict=True)):
@@ -185,12 +198,14 @@ class ClippedExamples:
         return total
 
     def _held(self, theta: Array, features: Array, targets: Array) -> Array:
-        """Residuals over the noise variance, as the rule holds them, (chain, sample)."""
+        r"""Residuals :math:`(u_n^\top\theta - v_n)/\sigma^2` of examples, (chain, sample), at theta
+        (chain, dim); clipped already if the rule clips residuals (norms), else as they are."""
         residual = (theta @ features.T - targets) / self._examples.variance
         return self._rule.held(residual, features)
 
     def _sort(self, radius: float) -> _Sorted | None:
-        """The examples sorted for the ball of a radius; None where too many are near the clip."""
+        """The examples sorted by whether they are clipped for all theta within ``radius`` of the
+        centre; None if theta decides that of so many that sorting does not pay."""
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
         norm = np.linalg.norm(u, axis=1)
@@ -221,7 +236,8 @@ class ClippedExamples:
         return _Sorted(hessian, constant, tuple(self._near(chosen) for chosen in near.T))
 
     def _near(self, chosen: Array) -> _Near:
-        """Examples that are near the clip, device by device."""
+        """The examples that the mask ``chosen`` (sample) marks as near the clip, device by
+        device."""
         u, v, sizes, _ = self._examples
         places = np.flatnonzero(chosen)
         # Before the first of each device one of zeros is put in, whose gradient is 0.
@@ -232,8 +248,8 @@ class ClippedExamples:
 
 
 def check_clipping(model: Model, *, by_norm: bool) -> None:
-    """Refuse a model that cannot clip its examples by entries or by norm, or does not, tried at the
-    prior's mean with the first data set."""
+    """Raise an error unless the model can clip the gradients of single examples, by entry or by
+    norm, and really does so: the method is tried at the prior's mean with the first data set."""
     name = "norm_clipped_gradient" if by_norm else "clipped_gradient"
     # By identity only: a model with a hash of its own may equal another that does not clip.
     kept = type(model).__hash__ is object.__hash__

@@ -39,8 +39,8 @@ def require_jax() -> Any:
 
 
 class ParameterTree:
-    """The form of a tree of parameters, taken from the tree ``start`` of numbers and arrays in any
-    form that JAX knows as a pytree.
+    """The structure of a user's parameters: it turns a tree of named arrays (any pytree of JAX)
+    into one vector theta and back, as the tree ``start`` shows.
 
     Attributes
     ----------
@@ -67,7 +67,8 @@ class ParameterTree:
         checks.at_least("the number of parameters", len(flat), 1)
 
     def parameters(self, theta: Any) -> Any:
-        """The tree of parameters of one theta (dim), of NumPy or JAX, in theta's own precision."""
+        """The tree of parameters that one vector theta (dim) stands for; theta is an array of NumPy
+        or JAX, whose precision the tree keeps."""
         leaves, first = [], 0
         for _, shape in self.layout:
             size = int(np.prod(shape))
@@ -96,26 +97,30 @@ class DifferentiatedCosts:
         self._log_prior, self._log_likelihood = log_prior, log_likelihood
 
     def _cost_of_example(self, theta: Any, row: Any, count: Any) -> Any:
-        """Negative log likelihood of one example; 0 for padding, whose count is 0."""
+        """Negative log likelihood of one example at one theta (dim), a number; 0 if ``count`` is 0,
+        which marks padding."""
         value = -self._log_likelihood(self._parameters(theta), row)
         return self._jax.numpy.where(count > 0, value, 0.0)
 
     def prior_share(self, theta: Any) -> Any:
-        """1/K of the negative log prior at one theta."""
+        """The share of the prior in one device's local cost: the negative log prior at one theta
+        (dim), divided by the number K of devices."""
         return -self._log_prior(self._parameters(theta)) / self._num_devices
 
     def _device_cost(self, theta: Any, rows: Any, counts: Any) -> Any:
-        """Local cost of one device at one theta, its share of the prior included."""
+        """Local cost of one device at one theta (dim), a number: the negative log likelihood of its
+        examples plus 1/K of the negative log prior."""
         each = self._jax.vmap(self._cost_of_example, in_axes=(None, 0, 0))(theta, rows, counts)
         return each.sum() + self.prior_share(theta)
 
     def total(self, theta: Any, data: Any) -> Any:
-        """Negative log posterior at one theta, up to a constant."""
+        """Negative log posterior at one theta (dim), up to a constant: the sum of all devices'
+        local costs."""
         devices = self._jax.vmap(self._device_cost, in_axes=(None, 0, 0))
         return devices(theta, data["rows"], data["counts"]).sum()
 
     def gradients(self, theta: Any, data: Any) -> Any:
-        """Local gradients at one theta, (device, dim)."""
+        """Gradients of all devices' local costs at one theta (dim), (device, dim)."""
         jax = self._jax
         devices = jax.vmap(jax.grad(self._device_cost), in_axes=(None, 0, 0))
         gradients = devices(theta, data["rows"], data["counts"])
@@ -125,14 +130,17 @@ class DifferentiatedCosts:
         return jax.numpy.where(has_examples, gradients, jax.grad(self.prior_share)(theta))
 
     def bounded(self, example_bound: ExampleBound | None) -> Callable[[Any, Any], Any]:
-        """Local gradients as a function of theta and data, single examples bounded or not."""
+        """A function of theta (dim) and data that returns the gradients of all devices' local
+        costs, (device, dim); each example's gradient is clipped as ``example_bound`` says, or not
+        at all if that is None."""
         if example_bound is None:
             return self.gradients
         bound, by_norm = example_bound
         return partial(self.clipped_gradients, bound=bound, by_norm=by_norm)
 
     def clipped_gradients(self, theta: Any, data: Any, bound: Any, *, by_norm: bool) -> Any:
-        """Local gradients at one theta with single examples clipped, (device, dim)."""
+        """Gradients of all devices' local costs at one theta (dim), (device, dim), where each
+        example's gradient is clipped to ``bound``, by entry or by norm, before the sum."""
         # Exact: the gradient of every example is formed, in slices so that memory stays bounded.
         jax = self._jax
         share = jax.grad(self.prior_share)(theta)
@@ -157,7 +165,8 @@ class DifferentiatedCosts:
         return jax.vmap(device)(data["rows"], data["counts"])
 
     def _clipped(self, theta: Any, rows: Any, counts: Any, bound: Any, *, by_norm: bool) -> Any:
-        """Sum of the clipped gradients of some examples of a device, (dim)."""
+        """Sum over some examples of one device of their gradients, (dim), each clipped to ``bound``
+        by entry or by norm; padding, whose count is 0, adds nothing."""
         jax = self._jax
         numpy = jax.numpy
         each = jax.vmap(jax.grad(self._cost_of_example), in_axes=(None, 0, 0))
@@ -213,7 +222,8 @@ def check_densities(
     parameters: Any,
     example: Any,
 ) -> None:
-    """Refuse log densities whose value at the start is not one finite number."""
+    """Raise an error unless the user's log prior and log likelihood both give one finite number at
+    the start parameters, the latter for the given example."""
     asked: dict[str, Callable[[], Any]] = {
         "log_prior": lambda: log_prior(parameters),
         "log_likelihood": lambda: log_likelihood(parameters, example),
@@ -233,8 +243,9 @@ def check_densities(
 
 
 class _Effort(NamedTuple):
-    """Steps of power iteration and of descent towards the mode, and the factor by which the largest
-    curvature is raised because the iteration approaches it from below."""
+    """How much work the measurement of curvatures may take: steps of power iteration, steps of
+    descent towards the mode, and the factor by which the largest curvature is raised because power
+    iteration approaches it from below."""
 
     power_steps: int
     descent_steps: int
@@ -245,8 +256,9 @@ _ORDINARY, _LARGE = _Effort(60, 300, 1.02), _Effort(20, 60, 1.1)
 
 
 class CurvatureMeter:
-    """Measures curvatures of a negative log posterior, ``total`` of one theta (dim) up to a
-    constant, and finds its mode."""
+    """Measures the largest and smallest curvature (eigenvalues of the Hessian) of a negative log
+    posterior, and finds its mode. The function ``total`` gives the negative log posterior of one
+    theta (dim), up to a constant."""
 
     def __init__(self, jax: Any, total: Callable[[Any], Any]) -> None:
         self._jax, self._total = jax, total
@@ -254,8 +266,9 @@ class CurvatureMeter:
         self._product = jax.jit(lambda theta, way: jax.jvp(jax.grad(total), (theta,), (way,))[1])
 
     def measure(self, theta: Array) -> tuple[float, float | None]:
-        """Largest and smallest curvature at theta (dim) and near the mode; None for a smallest that
-        is not positive or was not measured."""
+        """Largest and smallest curvature of the negative log posterior, over two places: theta
+        (dim), and a point near the mode. The smallest is None if it is not positive or was not
+        measured."""
         effort = _LARGE if len(theta) > _MANY else _ORDINARY
         with self._jax.enable_x64():
             largest, smallest = self._extremes(theta, effort)
@@ -272,8 +285,8 @@ class CurvatureMeter:
         return largest, smallest if smallest > 0 else None
 
     def _extremes(self, theta: Array, effort: _Effort) -> tuple[float, float]:
-        """Largest and smallest eigenvalue of the Hessian, by power iteration; 0 for a smallest that
-        is not measured."""
+        """Largest and smallest eigenvalue of the Hessian of the negative log posterior at theta
+        (dim), by power iteration; the smallest is 0 if it is not measured."""
         dominant = self._dominant(theta, 0.0, effort)
         # The iteration approaches from below; the last steps change little. Where the dominant
         # curvature is downwards, the step must respect it as well.
@@ -284,7 +297,9 @@ class CurvatureMeter:
         return largest, largest - max(self._dominant(theta, largest, effort), 0.0)
 
     def _dominant(self, theta: Array, shift: float, effort: _Effort) -> float:
-        """Eigenvalue of largest magnitude of the Hessian H at theta, or of shift I - H."""
+        """Eigenvalue of largest magnitude, with its sign, of the Hessian H of the negative log
+        posterior at theta (dim); or of ``shift`` times the identity minus H, if ``shift`` is not
+        0."""
         vector = np.random.default_rng(0).standard_normal(len(theta))  # fixed: plans repeat
         value = 0.0
         for _ in range(effort.power_steps):
@@ -302,7 +317,8 @@ class CurvatureMeter:
         return value
 
     def laplace(self, theta: Array) -> tuple[Array, Array]:
-        """Mode of the posterior and the inverse of the curvature there, by damped Newton steps."""
+        """Mode of the posterior, (dim), and the inverse of the Hessian of the negative log
+        posterior there, (dim, dim), found by damped Newton steps that begin at ``theta``."""
         jax = self._jax
         with jax.enable_x64():
             cost, curvature = jax.jit(self._total), jax.jit(jax.hessian(self._total))
@@ -325,7 +341,8 @@ class CurvatureMeter:
 
 
 def diagonal_curvature(jax: Any, cost: Callable[[Any], Any], theta: Array) -> Array:
-    """Diagonal of the Hessian of a function, (dim); exact where the Hessian is diagonal."""
+    """Diagonal of the Hessian of the function ``cost`` at theta (dim), (dim): exact if the Hessian
+    is diagonal, else an estimate from random directions."""
     with jax.enable_x64():
         product = jax.jit(lambda at, way: jax.jvp(jax.grad(cost), (at,), (way,))[1])
         # Hutchinson's estimate: the mean of s * Hs over random signs s is the diagonal of H.

@@ -114,11 +114,12 @@ class Normal(Prior):
         return (theta - self.mean) / np.square(self.sd)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
-        """One theta drawn from the prior."""
+        """One theta, (dim), drawn from this normal distribution."""
         return self.mean + self.sd * rng.standard_normal(dim)
 
     def curvature(self, theta: Array, directions: Array) -> Array:
-        r"""The directions over :math:`\text{sd}^2`."""
+        r"""Hessian of the negative log density times each direction, (direction, dim): the
+        directions divided by :math:`\text{sd}^2`, at any theta."""
         return directions * np.square(1.0 / np.asarray(self.sd))
 
 

@@ -66,15 +66,17 @@ class GradientModel(Model):
             )
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients, (experiment, chain, device, dim): the user's gradient of the likelihood
-        plus 1/K of the prior's. There is one data set."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim): what the user's
+        function gives for the likelihood, plus 1/K of the prior's gradient for K devices. There is
+        one data set, so the first axis has length 1."""
         return self._with_prior("gradient", self._gradient, theta)
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with examples clipped by the user's function, plus 1/K of the prior's
-        gradient."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), for which the
+        user's function clips every entry of each example's gradient; 1/K of the prior's gradient is
+        added unclipped."""
         clipped = self._clipped_gradient
         if clipped is None:
             return super().clipped_gradient(theta, example_clip, experiments)
@@ -85,8 +87,9 @@ class GradientModel(Model):
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with the norms of examples bounded by the user's function, plus 1/K of
-        the prior's gradient."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), for which the
+        user's function bounds the norm of each example's gradient; 1/K of the prior's gradient is
+        added as it is."""
         clipped = self._norm_clipped_gradient
         if clipped is None:
             return super().norm_clipped_gradient(theta, example_norm, experiments)

@@ -103,8 +103,8 @@ class LinearGaussian(Model):
         self._find_posterior()
 
     def _find_posterior(self) -> None:
-        """Find the posterior of every data set, a few data sets at a time, and the extreme
-        curvatures."""
+        """Compute the exact posterior of every data set, a few data sets at a time, and the largest
+        and smallest curvature of all negative log posteriors; both are set as attributes."""
         mean = np.empty((self.num_experiments, self.dim))
         covariance = np.empty((*mean.shape, self.dim))
         extremes = []
@@ -120,7 +120,9 @@ class LinearGaussian(Model):
         self.convexity, self.smoothness = float(np.min(extremes)), float(np.max(extremes))
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic:
-        """Curvatures and constant parts of the local gradients of some data sets."""
+        r"""The quadratic local costs of some data sets: Hessians :math:`H_k` (experiment, device,
+        dim, dim) and constant parts :math:`b_k` (experiment, device, dim) of the gradients
+        :math:`H_k\theta - b_k`."""
         return self._costs.rows(experiments)
 
     def clipped_gradient(
@@ -147,7 +149,8 @@ class LinearGaussian(Model):
     def _bounded_gradient(
         self, theta: Array, rule: EntryClip | NormClip, experiments: slice
     ) -> Array:
-        """Local gradients with every example clipped by a rule, and the prior's share as it is."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), where ``rule``
+        clips each example's gradient; the prior's share is added unclipped."""
         if self._examples is None:
             raise InvalidSetting(
                 f"{rule.setting} needs examples, and this model has sufficient statistics only:"
@@ -160,7 +163,8 @@ class LinearGaussian(Model):
         return local + prior[:, :, None]
 
     def _clipped(self, experiment: int, rule: EntryClip | NormClip) -> ClippedExamples:
-        """Examples of one data set, clipped by a rule; kept, because sorting them takes long."""
+        """What sums the gradients of one data set's examples, each clipped by ``rule``. It is kept
+        for later calls, because sorting the examples takes long."""
         key, held = (experiment, rule), self._examples
         if key not in self._sorted and held is not None:
             examples = Examples(
@@ -175,7 +179,9 @@ class LinearGaussian(Model):
         return self._sorted[key]
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen."""
+        r"""Predicted targets :math:`u^\top\theta` of some examples, evenly chosen from the data,
+        (experiment, chain, prediction); None if the model holds sufficient statistics, not
+        examples."""
         if self._examples is None:
             return None
         features = self._examples.features.reshape(self.num_experiments, -1, self.dim)[experiments]
@@ -185,16 +191,18 @@ class LinearGaussian(Model):
 
     @property
     def hessian(self) -> Array:
-        """Curvature H_k of each local cost, (experiment, device, dim, dim)."""
+        """Hessian :math:`H_k` of each device's local cost, (experiment, device, dim, dim)."""
         return self.quadratic().hessian
 
     @property
     def offset(self) -> Array:
-        """Constant part b_k of each local gradient, (experiment, device, dim)."""
+        r"""Constant part :math:`b_k` of each device's local gradient :math:`H_k\theta - b_k`,
+        (experiment, device, dim)."""
         return self.quadratic().offset
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        r"""Local gradients :math:`H_k\theta - b_k` of all devices."""
+        r"""Gradients :math:`H_k\theta - b_k` of all devices' local costs, (experiment, chain,
+        device, dim), at theta (experiment, chain, dim)."""
         held = self._stacked
         if held is None or held[0] != experiments:
             # Laid out so that all devices are one matrix product; an engine asks many times.

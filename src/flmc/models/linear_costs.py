@@ -1,5 +1,6 @@
-"""Quadratic local costs of linear regressions from sufficient statistics: held, kept in less memory
-(Hessians without their lower triangles), or drawn again."""
+"""Quadratic local costs of linear regressions, computed from sufficient statistics. Costs of as
+many data sets as memory allows are kept (Hessians without their lower triangles); those of the
+others are computed again when they are needed."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ small. A multiple of the data sets that share a random stream, so that none is d
 
 
 class LinearCosts:
-    """Local costs of all data sets of a source of sufficient statistics, whose targets have
-    ``noise_variance`` given their features.
+    """The devices' local costs for all data sets of ``source``, which gives their sufficient
+    statistics; ``noise_variance`` is the variance of a target given its features.
 
     ``prior_precision`` (dim, dim) and its product ``pull`` (dim) with the prior's mean are shared
     equally by the devices."""
@@ -44,8 +45,8 @@ class LinearCosts:
             self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
 
     def parts(self) -> Iterator[tuple[slice, Quadratic]]:
-        """All data sets in their order, some at a time, with their costs, which are kept as far as
-        there is room."""
+        """Iterate over all data sets in order, some at a time: pairs of the slice of data sets and
+        their local costs. Costs are kept in memory for later calls, as far as they fit."""
         count = self._source.num_experiments
         for first in range(0, count, self._at_once):
             part = slice(first, min(first + self._at_once, count))
@@ -55,7 +56,8 @@ class LinearCosts:
             yield part, costs
 
     def rows(self, experiments: slice) -> Quadratic:
-        """Costs of consecutive data sets."""
+        """Local costs of consecutive data sets: Hessians (experiment, device, dim, dim) and
+        constant parts of the gradients (experiment, device, dim)."""
         if self._held is not None:
             return Quadratic(*(array[experiments] for array in self._held))
         asked = range(*experiments.indices(self._source.num_experiments))
@@ -69,7 +71,8 @@ class LinearCosts:
         return Quadratic(*(np.concatenate(arrays) for arrays in zip(costs, rest, strict=True)))
 
     def _draw(self, experiments: range) -> Quadratic:
-        """Costs of some data sets, from their statistics and the prior's share."""
+        """Local costs of some data sets, computed anew from their sufficient statistics and each
+        device's share of the prior."""
         shape = (len(experiments), self._source.num_devices, self._source.dim)
         costs = Quadratic(np.empty((*shape, self._source.dim)), np.empty(shape))
         # Blocks begin at multiples of their size, as random streams do.
@@ -88,8 +91,9 @@ class LinearCosts:
 
 
 class KeptCosts:
-    """Local costs of the first data sets of many, in ``most_numbers`` numbers at most: Hessians
-    without their lower triangles, and to the bit what was added."""
+    """A store in memory for the quadratic local costs of the first of many data sets, with
+    ``most_numbers`` numbers at most. Hessians are kept without their lower triangles, and given
+    back to the bit as they were added."""
 
     def __init__(self, most_numbers: int, num_experiments: int, num_devices: int, dim: int) -> None:
         rows, columns = np.triu_indices(dim)
@@ -108,7 +112,7 @@ class KeptCosts:
         """Data sets that are kept, from the first on."""
 
     def add(self, costs: Quadratic) -> None:
-        """Keep the costs of the next data sets, or of as many of them as there is room for.
+        """Keep the costs of the next data sets, or of as many of them as still fit into the store.
 
         Those whose Hessians are not symmetric to the bit, and all behind them, are not kept.
         """
@@ -125,7 +129,8 @@ class KeptCosts:
         self.count = part.stop
 
     def rows(self, experiments: range) -> Quadratic:
-        """Costs of consecutive data sets below ``count``, as arrays of their own."""
+        """Kept costs of consecutive data sets, whose numbers are below ``count``, the number of
+        data sets kept; the arrays are copies."""
         part = slice(experiments.start, experiments.stop)
         return Quadratic(
             np.take(self._hessian[part], self._place, axis=2), self._offset[part].copy()

@@ -97,7 +97,8 @@ class LogDensityModel(Model):
             )
 
     def _parameters_of(self, theta: Any) -> Any:
-        """Parameters from one theta in the sampler's coordinates."""
+        """The user's tree of parameters at one theta (dim) in the coordinates in which the sampler
+        moves."""
         if self.coordinates is not None:
             theta = self.coordinates.to_model(theta)
         return self.to_parameters(theta)
@@ -129,11 +130,13 @@ class LogDensityModel(Model):
         return self.in_coordinates(coordinates, smoothness, convexity, public=scale is not None)
 
     def laplace(self) -> tuple[Array, Array]:
-        """Mode of the posterior and the inverse of its curvature there, from the data."""
+        """Mode of the posterior, (dim), and the inverse of the Hessian of the negative log
+        posterior there, (dim, dim); both are computed from the data, so they are not public."""
         return self._curvature.laplace(self.start_point)
 
     def on(self, data: FederatedData) -> LogDensityModel:
-        """This model with other data of the same form, for its :meth:`laplace` alone."""
+        """A model with the same log densities and ``data`` in place of its own, only to call
+        :meth:`laplace`: its curvatures are not measured."""
         # A smoothness of 1 stands in, because measuring it takes long and nothing here needs it.
         start = self.to_parameters(self._start)
         return LogDensityModel(self._log_prior, self.log_likelihood, data, start, 1.0)
@@ -146,8 +149,9 @@ class LogDensityModel(Model):
         *,
         public: bool,
     ) -> LogDensityModel:
-        """This model sampled in given coordinates, with curvatures that hold there; None:
-        measured."""
+        """This model, sampled in other ``coordinates``. ``smoothness`` and ``convexity`` are the
+        largest and smallest curvature in those coordinates (None: measured from the data);
+        ``public`` says whether coordinates and curvatures are public knowledge."""
         whitened = LogDensityModel(
             self._log_prior,
             self.log_likelihood,
@@ -162,25 +166,29 @@ class LogDensityModel(Model):
         return whitened
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients, (experiment, chain, device, dim), at theta (experiment, chain, dim)."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), at theta
+        (experiment, chain, dim)."""
         return self._evaluate(None, theta)
 
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every entry of an example's gradient clipped before the sum; NaN
-        counts as 0."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), where every
+        entry of each example's gradient is clipped to [-example_clip, example_clip] before the sum;
+        NaN counts as 0."""
         return self._evaluate(ExampleBound(example_clip, by_norm=False), theta)
 
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with the Euclidean norm of every example's gradient bounded before the
-        sum; NaN counts as 0."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), where each
+        example's gradient is scaled down to a norm of at most ``example_norm`` before the sum; NaN
+        counts as 0."""
         return self._evaluate(ExampleBound(example_norm, by_norm=True), theta)
 
     def parameters(self, theta: Array) -> Any:
-        """Parameters in the form of ``start``, from theta (..., dim), with its leading axes."""
+        """The user's tree of parameters for every theta (..., dim); each array of the tree has
+        theta's leading axes before its own."""
         jax = require_jax()
         with jax.enable_x64():
             flat = np.asarray(theta, dtype=np.float64).reshape(-1, self.dim)
@@ -193,19 +201,23 @@ class LogDensityModel(Model):
             return jax.tree.map(as_array, tree)
 
     def prior_share(self, theta: Array) -> Array:
-        """The log prior's part of every local gradient; ``prior`` is where chains start."""
+        """The part of every local gradient that comes from the log prior, 1/K of its gradient,
+        (experiment, chain, dim). The attribute ``prior`` is not that prior: it is the distribution
+        of the starts."""
         jax = require_jax()
         with jax.enable_x64():
             each = jax.vmap(jax.grad(self._costs.prior_share))(theta.reshape(-1, self.dim))
             return np.array(each).reshape(theta.shape)
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts:
-        """Local gradients as a function that JAX traces, with the gradients of single examples
-        bounded unless ``example_bound`` is None."""
+        """The devices' local gradients as a function that JAX can compile into a loop of its own;
+        ``example_bound`` says how each example's gradient is clipped, None that it is not."""
         return TracedCosts(self._costs.bounded(example_bound), lambda experiment: self._data)
 
     def _evaluate(self, example_bound: ExampleBound | None, theta: Array) -> Array:
-        """Local gradients in double precision, chains one after the other."""
+        """Local gradients of all devices, (experiment, chain, device, dim), in double precision,
+        one chain after the other; ``example_bound`` says how each example's gradient is clipped,
+        None that it is not."""
         jax = require_jax()
         with jax.enable_x64():
             if example_bound not in self._compiled:
@@ -217,7 +229,8 @@ class LogDensityModel(Model):
             return np.array(local).reshape(*theta.shape[:2], self.num_devices, self.dim)
 
     def _spread(self, given: float | Array | None) -> Array:
-        """Standard deviation of the starts, (dim): as given, or that of the prior at the start."""
+        """Standard deviation of the points from which chains start, (dim): as given; None: that of
+        the prior at the start, from the curvature of its log density."""
         if given is not None:
             sd = checks.finite_array("start_sd", given)
             if sd.shape not in ((), (self.dim,)) or (sd <= 0).any():

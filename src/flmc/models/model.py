@@ -135,7 +135,8 @@ class Model(ABC):
         )
 
     def prior_share(self, theta: Array) -> Array:
-        """The prior's part of every local gradient, (experiment, chain, dim).
+        """The part of every device's local gradient that comes from the prior, 1/K of the prior's
+        gradient for K devices, (experiment, chain, dim).
 
         Parameters
         ----------

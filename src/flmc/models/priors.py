@@ -82,11 +82,12 @@ class CorrelatedNormal(Prior):
         return np.asarray((theta - self.mean) @ self.precision)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
-        """One theta drawn from the prior."""
+        """One theta, (dim), drawn from this normal distribution."""
         return np.asarray(self.mean + self._root @ rng.standard_normal(dim))
 
     def curvature(self, theta: Array, directions: Array) -> Array:
-        r"""The directions times :math:`\Sigma^{-1}`."""
+        r"""Hessian of the negative log density times each direction, (direction, dim): the
+        directions times the inverse covariance :math:`\Sigma^{-1}`, at any theta."""
         return np.asarray(directions @ self.precision)
 
 
@@ -150,7 +151,8 @@ class FunctionPrior(Prior):
             )
 
     def gradient(self, theta: Array) -> Array:
-        """What the user's function returns, with its shape checked."""
+        """Gradient of the negative log density at theta (..., dim), (..., dim), from the user's
+        function; an error if that returns another shape."""
         batch = theta.reshape(-1, theta.shape[-1]).view()
         batch.flags.writeable = False  # these may be the chains themselves
         gradient = np.asarray(self._gradient(batch), dtype=np.float64)
@@ -162,7 +164,8 @@ class FunctionPrior(Prior):
         return gradient.reshape(theta.shape)
 
     def draw(self, rng: np.random.Generator, dim: int) -> Array:
-        """One theta that the user's function draws."""
+        """One theta, (dim), that the user's function draws from the prior with the generator
+        ``rng``."""
         drawn = checks.finite_array("a draw of the prior", self._draw(rng))
         if drawn.shape != (dim,):
             raise InvalidSetting(

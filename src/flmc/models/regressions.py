@@ -234,7 +234,8 @@ def linear_unknown_noise(
 
 
 def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
-    """Refuse targets outside ``allowed``, which ``words`` describe in the message."""
+    """Raise an error if a target of the data is not in ``allowed``; ``words`` describe the allowed
+    values in the message."""
     others = set(np.unique(data.targets).tolist()) - allowed
     if others:
         raise InvalidSetting(
@@ -244,8 +245,8 @@ def check_targets(data: FederatedData, allowed: set[float], words: str) -> None:
 
 
 def _normal_prior(prior_sd: float, intercept_sd: float) -> Any:
-    """Log density, up to a constant, of independent normal slopes and intercepts, as a function of
-    the parameters."""
+    """A function from parameters to their log prior density, up to a constant: slopes and
+    intercepts are independent and normal with mean 0 and the given standard deviations."""
     slope_sd = checks.positive("prior_sd", prior_sd)
     other_sd = checks.positive("intercept_sd", intercept_sd)
     jnp = require_jax().numpy
@@ -278,15 +279,19 @@ def _least_squares(
 
 
 def _least_curvature(prior_sd: float, intercept_sd: float) -> float:
-    """Smallest curvature of the prior, a lower bound of the posterior's."""
+    """Smallest curvature of the negative log prior: 1 over the square of the larger standard
+    deviation. It is a lower bound of that of the negative log posterior, because the likelihood is
+    log-concave."""
     return float(min(prior_sd**-2, intercept_sd**-2))
 
 
 def _public_bound(
     data: FederatedData, norm: float | None, factor: float, prior_sd: float, intercept_sd: float
 ) -> float | None:
-    """Upper bound of the posterior's curvature from the public bound ``norm`` of the features'
-    norm, where ``factor`` bounds that of one example per squared norm; None without a bound."""
+    """Upper bound of the largest curvature of the negative log posterior, from public facts: the
+    number of examples and the bound ``norm`` of the norm of an example's features. ``factor`` times
+    (1 + squared norm) bounds the curvature of one example; the 1 is the intercept. None if ``norm``
+    is None."""
     if norm is None:
         return None
     checks.positive("feature_norm", norm)

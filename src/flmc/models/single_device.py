@@ -46,7 +46,8 @@ def local_models(model: Model) -> Iterator[Model]:
 
 
 def of_device(data: FederatedData, device: int) -> FederatedData:
-    """The examples of one device, numbered from 0, as data of a federation of one."""
+    """The examples of the device with number ``device``, from 0, as data of a federation that has
+    this device alone."""
     own = data.device_of == device
     return replace(
         data,
@@ -58,7 +59,8 @@ def of_device(data: FederatedData, device: int) -> FederatedData:
 
 
 def _linear(model: LinearGaussian) -> Iterator[Model]:
-    """Linear regressions of single devices, from the quadratic costs without the prior's share."""
+    """Iterate over the devices of a linear regression: for each a regression on its data alone,
+    made from its quadratic local cost without the share of the prior, and with the whole prior."""
     hessian, offset = model.quadratic()
     mean = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (model.dim,))
     gram = hessian[0] - model.prior_precision / model.num_devices

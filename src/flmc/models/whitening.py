@@ -97,15 +97,17 @@ def in_coordinates(
     *,
     public: bool,
 ) -> Model:
-    """A model in given coordinates, with curvatures that hold there (None: measured where
-    possible), and whether both are public knowledge."""
+    """The model, sampled in other ``coordinates``. ``smoothness`` and ``convexity`` are the largest
+    and smallest curvature in those coordinates (None: measured where possible); ``public`` says
+    whether coordinates and curvatures are public knowledge."""
     if isinstance(model, LogDensityModel):
         return model.in_coordinates(coordinates, smoothness, convexity, public=public)
     return WhitenedModel(model, coordinates, smoothness, convexity, public=public)
 
 
 class WhitenedModel(Model):
-    """Any model, sampled in other coordinates; results are in the model's own.
+    r"""Any model, sampled in other coordinates :math:`\phi` with :math:`\theta = c + R\phi`; the
+    draws of a result are thetas of the original model.
 
     Single examples cannot be clipped: a bound of their gradients in the model's own coordinates
     does not bound what is transmitted. A model from log densities clips in the new coordinates, see
@@ -155,7 +157,8 @@ class WhitenedModel(Model):
         self.smoothness, self.convexity = smoothness, convexity
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients in the new coordinates, (experiment, chain, device, dim)."""
+        """Gradients of the devices' local costs with respect to the new coordinates, (experiment,
+        chain, device, dim); ``theta`` (experiment, chain, dim) is in the new coordinates too."""
         own = self._coordinates.to_model(theta)
         # R^T g for every gradient g: gradients are rows, so R stands on the right.
         return self.base.gradient(own, experiments) @ self._coordinates.scale
@@ -166,7 +169,8 @@ class WhitenedModel(Model):
         return self.coordinates
 
     def quadratic(self, experiments: slice = slice(None)) -> Quadratic | None:
-        """Local costs in the new coordinates, where they are quadratic."""
+        """The devices' local costs as quadratic functions of the new coordinates; None if the
+        original model's costs are not quadratic."""
         costs = self.base.quadratic(experiments)
         if costs is None:
             return None
@@ -175,8 +179,8 @@ class WhitenedModel(Model):
         return Quadratic(hessian, (costs.offset - costs.hessian @ centre) @ scale)
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
-        """Local gradients in the new coordinates as a function that JAX traces; None where the
-        model has none, or single examples are to be bounded."""
+        """The devices' local gradients in the new coordinates, as a function that JAX can compile;
+        None if the original model has no such function, or if single examples are to be clipped."""
         costs = None if example_bound is not None else self.base.traced()
         if costs is None:
             return None
@@ -190,19 +194,23 @@ class WhitenedModel(Model):
         )
 
     def predict(self, theta: Array, experiments: slice = slice(None)) -> Array | None:
-        """Predictions of the model at theta in the new coordinates, (experiment, chain, dim)."""
+        """Predictions of the original model, (experiment, chain, prediction), at ``theta``
+        (experiment, chain, dim), which is in the new coordinates; None if the model predicts
+        nothing."""
         return self.base.predict(self._coordinates.to_model(theta), experiments)
 
 
 def _mapped(posterior: Gaussian, coordinates: Coordinates) -> Gaussian:
-    """The posterior of a model, in the sampler's coordinates."""
+    """The model's exact posterior, as a normal distribution of the coordinates in which the sampler
+    moves."""
     inverse = np.linalg.inv(coordinates.scale)
     covariance = inverse @ posterior.covariance @ inverse.T
     return Gaussian(coordinates.from_model(posterior.mean), covariance)
 
 
 def _of_sample(model: Model, sample: FederatedData) -> Coordinates:
-    """Mode and root of the inverse curvature of the posterior that public examples would give."""
+    """Coordinates from public examples: the centre is the mode of the posterior that they would
+    give, and the scale a root of its inverse curvature."""
     if not isinstance(model, LogDensityModel):
         raise InvalidSetting(
             "a public sample is for models from log densities; for others give draws or a scale"

@@ -97,7 +97,8 @@ class WideLinear(Model):
         return _padded(source.draw() if isinstance(source, DrawnExamples) else source)
 
     def gradient(self, theta: Array, experiments: slice = slice(None)) -> Array:
-        """Local gradients, (experiment, chain, device, dim)."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), at theta
+        (experiment, chain, dim)."""
 
         def summed(rows: Array, residual: Array) -> Array:
             return np.asarray(residual @ rows)
@@ -107,7 +108,9 @@ class WideLinear(Model):
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every entry of an example's gradient clipped before the sum."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), where every
+        entry of each example's gradient is clipped to [-example_clip, example_clip] before the
+        sum."""
 
         def summed(rows: Array, residual: Array) -> Array:
             bound = example_clip * self._variance
@@ -118,7 +121,8 @@ class WideLinear(Model):
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Local gradients with every example's gradient scaled down to a norm before the sum."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim), where each
+        example's gradient is scaled down to a norm of at most ``example_norm`` before the sum."""
 
         def summed(rows: Array, residual: Array) -> Array:
             # An example's gradient is its features times its residual, which is therefore clipped.
@@ -131,8 +135,10 @@ class WideLinear(Model):
     def _local(
         self, theta: Array, experiments: slice, summed: Callable[[Array, Array], Array]
     ) -> Array:
-        """Local gradients from what ``summed(rows, residual)`` makes of a device's features
-        (example, dim) and residuals (chain, example), before the noise variance divides it."""
+        """Gradients of the devices' local costs, (experiment, chain, device, dim). The function
+        ``summed(rows, residual)`` combines a device's features (example, dim) and residuals (chain,
+        example) into (chain, dim), which is then divided by the noise variance; the prior's share
+        is added."""
         features, targets = self._examples
         local = np.empty((*theta.shape[:2], self.num_devices, self.dim))
         # One product after the other: NumPy copies the matrices of a stack that is transposed.
@@ -196,7 +202,8 @@ class WideLinear(Model):
         return np.asarray(theta - pull * (pulled @ rows))
 
     def traced(self, example_bound: ExampleBound | None = None) -> TracedCosts | None:
-        """Local gradients as JAX traces them; None if single examples are to be bounded."""
+        """The devices' local gradients as a function that JAX can compile; None if single examples
+        are to be clipped, which this model does not offer there."""
         if example_bound is not None:
             return None
         share, variance = self._precision / self.num_devices, self._variance
@@ -232,8 +239,8 @@ def _padded(data: LinearData) -> tuple[Array, Array]:
 
 @one_blas_thread()
 def _largest_eigenvalue(rows: Array) -> tuple[float, Array | None]:
-    """Largest eigenvalue of the sum of products of features; and the products of examples with each
-    other, (example, example), where these are few."""
+    r"""Largest eigenvalue of :math:`U^\top U`, where U = ``rows`` has the features of an example in
+    each row; and :math:`U U^\top`, (example, example), if the examples are few, else None."""
     if not len(rows):
         return 0.0, None
     # U U^T and U^T U have the same nonzero eigenvalues: the smaller of the two is formed.

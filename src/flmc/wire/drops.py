@@ -59,5 +59,5 @@ class Drops:
             )
 
     def to_document(self) -> dict[str, int]:
-        """Counts by reason, for JSON."""
+        """Number of dropped messages by reason, sorted by reason, in plain values for JSON."""
         return dict(sorted(self.counts.items()))

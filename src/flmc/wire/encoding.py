@@ -29,8 +29,9 @@ class Malformed(Exception):  # noqa: N818 (says what a payload is)
 
 
 class Writer:
-    """Writer of a payload of one kind for one round (counted from 1), from front to back; its
-    methods return the writer, for chaining."""
+    """Writer of one binary payload from front to back, with its kind (theta, announcement, answer
+    or received signal) and its round (from 1) in the header; its methods return the writer, for
+    chaining."""
 
     def __init__(self, kind: int, round_number: int) -> None:
         self._parts = [_HEADER.pack(_MAGIC, WIRE_VERSION, kind, round_number)]
@@ -57,13 +58,14 @@ class Writer:
         return self
 
     def to_bytes(self) -> bytes:
-        """The payload written so far."""
+        """The payload written so far, header included."""
         return b"".join(self._parts)
 
 
 class Reader:
-    """Reader of a payload from front to back; the constructor raises ``Malformed`` unless version
-    and kind are right."""
+    """Reader of one binary payload from front to back; the constructor raises ``Malformed`` unless
+    the header names this wire version and the expected ``kind``, and keeps the header's round in
+    ``round``."""
 
     def __init__(self, payload: bytes, kind: int) -> None:
         if len(payload) < _HEADER.size:
@@ -78,27 +80,29 @@ class Reader:
         self._payload, self._place = payload, _HEADER.size
 
     def raw(self, length: int) -> bytes:
-        """The next ``length`` bytes."""
+        """The next ``length`` bytes; raises ``Malformed`` if fewer are left."""
         if length < 0 or length > len(self._payload) - self._place:
             raise Malformed("the payload ends too early")
         self._place += length
         return self._payload[self._place - length : self._place]
 
     def count(self, highest: int, lowest: int = 0) -> int:
-        """The next whole number, of four bytes, refused outside ``lowest`` to ``highest``."""
+        """The next whole number, of four bytes; raises ``Malformed`` if it is below ``lowest`` or
+        above ``highest``."""
         value = int(struct.unpack("<I", self.raw(4))[0])
         if not lowest <= value <= highest:
             raise Malformed(f"a count of {value} where {lowest} to {highest} is allowed")
         return value
 
     def numbers(self, count: int, kind: str) -> npt.NDArray[Any]:
-        """The next ``count`` numbers of a NumPy type, as a writable array in the machine's byte
-        order."""
+        """The next ``count`` numbers of a NumPy type such as ``<f8``, as a writable array (count)
+        in the machine's byte order."""
         data = self.raw(count * np.dtype(kind).itemsize)
         return np.frombuffer(data, dtype=kind).astype(np.dtype(kind).newbyteorder("="))
 
     def bits(self, count: int) -> npt.NDArray[np.bool_]:
-        """The next ``count`` bits, (count); the unused bits of the last byte must be 0."""
+        """The next ``count`` bits as booleans, (count); raises ``Malformed`` unless the unused bits
+        of the last byte are 0."""
         data = np.frombuffer(self.raw(-(-count // 8)), dtype=np.uint8)
         unpacked = np.unpackbits(data, bitorder="little")
         # One meaning has one encoding: free padding bits would let a device hide data in an
@@ -108,7 +112,7 @@ class Reader:
         return unpacked[:count].astype(bool)
 
     def end(self) -> None:
-        """Refuse a payload with bytes left over."""
+        """Raise ``Malformed`` if the payload has bytes that were not read."""
         if self._place != len(self._payload):
             raise Malformed(f"{len(self._payload) - self._place} bytes too many")
 

@@ -34,21 +34,22 @@ from flmc.wire.encoding import MOST_BYTES
 from flmc.wire.topics import WIRE_VERSION, check_run
 
 _MOST_VALUE_STEPS = 1 << 18
-"""Largest arrival of an analog symbol, in steps of the noise grid. Symbols travel in single
-precision, which moves one of this size by at most 1/64 of a step. Together with the errors of the
-sums behind them, at most a fifth of a step, both symbols of a pair stay within the half step that
-``NoiseGrid.accounted_gain`` counts for rounding."""
+"""Largest amplitude at which an analog symbol may arrive at the air, in steps of the noise grid.
+Symbols travel in single precision, which moves one of this size by at most 1/64 of a step. Together
+with the errors of the sums behind them, at most a fifth of a step, both symbols of a pair stay
+within the half step that ``NoiseGrid.accounted_gain`` counts for rounding."""
 _SOFTEST_BITS = 8
-"""The weakest planned symbol should arrive at 2^8 steps: rounding then takes less than 1/256 of
-it."""
+"""Base-2 logarithm of the steps of the noise grid at which the weakest planned symbol should
+arrive: rounding to a grid of 2^8 steps takes less than 1/256 of the symbol."""
 _LONGEST_MODEL = 200
 """Longest name of a model, in characters."""
 _AGREED = ("quorum", "slot_ms", "deadline_ms", "grid_bits", "model")
-"""Settings beside run and plan that the digest covers."""
+"""Settings of a federation, beside the run's name and the plan, that its digest covers."""
 
 
 class OtherVersion(InvalidSetting):
-    """The run speaks another version of the wire format."""
+    """The document of a federation names another version of topics and payloads than this flmc
+    speaks."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,9 @@ class Federation:
 
     @classmethod
     def of(cls, run: str, plan: Plan, **given: Any) -> Federation:
-        """A federation with a quorum of half the devices and the finest grid that fits, unless
-        ``given`` sets them (None: not given). The gains of a trace file become a part of the plan.
-        """
+        """A federation with a quorum of half the devices and the finest noise grid that the plan's
+        largest symbol fits, unless ``given`` sets ``quorum`` or ``grid_bits`` (None: not given).
+        Path gains that the plan reads from a trace file become a part of the plan."""
         chosen = {name: value for name, value in given.items() if value is not None}
         chosen.setdefault("quorum", -(-plan.num_devices // 2))
         fading = plan.uplink.fading.without_files()  # devices do not have the files
@@ -130,37 +131,41 @@ class Federation:
         return cls(run, plan, **chosen)
 
     def may_transmit(self, round_number: int, device: int) -> bool:
-        """Whether the plan lets a device (from 0) transmit in a round (from 1), whatever the air
-        announces."""
+        """Whether the plan's own schedule lets a device (from 0) transmit in a round (from 1); the
+        air's announcement plays no part in it."""
         active = self.plan.active
         return active is None or bool(active[round_number - 1, device] > 0)
 
     @cached_property
     def grid(self) -> NoiseGrid:
-        """Grid on which a software channel adds symbols and noise."""
+        """Grid of equally spaced values on which the air's software channel adds symbols and
+        noise."""
         uplink = self.plan.uplink
         return NoiseGrid(uplink.noise_power, self.grid_bits, uplink.symbol_format.parts)
 
     @cached_property
     def least_gain(self) -> float:
-        """Smallest gain at which a symbol reaches the first step of the grid; in a round with less
-        nobody transmits."""
+        """Smallest gain (amplitude of a symbol at the air) at which the largest symbol reaches the
+        first step of the noise grid; nobody transmits in a round with a smaller gain."""
         # The margin covers the rounding of this division: at this gain a symbol surely reaches a
         # step.
         return self.grid.step / self.plan.uplink.peak * (1 + 1e-9)
 
     @cached_property
     def caps(self) -> Array:
-        """Largest gain of every round, (1 or round, 1 or dim), all finite."""
+        """Largest gain that the plan allows in every round, the amplitude of a symbol at the air,
+        (1 or round, 1 or dim); all are finite."""
         return finite_cap(self.plan.uplink, self.plan.gain)
 
     def cap(self, round_number: int) -> Array:
-        """Largest gain of a round (counted from 1), (1 or dim)."""
+        """Largest gain that the plan allows in a round (counted from 1), the amplitude of a symbol
+        at the air, (1 or dim)."""
         return np.asarray(self.caps[0 if len(self.caps) == 1 else round_number - 1])
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical JSON of everything that the roles must agree on."""
+        """SHA-256, 32 bytes, of the canonical JSON of everything that the roles must agree on:
+        wire version, name of the run, the plan's digest and the other settings."""
         agreed = {name: getattr(self, name) for name in _AGREED}
         document = {"wire": WIRE_VERSION, "run": self.run, "plan": self.plan.digest, **agreed}
         # Canonical: sorted keys, no spaces, ASCII only; another language must get the same bytes.
@@ -168,8 +173,9 @@ class Federation:
         return hashlib.sha256(text.encode()).digest()
 
     def binding(self, round_number: int, theta: Array) -> bytes:
-        """SHA-256 of digest, round (from 1, four bytes) and the position before it (eight bytes an
-        entry), little-endian. It binds an answer to one theta."""
+        """SHA-256, 32 bytes, of the federation's digest, the round (from 1, four bytes) and the
+        chain's position theta before the round, (dim) of eight bytes each, little-endian. A device
+        puts it into its answer, which then counts for this theta alone."""
         data = np.ascontiguousarray(theta, dtype="<f8").tobytes()
         return hashlib.sha256(self.digest + struct.pack("<I", round_number) + data).digest()
 
@@ -185,7 +191,7 @@ class Federation:
         }
 
     def to_bytes(self) -> bytes:
-        """The federation as the JSON payload of its topic."""
+        """The federation as the JSON payload that the server publishes on the topic ``plan``."""
         return json.dumps(self.to_document(), allow_nan=False).encode()
 
     @classmethod
@@ -226,7 +232,8 @@ class Federation:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Federation:
-        """The federation in a payload; raises ``InvalidSetting`` if it holds none."""
+        """The federation in a JSON payload of :meth:`to_bytes`; raises ``InvalidSetting`` if the
+        payload holds none."""
         try:
             document = json.loads(payload)
         except (ValueError, RecursionError) as error:
@@ -237,8 +244,9 @@ class Federation:
 
 
 def _finest_grid(plan: Plan) -> int:
-    """Largest ``grid_bits`` at which the plan's largest symbol still fits the grid; not above 20
-    unless the weakest round needs more."""
+    """Largest ``grid_bits`` (the noise has a standard deviation of 2^grid_bits steps) at which the
+    plan's largest symbol still fits the noise grid; at most 20, unless the symbols of the weakest
+    round need a finer grid."""
     uplink = plan.uplink
     caps = finite_cap(uplink, plan.gain) * (uplink.peak / math.sqrt(uplink.noise_power))
     # A noise grid ends at 2^40 steps. Bits and levels are whole multiples of a step; analog values
@@ -251,7 +259,8 @@ def _finest_grid(plan: Plan) -> int:
 
 
 def stated_digest(payload: bytes) -> str | None:
-    """The digest that a payload claims, which proves nothing; None if it claims none."""
+    """The federation's digest, in hexadecimal, that a JSON payload claims to have, unchecked; None
+    if it claims none."""
     try:
         document = json.loads(payload)
     except (ValueError, RecursionError):
@@ -269,7 +278,8 @@ check the digest, and a short message must not take gigabytes of a device's memo
 
 
 def refuse_large_document(document: object) -> None:
-    """Refuse a document with sizes that no federation has, before anything is computed from it."""
+    """Raise ``InvalidSetting`` if a plan's document names more devices, entries or rounds than a
+    federation may have, before anything is computed from it."""
     if not isinstance(document, dict):
         raise InvalidSetting("this is not a federation: it has no plan")
     for name, most in _MOST.items():
@@ -287,20 +297,23 @@ def refuse_large_document(document: object) -> None:
 
 
 def _type_of(value: object) -> object:
-    """The ``type`` of a described object; None if the value describes none."""
+    """The ``type`` that a JSON value names as its class; None if the value is no object or names
+    none."""
     return value.get("type") if isinstance(value, dict) else None
 
 
 def refuse_large(plan: Plan) -> None:
-    """Refuse a plan that other roles would not read because of its size."""
+    """Raise ``InvalidSetting`` if the arrays of a plan are so large that the other roles of a
+    federation would refuse to read it."""
     still = plan.uplink.fading.constant and plan.uplink.fading.alike and plan.gain.size == 1
     varies = not (still and isinstance(plan.scheduler, AllDevices))
     _refuse_sizes(plan.num_rounds, plan.dim, plan.num_devices, varies)
 
 
 def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> None:
-    """Refuse a plan whose arrays over rounds would take too much memory; ``varies`` says that
-    there are such arrays."""
+    """Raise ``InvalidSetting`` if a plan's arrays over rounds would take too much memory;
+    ``varies`` says whether gains, path gains or devices change from round to round, so that there
+    are such arrays."""
     for name, size in (("dim", dim), ("num_devices", num_devices)):
         if varies and num_rounds * size > _MOST_VARYING:
             raise InvalidSetting(
@@ -311,7 +324,8 @@ def _refuse_sizes(num_rounds: int, dim: int, num_devices: int, varies: bool) -> 
 
 
 def refuse_files(document: object) -> None:
-    """Refuse a document that names a file: a message must not make a role open one."""
+    """Raise ``InvalidSetting`` if a plan's document names a file of path gains at any depth: a
+    message must not make a role open a file."""
     # A list of work instead of recursion: nesting by a stranger must not exhaust the stack.
     waiting = [document]
     while waiting:

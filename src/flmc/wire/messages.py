@@ -49,14 +49,15 @@ class Theta:
     theta: Array
 
     def to_bytes(self) -> bytes:
-        """The position as a payload of kind 1."""
+        """The position as a binary payload: header with kind 1 and round, digest, dim, entries in
+        double precision."""
         writer = Writer(_THETA, self.round).raw(self.digest).count(len(self.theta))
         return writer.numbers(self.theta, "<f8").to_bytes()
 
     @classmethod
     def from_bytes(cls, payload: bytes, dim: int) -> Theta:
-        """The position in a payload; its entries may be infinite or NaN, which the reader has to
-        check."""
+        """The position of ``dim`` entries in a payload of :meth:`to_bytes`; raises ``Malformed`` if
+        there is none. Entries may be infinite or NaN, which the caller has to check."""
         reader = Reader(payload, _THETA)
         digest = reader.raw(DIGEST_BYTES)
         theta = reader.numbers(reader.count(dim, dim), "<f8")
@@ -98,7 +99,7 @@ class Announcement:
     journal: bytes = bytes(JOURNAL_BYTES)
 
     def to_bytes(self) -> bytes:
-        """The announcement as a payload of kind 2."""
+        """The announcement as a binary payload whose header names kind 2 and the round."""
         devices, wide = self.fading.shape
         writer = Writer(_ANNOUNCEMENT, self.round).raw(self.digest).count(self.attempt)
         writer.count(devices).count(len(self.gain)).count(wide)
@@ -108,7 +109,8 @@ class Announcement:
 
     @classmethod
     def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Announcement:
-        """The announcement in a payload; gains and path gains must be finite and positive."""
+        """The announcement in a payload of :meth:`to_bytes`; raises ``Malformed`` unless it has
+        the plan's sizes and its gains and path gains are finite and positive."""
         reader = Reader(payload, _ANNOUNCEMENT)
         digest, attempt = reader.raw(DIGEST_BYTES), reader.count(2**32 - 1)
         reader.count(num_devices, num_devices)
@@ -151,7 +153,8 @@ class DeviceAnswer:
     amplitude: Array
 
     def to_bytes(self, symbols: SymbolFormat) -> bytes:
-        """The payload before sealing, with symbols in the format of the plan's uplink."""
+        """The answer as a binary payload, not yet sealed (encrypted to the air's key), with symbols
+        packed in the format of the plan's uplink."""
         writer = Writer(_ANSWER, self.round).count(self.device).raw(self.journal).count(self.epoch)
         writer.raw(self.binding).raw(bytes([_CODES[symbols.kind]]))
         writer.count(len(self.symbols)).count(len(self.amplitude))
@@ -162,8 +165,9 @@ class DeviceAnswer:
 
     @classmethod
     def from_bytes(cls, payload: bytes, dim: int, symbols: SymbolFormat) -> DeviceAnswer:
-        """The answer in an opened payload, with symbols in the format of the plan's uplink;
-        values and amplitudes must be finite, amplitudes not negative."""
+        """The answer in a payload after unsealing, with symbols in the format of the plan's uplink;
+        raises ``Malformed`` unless it has ``dim`` symbols, its values and amplitudes are finite,
+        and its amplitudes are not negative."""
         reader = Reader(payload, _ANSWER)
         device, journal = reader.count(2**32 - 1), reader.raw(JOURNAL_BYTES)
         epoch, binding = reader.count(2**32 - 1), reader.raw(DIGEST_BYTES)
@@ -204,7 +208,7 @@ class Received:
     values: Array | None = None
 
     def to_bytes(self) -> bytes:
-        """The received signal as a payload of kind 4."""
+        """The received signal as a binary payload whose header names kind 4 and the round."""
         writer = Writer(_RECEIVED, self.round).raw(self.binding)
         writer.raw(bytes([_REAL if self.steps is None else _STEPS]))
         signal = self.values if self.steps is None else self.steps
@@ -215,7 +219,8 @@ class Received:
 
     @classmethod
     def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Received:
-        """The received signal in a payload; values and gains must be finite, gains positive."""
+        """The received signal in a payload of :meth:`to_bytes`; raises ``Malformed`` unless it has
+        the plan's sizes, its values and gains are finite, and its gains are positive."""
         reader = Reader(payload, _RECEIVED)
         binding, unit = reader.raw(DIGEST_BYTES), reader.raw(1)[0]
         if unit not in (_STEPS, _REAL):
@@ -235,8 +240,8 @@ class Received:
 
 
 def _symbols(reader: Reader, dim: int, symbols: SymbolFormat) -> Array:
-    """The symbols of an answer, (dim); levels beyond the last and values that are not finite
-    are refused."""
+    """The next symbols of a device's answer in the plan's format, (dim); raises ``Malformed`` for
+    a level beyond the last and for a value that is not finite."""
     if symbols.levels is None:
         values = reader.numbers(dim, "<f4").astype(np.float64)
         if not np.isfinite(values).all():
@@ -250,19 +255,22 @@ def _symbols(reader: Reader, dim: int, symbols: SymbolFormat) -> Array:
 
 
 def _spread(places: IntArray, width: int) -> IntArray:
-    """Bits of whole numbers, ``width`` for each, the lowest first."""
+    """Binary digits, 0 or 1, of the whole numbers (dim): ``width`` for each, the lowest first, in
+    one array (dim * width)."""
     return np.asarray((places[:, None] >> np.arange(width)) & 1).ravel()
 
 
 def largest_answer(dim: int) -> int:
-    """Size of the largest answer before sealing, in bytes."""
+    """Size in bytes of the largest answer that a device can give about a theta of ``dim`` entries,
+    before it is sealed."""
     # Header, device, journal, epoch, binding, format, two counts; then a double and a single an
     # entry, the widest amplitudes and symbols.
     return 8 + 4 + JOURNAL_BYTES + 4 + DIGEST_BYTES + 1 + 8 + 12 * dim
 
 
 def one_or(reader: Reader, dim: int) -> int:
-    """The next count of a payload, which must be 1 or ``dim``."""
+    """The next count of a payload, which says how many numbers follow; raises ``Malformed`` unless
+    it is 1 (one number for all entries) or ``dim``."""
     length = reader.count(dim, 1)
     if length not in (1, dim):
         raise Malformed(f"{length} numbers where 1 or {dim} belong")
@@ -270,7 +278,8 @@ def one_or(reader: Reader, dim: int) -> int:
 
 
 def _positive(values: Array, what: str) -> Array:
-    """The numbers, refused unless all are finite and positive; ``what`` names them in the error."""
+    """The same numbers; raises ``Malformed`` unless all are finite and positive. ``what`` names
+    them in the error."""
     if not (np.isfinite(values) & (values > 0)).all():
         raise Malformed(f"{what} must be a positive number")
     return values

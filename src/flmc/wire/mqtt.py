@@ -25,7 +25,8 @@ _KEEP_ALIVE = 15
 _MOST_WAITING = 20_000
 """Largest number of messages waiting to be read; a hostile broker's further messages are lost."""
 _MOST_WAITING_BYTES = 4 * MOST_BYTES
-"""Largest total size of the waiting messages; the last one may go beyond it."""
+"""Largest total size of the messages waiting to be read, in bytes; the last one may go beyond
+it."""
 _TIMEOUT = 10.0
 """Seconds to wait for an answer of the broker."""
 _LISTEN = 2.0
@@ -130,8 +131,9 @@ class Mqtt:
     async def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AsyncIterator[Connection]:
-        """A connection that is open while the context lasts; ``Disconnected`` names the address
-        and, after a timeout, the likely cause."""
+        """A connection to the broker that is open while the context lasts, with its subscriptions
+        in place; raises ``Disconnected`` with the broker's address and, after a timeout, the likely
+        cause."""
         library = _library()
         host, port = self._address
         last = None
@@ -167,7 +169,8 @@ class Mqtt:
             raise Disconnected(f"{self.url}: {why or error}") from error
 
     def _why_silent(self) -> str | None:
-        """Likely cause of a broker's silence, in words; None if unknown."""
+        """Likely cause, in words, of a broker's silence until the timeout, None if unknown; with
+        TLS it connects once more to hear whether the broker refuses the certificate."""
         # A client of TLS 1.3 finishes its handshake before the broker can refuse the certificate:
         # the refusal comes with the first bytes read. And a broker with TLS never answers a plain
         # CONNECT.
@@ -190,14 +193,16 @@ class Mqtt:
 
 
 class _BoundedQueue(asyncio.Queue[Any]):
-    """A queue of messages that is also full when they take too many bytes."""
+    """A queue of arrived messages that is full when it holds too many of them, or too many bytes of
+    payload."""
 
     def __init__(self, maxsize: int = 0) -> None:
         super().__init__(maxsize)
         self._bytes = 0
 
     def full(self) -> bool:
-        """Whether a further message would be lost."""
+        """Whether the queue holds so many messages or bytes that a further message would be
+        lost."""
         return super().full() or self._bytes > _MOST_WAITING_BYTES
 
     def _put(self, item: Any) -> None:
@@ -213,8 +218,8 @@ class _BoundedQueue(asyncio.Queue[Any]):
 
 @asynccontextmanager
 async def _connected(client: Any) -> AsyncIterator[None]:
-    """A client that is connected while the context lasts; a cancellation waits until connecting
-    has succeeded or failed, and then disconnects."""
+    """Keep a client of aiomqtt connected while the context lasts; a cancellation waits until
+    connecting has succeeded or failed, and then disconnects."""
     # Cancelled half-way, the library would leave half a connection whose callbacks print
     # tracebacks.
     connecting = asyncio.ensure_future(client.__aenter__())
@@ -233,7 +238,7 @@ async def _connected(client: Any) -> AsyncIterator[None]:
 
 
 async def _await_cancellable(call: Awaitable[Any]) -> None:
-    """Await a call of the library, and raise the cancellation that arrived meanwhile.
+    """Await a call of aiomqtt, and raise ``CancelledError`` if a cancellation arrived meanwhile.
 
     ``asyncio.wait_for``, which the library uses, loses in Python 3.11 a cancellation that arrives
     together with the result.
@@ -257,7 +262,8 @@ _QUIET.setLevel(logging.CRITICAL)  # the roles say themselves when they lose the
 
 
 class _MqttConnection:
-    """An open connection to a broker."""
+    """An open connection to an MQTT broker, which publishes messages and yields those that fit the
+    subscriptions ``patterns``; a failure of the client becomes ``Disconnected``."""
 
     def __init__(self, client: Any, error: type[Exception], patterns: tuple[str, ...]) -> None:
         self._client, self._error, self._patterns = client, error, patterns
@@ -276,7 +282,8 @@ class _MqttConnection:
             raise Disconnected(str(error)) from error
 
     async def messages(self) -> AsyncIterator[Message]:
-        """The arriving messages that fit a subscription."""
+        """The arriving messages that fit a subscription, until the connection breaks with
+        ``Disconnected``; the payload of an oversized message is empty."""
         try:
             async for arrival in self._client.messages:
                 # The amqtt broker also delivers topics without a subscription.
@@ -291,7 +298,7 @@ class _MqttConnection:
 
 
 def _library() -> Any:
-    """The module aiomqtt of the extra ``mqtt``, or ``MissingExtra``."""
+    """The module aiomqtt; raises ``MissingExtra`` if the extra ``mqtt`` is not installed."""
     try:
         return importlib.import_module("aiomqtt")
     except ImportError as error:

@@ -40,7 +40,7 @@ _MOST_BYTES = 16_384
 """Largest status that an observer keeps, in bytes; a server's has about one thousand."""
 _ROLES = (SERVER, AIR)
 TROUBLE = ("refused", "gone")
-"""States of a role that need attention."""
+"""States of a role that need attention: it declined the plan, or it left or died."""
 
 
 @dataclasses.dataclass
@@ -76,8 +76,8 @@ class ObservedRun:
         return sorted(by_trouble[:most], key=_place)
 
     def grid(self, most: int | None = None) -> Grid:
-        """Table of states and versions, with at most ``most`` rows (None: all) and the reasons of
-        refusals as notes below."""
+        """Table with the state and the flmc version of each role of the run, with at most ``most``
+        rows (None: all) and the reasons of refusals as notes below."""
         shown = [(each, self.presences[each]) for each in self.shown(most)]
         rows = tuple((name, each.state, each.version or "unknown") for name, each in shown)
         notes = [
@@ -90,7 +90,8 @@ class ObservedRun:
         return Grid(("who", "state", "flmc"), rows, "", tuple(notes))
 
     def to_document(self) -> dict[str, Any]:
-        """The run in plain values, for JSON."""
+        """What the observer knows of the run, in plain values for JSON: status of the server,
+        status of the air, and the presence of each role by identity."""
         return {
             "status": None if self.status is None else self.status.to_document(),
             "air": None if self.air is None else dict(self.air),
@@ -115,8 +116,9 @@ class Observed:
         self._identities = 0
 
     def take(self, message: Message) -> Topic | None:
-        """Take a message and return its topic, or None if it was left out; an empty payload
-        removes the earlier message of the topic, as it does at a broker."""
+        """Store what a message says about its run, and return the message's topic, or None if it
+        was left out; an empty payload removes what the topic's earlier message said, as it does at
+        a broker."""
         topic = _known_topic(message.topic)
         try:
             if topic is None:
@@ -131,7 +133,8 @@ class Observed:
         return topic
 
     def _keep(self, topic: Topic, payload: bytes) -> None:
-        """Store the content of a payload in its run."""
+        """Store the presence or the status in a payload in the topic's run; raises ``Malformed`` if
+        the payload holds none or goes beyond a limit."""
         if topic.what == ALIVE:
             # The payload is read first: a malformed one must not create its run.
             presence = _clean_presence(Presence.from_bytes(payload))
@@ -151,7 +154,8 @@ class Observed:
         self._run(topic.run).status = status
 
     def _run(self, name: str, wants_identity: str | None = None) -> ObservedRun:
-        """The run of a name, created if the limits allow it and its new identity."""
+        """The knowledge of a run by its name, created if it is new; raises ``Malformed`` if the run,
+        or the identity ``wants_identity`` that is to be stored in it, would be one too many."""
         run = self.runs.get(name)
         # Both limits are checked before anything is stored, so that a refused message leaves no
         # trace.
@@ -163,7 +167,8 @@ class Observed:
         return self.runs.setdefault(name, run or ObservedRun())
 
     def _forget(self, topic: Topic) -> None:
-        """Remove the message of a topic, and a run without any message left."""
+        """Remove what a topic's last message said, and the whole run if nothing is known of it any
+        more."""
         run = self.runs.get(topic.run)
         if run is None:
             return
@@ -200,14 +205,16 @@ def _place(identity: str) -> tuple[int, int]:
 
 
 def _clean_presence(presence: Presence) -> Presence:
-    """The presence with texts that are safe to print."""
+    """The presence of a role, with control characters in its texts replaced by spaces so that it is
+    safe to print."""
     texts = presence.why, presence.digest, presence.version
     why, digest, version = map(_clean, texts)
     return dataclasses.replace(presence, why=why, digest=digest, version=version)
 
 
 def _clean_status(status: Status) -> Status:
-    """The status with texts that are safe to print."""
+    """The server's status, with control characters in its texts replaced by spaces so that it is
+    safe to print."""
     present, dropped, dropped_air = (
         {_clean(name): count for name, count in counts.items()}
         for counts in (status.present, status.dropped, status.dropped_air)
@@ -218,7 +225,8 @@ def _clean_status(status: Status) -> Status:
 
 
 def _flat(document: Mapping[str, object]) -> dict[str, object]:
-    """The texts, numbers and tables of counts in a document; deeper values are left out."""
+    """The texts, finite numbers, nulls and tables of numbers in a stranger's JSON document, by
+    name, with texts made safe to print; lists and deeper tables are left out."""
     flat: dict[str, object] = {}
     for name, value in document.items():
         if isinstance(value, dict):
@@ -230,12 +238,13 @@ def _flat(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is a number that JSON can hold."""
+    """Whether a value is an int or a finite float, and so a number that JSON can hold."""
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _clean(text: str) -> str:
-    """The text on one line without control characters, which could command a terminal."""
+    """The text on one line, with a space in place of each control character, which could command a
+    terminal."""
     return "".join(each if each.isprintable() else " " for each in text)
 
 
@@ -245,7 +254,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
 def subscriptions(run: str | None = None) -> tuple[str, ...]:
-    """Patterns of the topics that an observer reads, of one run or (None) of all."""
+    """Patterns of the topics that an observer reads (status of the server, status of the air,
+    presences), for one run or (None) for all runs."""
     assert set(_TOPICS) <= set(RIGHTS[OBSERVER].read)
     name = "+" if run is None else check_run(run)
     return tuple(str(Topic(name, what)) for what in _TOPICS)
@@ -257,8 +267,9 @@ async def observe(
     run: str | None = None,
     on_connect: Callable[[], None] = lambda: None,
 ) -> None:
-    """Listen on one connection, giving every message to ``take``, until it breaks with
-    ``Disconnected``; ``on_connect`` is called once the subscriptions are in place."""
+    """Listen to the status and presences of one run (None: all runs) on one connection, and give
+    every message to ``take``, until the connection breaks with ``Disconnected``; ``on_connect`` is
+    called once the subscriptions are in place."""
     # Two connections with one name would replace each other, so every observer draws its own. Its
     # rights come from its certificate, not from this name.
     identity = f"{OBSERVER}-{secrets.token_hex(4)}"
@@ -275,8 +286,9 @@ async def observe_for(
     seconds: float,
     run: str | None = None,
 ) -> None:
-    """Listen for some seconds after connecting, in which retained messages arrive; raises
-    ``Disconnected`` if the connection fails or breaks."""
+    """Give every message about one run (None: all runs) to ``take`` for some seconds after
+    connecting, in which the messages retained by the broker arrive; raises ``Disconnected`` if the
+    connection fails or breaks."""
     connected = asyncio.Event()
     listening = asyncio.create_task(observe(transport, take, run, connected.set))
     waiting = asyncio.create_task(_then(connected, seconds))
@@ -297,8 +309,9 @@ async def observe_forever(
     run: str | None = None,
     say: Callable[[str | None], None] = lambda trouble: None,
 ) -> None:
-    """Listen until the task is cancelled, and reconnect after pauses that grow to five seconds;
-    ``say`` gets None after connecting and the reason after a loss."""
+    """Give every message about one run (None: all runs) to ``take`` until the task is cancelled,
+    and reconnect after pauses that grow to five seconds; ``say`` gets None after connecting, and
+    the reason in words after a loss."""
     pause = _FIRST_PAUSE
 
     def connected() -> None:

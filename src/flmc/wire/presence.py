@@ -45,7 +45,8 @@ class Presence:
     wire: int = WIRE_VERSION
 
     def to_bytes(self) -> bytes:
-        """The payload in JSON, with the reason cut to a length that readers accept."""
+        """The presence as a JSON payload, with the reason of a refusal cut to a length that readers
+        accept."""
         why = self.why[:_MOST_CHARACTERS]
         document = {"state": self.state, "why": why, "digest": self.digest}
         return json.dumps({**document, "flmc": self.version, "wire": self.wire}).encode()

@@ -13,7 +13,8 @@ from flmc.wire.encoding import Malformed, read_object
 PHASES = ("waiting", "running", "finished", "failed")
 """``waiting`` for devices to join; ``running`` rounds; ``finished``; ``failed``: cannot go on."""
 PARTS = ("answer_seconds", "receive_seconds", "commit_seconds")
-"""Names of the measured parts of a round's time."""
+"""Names of the measured parts of a round's time: until the last answer, in the air, in the
+server."""
 _MOST_BYTES = 1 << 20
 _COUNT_BOUND = 1 << 53
 """Whole numbers of a status are below this bound: a double holds each of them exactly."""
@@ -114,7 +115,8 @@ class Status:
         return cls(**values)
 
     def listing(self) -> Listing:
-        """The status in rows, for terminal and studio."""
+        """The status as a table of named rows, for the terminal and for the studio (the pages in a
+        browser)."""
         rows = [
             Row("phase", self.phase + (f": {self.why}" if self.why else ""), severity=self._mood),
             Row("round", f"{self.round} of {self.num_rounds}"),
@@ -136,7 +138,7 @@ class Status:
 
     @property
     def _parts(self) -> str:
-        """The parts of the time of a round, in words; empty if one is unknown."""
+        """The parts of a round's median time in milliseconds, in words; empty if one is unknown."""
         answer, receive, commit = (getattr(self, name) for name in PARTS)
         if self.round_seconds is None or None in (answer, receive, commit):
             return ""
@@ -148,7 +150,8 @@ class Status:
 
     @property
     def _mood(self) -> Severity:
-        """Severity with which the phase is shown."""
+        """Severity with which the row of the run's phase is shown: ``warning`` if the run failed,
+        ``good`` if it finished, ``plain`` otherwise."""
         moods: dict[str, Severity] = {"failed": "warning", "finished": "good"}
         return moods.get(self.phase, "plain")
 
@@ -189,7 +192,8 @@ class AirStatus:
 
 
 def _check_counts(counts: dict[str, Any]) -> None:
-    """Refuse counts that are not whole numbers, or more than a hundred of them."""
+    """Raise ``Malformed`` if a table of counts has more than a hundred entries, or one that is not
+    a whole number from 0."""
     if len(counts) > 100 or not all(map(_is_count, counts.values())):
         raise Malformed("counts are whole numbers")
 
@@ -206,5 +210,5 @@ def _is_finite(value: object) -> bool:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    """Counts in words: ``3 late, 1 malformed``."""
+    """Counts in words, sorted by name, such as ``3 late, 1 malformed``; empty if there are none."""
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))

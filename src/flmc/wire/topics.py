@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flmc.base.errors import InvalidSetting
 
 WIRE_VERSION = 1
-"""Version of topics and payloads."""
+"""Version of the wire format, that is of topics and payloads; it is a part of every topic."""
 SERVER, AIR, OBSERVER, MONITOR = "server", "air", "observer", "monitor"
 """Identities of the roles that exist once; devices are ``device-0``, ``device-1`` and so on."""
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -29,7 +29,8 @@ STATUS, AIR_STATUS, END = "status", "air", "end"
 
 
 def device_name(device: int) -> str:
-    """Identity of a device, by its number from 0."""
+    """Identity of the device with a number from 0, such as ``device-3``; its certificate and its
+    topics carry it."""
     return f"device-{device}"
 
 
@@ -52,7 +53,7 @@ def check_run(run: str) -> str:
 
 
 class Topic(NamedTuple):
-    """The parts of a topic.
+    """The parts of a topic ``flmc/1/<run>/<what>`` or ``flmc/1/<run>/<what>/<who>``.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class Topic(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Topic | None:
-        """The parts of a topic; None if it is not a topic of this wire version."""
+        """The parts of a topic given as text; None if it is not a topic of this wire version."""
         parts = text.split("/")
         if len(parts) not in (4, 5) or parts[:2] != ["flmc", str(WIRE_VERSION)]:
             return None
@@ -82,7 +83,8 @@ class Topic(NamedTuple):
 
 
 class Rights(NamedTuple):
-    """What an identity may write and read, as ends of topics; ``%u`` stands for the identity."""
+    """Topics that an identity may write and read, given by their parts after ``flmc/1/<run>/``;
+    ``%u`` stands for the identity itself, and ``+`` for any one part."""
 
     write: tuple[str, ...]
     read: tuple[str, ...]

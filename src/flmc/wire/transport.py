@@ -36,7 +36,8 @@ class Disconnected(Exception):  # noqa: N818 (says what happened)
 
 
 class Connection(Protocol):
-    """An open connection with its subscriptions in place."""
+    """An open connection of a role to the others, with its subscriptions in place: it publishes
+    messages to topics and yields those that arrive."""
 
     async def publish(self, messages: Sequence[Message]) -> None:
         """Hand messages over in this order, and return when the transport has taken them.
@@ -57,7 +58,8 @@ class Connection(Protocol):
 
 
 class Transport(Protocol):
-    """The way a role connects to the other roles."""
+    """The way in which server, air, devices and observers connect to each other, such as an MQTT
+    broker or a hub in memory."""
 
     def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
@@ -76,7 +78,8 @@ class Transport(Protocol):
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic fits a pattern in which ``+`` stands for any one part."""
+    """Whether a topic fits a pattern, part by part between slashes; ``+`` in the pattern stands for
+    any one part."""
     wanted, parts = pattern.split("/"), topic.split("/")
     return len(wanted) == len(parts) and all(
         want in ("+", part) for want, part in zip(wanted, parts, strict=True)
@@ -95,8 +98,8 @@ class MemoryHub:
     async def connect(
         self, identity: str, subscriptions: Sequence[str], will: Message | None
     ) -> AsyncIterator[Connection]:
-        """A connection that is open while the context lasts; the will is published unless the
-        context ends without an exception."""
+        """A connection to the hub that is open while the context lasts; the last will ``will`` is
+        published if the context ends with an exception."""
         connection = _MemoryConnection(self, tuple(subscriptions))
         before = self._open.get(identity)
         if before is not None:
@@ -141,14 +144,15 @@ class _MemoryConnection:
             self.queue.put_nowait(message)
 
     async def publish(self, messages: Sequence[Message]) -> None:
-        """Hand messages over, in this order."""
+        """Give messages to all subscribers of the hub, in this order, and let their tasks run."""
         for message in messages:
             self._hub.deliver(message)
         # Gives the receiving tasks a turn, as a real network would.
         await asyncio.sleep(0)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """The arriving messages."""
+        """The arriving messages that fit a subscription, until another connection of the same name
+        ends this one with ``Disconnected``."""
         while True:
             message = await self.queue.get()
             if message is None:

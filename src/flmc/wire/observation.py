@@ -154,8 +154,8 @@ class Observed:
         self._run(topic.run).status = status
 
     def _run(self, name: str, wants_identity: str | None = None) -> ObservedRun:
-        """The knowledge of a run by its name, created if it is new; raises ``Malformed`` if the run,
-        or the identity ``wants_identity`` that is to be stored in it, would be one too many."""
+        """The knowledge of a run by its name, created if it is new; raises ``Malformed`` if the
+        run, or the identity ``wants_identity`` that is to be stored in it, would be one too many."""
         run = self.runs.get(name)
         # Both limits are checked before anything is stored, so that a refused message leaves no
         # trace.

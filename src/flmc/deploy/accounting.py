@@ -1,5 +1,5 @@
-"""Privacy cost of a federation's rounds: the plan's event at gains that bound what the grid
-sends."""
+"""Privacy cost of a federation's rounds, computed from the plan's privacy event at gains that
+bound what the symbols reveal once they are rounded to the noise grid."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from flmc.wire.federation import Federation
 
 
 def accounted(federation: Federation, gain: Array, neighbouring: str | None = None) -> Array:
-    """Gains whose privacy event bounds what symbols at ``gain`` (any shape) reveal on the noise
-    grid; ``neighbouring`` None means the plan's."""
+    """Gains, in the shape of ``gain``, at which the privacy accounting bounds what symbols sent at
+    ``gain`` and rounded to the noise grid reveal; ``neighbouring`` is ``device`` or ``example``
+    (None: the plan's), the data that the privacy statement hides."""
     plan, uplink = federation.plan, federation.plan.uplink
     # The grid rounds symbols towards 0, so the planned gain already bounds a whole device. Only
     # the replacement of one example of an analog uplink may move a rounded symbol by more than its
@@ -76,7 +77,7 @@ class RunPrice:
 
     @classmethod
     def of(cls, federation: Federation, delta: float, neighbouring: str) -> RunPrice:
-        """The price of a run, by :func:`cost_of_run`."""
+        """The price of a federation's whole run at ``delta``, computed by :func:`cost_of_run`."""
         epsilon = cost_of_run(federation, delta, neighbouring)
         return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring)
 
@@ -92,7 +93,7 @@ class RunPrice:
         }
 
     def listing(self) -> Listing:
-        """The price in rows, for the terminal."""
+        """The price as a table for the terminal: digest of the federation, epsilon and delta."""
         what = f"epsilon {format_up(self.epsilon)} at delta {self.delta:g}"
         return Listing(
             f"run {self.run}",

@@ -19,7 +19,7 @@ from flmc.wire.topics import check_run
 
 @dataclass(frozen=True)
 class DeviceConfiguration:
-    """Set-up of a device.
+    """Set-up of a device's process: its owner's decisions, its data, its files and its broker.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class DeviceConfiguration:
 
 @dataclass(frozen=True)
 class AirConfiguration:
-    """Set-up of the air.
+    """Set-up of the air's process: its run, its key, its files, its channel and its broker.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class AirConfiguration:
 
 @dataclass(frozen=True)
 class ServerConfiguration:
-    """Set-up of the server.
+    """Set-up of the server's process: its run, its record, the chain's start and its broker.
 
     Attributes
     ----------
@@ -176,7 +176,8 @@ def read_server(path: Path, broker: str, tls: Path | None, **options: Any) -> Se
 
 
 def read_federation(path: Path) -> Federation:
-    """The run that a ``federation.toml`` describes."""
+    """The run that a file ``federation.toml`` describes: its name, its plan, and the settings on
+    which all roles agree."""
     table = ConfigTable.read(path)
     federation = _federation(table)
     table.end()
@@ -184,7 +185,8 @@ def read_federation(path: Path) -> Federation:
 
 
 def credentials_in(directory: Path) -> Credentials:
-    """The certificates ``ca.pem``, ``cert.pem`` and ``key.pem`` in a directory."""
+    """Paths of the authority's certificate ``ca.pem`` and of a role's ``cert.pem`` and ``key.pem``
+    in a directory."""
     return Credentials(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
 
 
@@ -216,33 +218,37 @@ class ConfigTable:
         return ConfigTable({**self._values, **paths}, self.origin, self._folder)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """A value of any type, removed from the table."""
+        """The value of a name, of any type, removed from the table; ``default`` if it is
+        missing."""
         return self._values.pop(name, default)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text that is not empty; without a default it must be there."""
+        """The text of a name, not empty, removed from the table; raises ``InvalidSetting`` for
+        another type, or if it is missing and has no default."""
         value = self.take(name, default)
         if not isinstance(value, str) or not value:
             raise InvalidSetting(f"{self.origin}: {name} must be a text, got {value!r}")
         return value
 
     def optional_text(self, name: str) -> str | None:
-        """A text; None if it is missing."""
+        """The text of a name, removed from the table; None if it is missing."""
         return self.text(name) if name in self._values else None
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number; without a default it must be there."""
+        """The number of a name, removed from the table; raises ``InvalidSetting`` for another type,
+        or if it is missing and has no default."""
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidSetting(f"{self.origin}: {name} must be a number, got {value!r}")
         return float(value)
 
     def optional_number(self, name: str) -> float | None:
-        """A number; None if it is missing."""
+        """The number of a name, removed from the table; None if it is missing."""
         return self.number(name) if name in self._values else None
 
     def count(self, name: str, default: int | None = None) -> int:
-        """A whole number from 0; without a default it must be there."""
+        """The whole number from 0 of a name, removed from the table; raises ``InvalidSetting`` for
+        another type, or if it is missing and has no default."""
         value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidSetting(
@@ -251,11 +257,11 @@ class ConfigTable:
         return value
 
     def optional_count(self, name: str) -> int | None:
-        """A whole number from 0; None if it is missing."""
+        """The whole number from 0 of a name, removed from the table; None if it is missing."""
         return self.count(name) if name in self._values else None
 
     def flag(self, name: str) -> bool:
-        """True or false; false if it is missing."""
+        """The truth value of a name, removed from the table; False if it is missing."""
         value = self.take(name, False)
         if not isinstance(value, bool):
             raise InvalidSetting(f"{self.origin}: {name} must be true or false, got {value!r}")
@@ -271,7 +277,7 @@ class ConfigTable:
         return self.file(name) if name in self._values else None
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """A list of texts; None if it is missing."""
+        """The list of texts of a name, removed from the table; None if it is missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -280,7 +286,7 @@ class ConfigTable:
         return tuple(value)
 
     def table(self, name: str) -> ConfigTable | None:
-        """A table within this one; None if it is missing."""
+        """The table of a name within this one, removed from it; None if it is missing."""
         value = self.take(name)
         if value is None:
             return None
@@ -293,13 +299,14 @@ class ConfigTable:
         return tuple(self._values)
 
     def end(self) -> None:
-        """Refuse values that nobody read: a misspelt name must not be silently ignored."""
+        """Raise ``InvalidSetting`` if the table still has values that nobody read: a misspelt name
+        must not be silently ignored."""
         if self._values:
             raise InvalidSetting(f"{self.origin}: there is no setting {next(iter(self._values))!r}")
 
 
 def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
-    """Centre and scale of a feature."""
+    """The pair of numbers by which a feature is standardised: its centre and its scale."""
     value = table.take(name)
     if not (isinstance(value, list) and len(value) == 2):
         raise InvalidSetting(f"{table.origin}: {name} must be [centre, scale], got {value!r}")
@@ -308,7 +315,7 @@ def _pair(table: ConfigTable, name: str) -> tuple[float, float]:
 
 
 def _federation(table: ConfigTable) -> Federation:
-    """The run of a configuration, described in a file of its own or in the same one."""
+    """The run that a role's configuration names as a file of its own, or describes itself."""
     inner = table.optional_file("federation")
     source = table if inner is None else ConfigTable.read(inner)
     plan = read_plan(source.file("plan", "plan.json"))
@@ -323,7 +330,8 @@ def _federation(table: ConfigTable) -> Federation:
 
 
 def _broker(table: ConfigTable, url: str, tls: Path | None) -> Mqtt:
-    """The broker with the certificates of a directory, or of the configuration."""
+    """Address of the broker and a role's credentials for it, from the directory ``tls`` or else
+    from the configuration's own table."""
     files = table.table("tls")
     if tls is not None:
         return Mqtt(url, credentials_in(tls))

@@ -16,7 +16,7 @@ from flmc.wire.transport import Connection, Disconnected, Message, Transport
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 3.0
 """First and longest pause between attempts to connect, in seconds."""
 Watcher = Callable[[Role], None]
-"""Called after every change of a role."""
+"""Function that is called with a role whenever a message or the clock may have changed it."""
 
 
 def run_process(role: Role, transport: Transport) -> None:
@@ -25,7 +25,7 @@ def run_process(role: Role, transport: Transport) -> None:
 
 
 async def _run(role: Role, transport: Transport) -> None:
-    """Run a role with signal handlers installed."""
+    """Run a role until it is finished, with handlers of SIGINT and SIGTERM that ask it to stop."""
     await run_role(role, transport, stop=stop_event())
 
 
@@ -40,7 +40,7 @@ def stop_event() -> asyncio.Event:
 
 
 def ignore(role: Role) -> None:
-    """A watcher that does nothing."""
+    """A watcher of a role that does nothing, the default."""
 
 
 async def run_role(
@@ -74,7 +74,8 @@ async def run_role(
 
 
 class _Session:
-    """A role on one connection."""
+    """A role on one open connection: it hands messages and times to the role, and publishes what
+    the role returns."""
 
     def __init__(
         self, role: Role, connection: Connection, watcher: Watcher, stop: asyncio.Event
@@ -109,7 +110,8 @@ class _Session:
             await asyncio.gather(*tasks, *self._delayed, return_exceptions=True)
 
     async def _read(self) -> None:
-        """Give every arriving message to the role."""
+        """Give every arriving message to the role and publish its replies, until the role is
+        finished; raises ``Disconnected`` if the connection breaks."""
         async for message in self._connection.messages():
             await self._publish(self._role.receive(message, time.monotonic()))
             self._notify()
@@ -118,7 +120,8 @@ class _Session:
         raise Disconnected("no more messages")
 
     async def _watch_clock(self) -> None:
-        """Wake the role at the times that it asks for."""
+        """Wake the role at the times that it asks for, and publish what it returns, until it is
+        finished."""
         while not self._role.finished:
             due = self._role.next_wake
             # Cleared after next_wake was read and without an await in between, so that a later
@@ -140,7 +143,8 @@ class _Session:
         self._watcher(self._role)
 
     async def _publish(self, outgoing: Iterable[Outgoing]) -> None:
-        """Publish what is due now, and schedule what is due later."""
+        """Publish the messages of a role that are due now, and schedule those that are due
+        later."""
         now: list[Message] = []
         for message, at in outgoing:
             if at is None or at <= time.monotonic():
@@ -153,7 +157,7 @@ class _Session:
             await self._connection.publish(now)
 
     async def _publish_at(self, message: Message, at: float) -> None:
-        """Publish a message when its time has come."""
+        """Publish a message at a time on the monotonic clock; a broken connection loses it."""
         await asyncio.sleep(max(0.0, at - time.monotonic()))
         # The reading task notices the same break, and ends the session.
         with contextlib.suppress(Disconnected):

@@ -22,7 +22,7 @@ from flmc.wire.topics import ALIVE, Topic
 from flmc.wire.transport import Message
 
 _MOST = 50
-"""Number of times that a median is taken over."""
+"""Number of last durations over which a median is taken."""
 
 
 class Outgoing(NamedTuple):
@@ -50,8 +50,9 @@ class Dropped(Exception):  # noqa: N818 (says what happens to a message)
 
 
 class Role(ABC):
-    """A role of a federation, with its identity as in its certificate, and the name of its run.
-    Times are seconds on the monotonic clock."""
+    """The part that one process plays in a federation (server, air or device), with its identity
+    as in its certificate, and the name of its run. Its methods take messages and times, and return
+    the messages to publish; times are seconds on the monotonic clock."""
 
     def __init__(self, identity: str, run: str) -> None:
         self.identity, self.run = identity, run
@@ -63,7 +64,7 @@ class Role(ABC):
     @property
     @abstractmethod
     def subscriptions(self) -> tuple[str, ...]:
-        """Patterns of the topics that the role reads."""
+        """Patterns of the topics that the role reads, in which ``+`` stands for any one part."""
 
     @property
     def next_wake(self) -> float | None:
@@ -85,7 +86,7 @@ class Role(ABC):
         or ``Malformed`` to ignore it."""
 
     def wake(self, now: float) -> list[Outgoing]:
-        """Messages to publish because time has passed."""
+        """Messages to publish because time has passed; called at :attr:`next_wake`."""
         return []
 
     def receive(self, message: Message, now: float) -> list[Outgoing]:
@@ -107,15 +108,16 @@ class Role(ABC):
         return []
 
     def end(self, payload: bytes) -> list[Outgoing]:
-        """Finish because the server has ended the run; an empty payload only clears an earlier
-        end."""
+        """Finish because the server has ended the run, and return no messages; an empty payload
+        only clears the end of an earlier run, and changes nothing."""
         if payload:
             self.finished = True
             self.log.info("the run is over", extra={"event": "end", "run": self.run})
         return []
 
     def topic(self, what: str, who: str | None = None) -> str:
-        """Full name of a topic of the run."""
+        """Full name of a topic of the role's run, ``flmc/1/<run>/<what>``, followed by the identity
+        ``who`` if it is given."""
         return str(Topic(self.run, what, who))
 
     def say(self, what: str, payload: bytes, *, retain: bool = True) -> Outgoing:
@@ -124,27 +126,29 @@ class Role(ABC):
         return Outgoing(Message(self.topic(what), payload, retain))
 
     def presence(self, presence: Presence) -> Outgoing:
-        """A retained message with the role's own state."""
+        """The message that publishes the role's own state, retained by the broker."""
         topic = self.topic(ALIVE, self.identity)
         return Outgoing(Message(topic, presence.to_bytes(), retain=True))
 
     @property
     def farewell(self) -> Presence:
-        """The presence that the role leaves behind when it stops by itself."""
+        """The presence that the role publishes last when it stops by itself: ``gone``, because it
+        is finished or was stopped."""
         return Presence("gone", "finished" if self.finished else "stopped")
 
     @property
     def will(self) -> Message:
-        """The message that the broker publishes if the role's connection breaks."""
+        """The role's last will: the message with the state ``gone`` that the broker publishes if
+        the role's connection breaks."""
         return self.presence(Presence("gone")).message
 
     def reads(self, *whats: str) -> tuple[str, ...]:
-        """Topics of the run, from their last parts, as subscriptions."""
+        """Full names of topics of the role's run, from their last parts, to subscribe to."""
         return tuple(self.topic(what) for what in whats)
 
 
 class Timing:
-    """Durations of the last fifty occurrences of something."""
+    """Durations of the last fifty occurrences of something, such as a round, and their median."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=_MOST)

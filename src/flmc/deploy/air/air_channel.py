@@ -20,13 +20,16 @@ from flmc.sampling.roles import Transmission, air_on_grid
 from flmc.wire.federation import Federation
 
 _ENTRIES_AT_ONCE = 1 << 20
-"""Number of symbols that the software channel puts on its grid at a time."""
+"""Number of symbols that the software channel rounds to its noise grid at a time, which limits its
+memory."""
 ALPHA = 1e-9
-"""Default probability that the noise is weaker than its bound."""
+"""Default probability that a receiver's noise is weaker than the lower bound that was computed
+from its samples."""
 _FEWEST = 100
-"""Smallest number of noise samples."""
+"""Smallest number of noise samples from which a receiver's noise power is bounded."""
 _SMALL = 0.01
-"""Largest alpha, as a share of the delta stated for the run."""
+"""Largest alpha (probability that the noise is weaker than its bound), as a share of the delta
+stated for the run."""
 
 
 class RoundOnAir(NamedTuple):
@@ -60,7 +63,8 @@ class Signal(NamedTuple):
 
 
 class Channel(ABC):
-    """The carrier of symbols. A radio is another subclass."""
+    """The channel that adds up the symbols of all devices and noise: a software channel, or a radio
+    receiver as another subclass."""
 
     hears_all = False
     """Whether the signal holds every scheduled device, also one whose answer did not reach the
@@ -105,12 +109,14 @@ class SoftwareChannel(Channel):
         federation.grid.draw_noise((1,), SystemEntropy())
 
     def check(self, federation: Federation) -> None:
-        """Refuse a federation with another grid, whose noise this channel does not draw."""
+        """Raise ``InvalidSetting`` if the federation has another noise grid than this channel draws
+        its noise on."""
         if federation.grid != self._federation.grid:
             raise InvalidSetting("the channel was made for another grid than the federation's")
 
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """The sum of all devices' symbols, in the order of their numbers, and noise."""
+        """The received signal of a round in steps of the noise grid, (dim): the sum of all devices'
+        arriving symbols, plus noise."""
         grid, peak = self._federation.grid, self._federation.plan.uplink.peak
         numbers, dim = sorted(sent), len(this.gain)
         loudest = MOST_STEPS * grid.step / peak * (1 - 1e-9)
@@ -189,8 +195,9 @@ class RecordedReceiver(Channel):
         """Noise power for which the privacy statement holds."""
 
     def check(self, federation: Federation) -> None:
-        """Refuse a plan that counts on more noise, on more certainty or on more rounds than
-        were measured."""
+        """Raise ``InvalidSetting`` if the plan counts on more noise power than the receiver's lower
+        bound, on a smaller delta than ``alpha`` allows, or on other sizes or more rounds than were
+        measured."""
         plan = federation.plan
         if plan.uplink.noise_power > self.noise_power:
             raise InvalidSetting(
@@ -210,5 +217,6 @@ class RecordedReceiver(Channel):
             )
 
     def receive(self, this: RoundOnAir, sent: Mapping[int, Transmission]) -> Signal:
-        """The measured signal of the round."""
+        """The signal that the receiver measured in the round, (dim), from the file; the symbols
+        ``sent`` to the air are ignored."""
         return Signal(None, self._y[this.round - 1])

@@ -90,7 +90,8 @@ class AirJournal:
             self._file.append({**about, "journal": self.name.hex()})
 
     def _follow(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Update round, last answers and known journals by one entry."""
+        """Update by one journal entry what the air knows: the last round, the last answered round
+        of each active device, and the state of each device's journal."""
         self.round, self.last = received.round, received
         self.answered[received.active] = received.round
         self._journals |= journals
@@ -102,8 +103,8 @@ class AirJournal:
         return before is None or (name == before.name and epoch > before.epoch)
 
     def keep(self, received: Received, journals: Mapping[int, JournalState]) -> None:
-        """Record a received round and the journals of its active devices; the round may be
-        published when this has returned."""
+        """Record the received signal of a round and the journal states of its active devices, by
+        number; the signal may be published when this has returned, because it is on the disk."""
         self._file.append(
             {
                 "round": received.round,
@@ -114,5 +115,5 @@ class AirJournal:
         self._follow(received, journals)
 
     def close(self) -> None:
-        """Release the file and the lock."""
+        """Release the journal's file and its lock."""
         self._file.close()

@@ -31,7 +31,7 @@ from flmc.wire.presence import Presence
 from flmc.wire.topics import ALIVE, END, RECEIVED, ROUND, THETA, UPLINK, Topic, device_number
 
 _PATIENCE = 3
-"""Missed deadlines in a row after which the air stops waiting for a device."""
+"""Number of missed deadlines in a row after which the air stops waiting for a silent device."""
 _STATUS_SECONDS = 1.0
 """Shortest time between two statuses of the air, in seconds."""
 _GATHER_SECONDS = 0.02
@@ -41,15 +41,18 @@ to all devices without end."""
 
 
 class _Taken(NamedTuple):
-    """An accepted answer, until its round is closed."""
+    """An answer of a device that the air accepted, kept until its round is closed: what the device
+    sent, and the state of its journal."""
 
     sent: Transmission
     journal: JournalState
 
 
 class AirRole(Role):
-    """The air of a federation; raises ``InvalidSetting`` if the plan's privacy statement does
-    not hold over the channel. ``clock`` is the monotonic clock that times the parts of a round."""
+    """The air of a federation, the process that stands for the radio channel: it announces each
+    round, collects the devices' answers, and publishes their sum with noise once. Raises
+    ``InvalidSetting`` if the plan's privacy statement does not hold over the channel; ``clock`` is
+    the monotonic clock that times the parts of a round."""
 
     def __init__(
         self,
@@ -70,7 +73,8 @@ class AirRole(Role):
         self._begin(journal.round + 1)
 
     def _begin(self, round_number: int) -> None:
-        """Reset everything that belongs to one round, for the round of this number."""
+        """Forget the answers, theta and deadline of the round before, and get ready for the round
+        of this number (from 1)."""
         self._round = round_number
         self._over = round_number > self.federation.plan.num_rounds
         self._current = self._schedule.round(min(round_number, self.federation.plan.num_rounds))
@@ -86,25 +90,28 @@ class AirRole(Role):
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """Theta, all uplinks, all presences, and the end of the run."""
+        """Topics that the air reads: theta, the answers of all devices, all presences, and the end
+        of the run."""
         return (*self.reads(THETA, END), self.topic(UPLINK, "+"), self.topic(ALIVE, "+"))
 
     @property
     def next_wake(self) -> float | None:
-        """Deadline of the round or time of its next announcement, whichever is earlier; None
-        until theta has come."""
+        """Time of the round's deadline or of its next announcement, whichever is earlier, on the
+        monotonic clock; None until the round's theta has come."""
         if self._deadline is None:
             return None
         return min(self._deadline, self._announce_at)
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Current round, answers in it, and number of repeated announcements."""
+        """Numbers for Prometheus by name: the current round, the answers in it so far, and how
+        often a round was repeated for want of answers."""
         return {"round": self._round, "answers": len(self._taken), "repeats_total": self._repeats}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """Presence, last received signal, announcements of the current (and next) round,
-        status."""
+        """Messages that the air publishes on a new connection: its presence, the last received
+        signal, the announcement of the current round (and, once theta has come, of the next), and
+        its status."""
         digest = self.federation.digest.hex()
         outgoing = [self.presence(Presence("joined", "", digest))]
         announced = self._announcement(self._round, retain=True)
@@ -113,12 +120,14 @@ class AirRole(Role):
         return [*outgoing, *self._last_received(), *announced, self._status(now)]
 
     def _last_received(self) -> list[Outgoing]:
-        """The last received signal, in the same bytes as when it was first published."""
+        """The message with the last received signal, in the same bytes as when it was first
+        published; empty before the first round is closed."""
         last = self.journal.last
         return [] if last is None else [self.say(RECEIVED, last.to_bytes())]
 
     def _announcement(self, round_number: int, *, retain: bool) -> list[Outgoing]:
-        """The public facts of a round; no message after the last round."""
+        """The message that announces a round: gain, path gains, scheduled devices, and the last
+        round that each device answered; empty after the last round."""
         # The next round is announced while answers to the current one are still coming, so that
         # nobody waits for it later. Its announcement is the retained one, for devices that connect
         # meanwhile.
@@ -138,7 +147,8 @@ class AirRole(Role):
         return [self.say(ROUND, announcement.to_bytes(), retain=retain)]
 
     def _status(self, now: float) -> Outgoing:
-        """The air's status, for the server and for observers."""
+        """The message with the air's status, for the server and for observers: round, repeats,
+        dropped messages by reason, and median times in seconds."""
         document = {
             "run": self.run,
             "round": self._round,
@@ -163,7 +173,8 @@ class AirRole(Role):
         return self._take_theta(payload, now)
 
     def _take_presence(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
-        """Note the state of a device, so that the round does not wait for absent ones."""
+        """Note the published state of a device, announce the round again soon if the device came
+        back, and return the messages that close the round if it now waits for nobody."""
         number = topics.device_number(who)
         state = Presence.from_bytes(payload).state
         if number is None or number >= self.federation.plan.num_devices:
@@ -175,7 +186,8 @@ class AirRole(Role):
         return self._close_if_complete(now)
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Start waiting for answers; publish the last signal again if the server missed it."""
+        """Take theta of the current round and start waiting for answers; for theta of the round
+        before, return the last received signal again, because the server missed it."""
         federation = self.federation
         theta = Theta.from_bytes(payload, federation.plan.dim)
         if theta.digest != federation.digest:
@@ -201,7 +213,9 @@ class AirRole(Role):
         return outgoing if self._current.devices.any() else [*outgoing, *self._close(now)]
 
     def _take_answer(self, who: str, payload: bytes, now: float) -> list[Outgoing]:
-        """Accept a device's answer to the current round, at most once."""
+        """Accept a device's answer to the current round, at most one from each device, and return
+        the messages that close the round if it was the last; raises ``Dropped`` or ``Malformed`` if
+        the answer is not acceptable."""
         plan = self.federation.plan
         answer = open_answer(who, payload, plan, self._opener)
         number = answer.device
@@ -230,15 +244,17 @@ class AirRole(Role):
         return -(-scheduled * self.federation.quorum // all_devices)
 
     def _close_if_complete(self, now: float) -> list[Outgoing]:
-        """Close the round if every scheduled device that is present has answered."""
+        """Close the round if it has enough answers and every scheduled device that is present has
+        answered; returns the messages to publish, empty if the round goes on."""
         if self._theta is None or len(self._taken) < self._needed:
             return []
         # Called once an answer: a loop over all devices here would take the square of their number.
         return [] if self._attendance.waits_for(self._missing) else self._close(now)
 
     def wake(self, now: float) -> list[Outgoing]:
-        """Announce the round again for returning devices; at the deadline close it, or repeat
-        it if answers are too few."""
+        """Messages to publish because time has passed: the announcement again for returning
+        devices, or at the deadline the received signal, or a repeated announcement if answers are
+        too few."""
         if self._deadline is None or now < self._deadline:
             if now < self._announce_at:
                 return []
@@ -256,7 +272,8 @@ class AirRole(Role):
         return [*self._announcement(self._round, retain=False), self._status(now)]
 
     def _close(self, now: float) -> list[Outgoing]:
-        """Receive the round, journal it, and return the message that publishes it."""
+        """Add up the round's answers and noise, write the received signal to the journal, and
+        return the messages that publish it; the next round begins."""
         assert self._theta is not None
         on_air, _ = self._current
         sent = {number: taken.sent for number, taken in self._taken.items()}
@@ -299,8 +316,8 @@ def open_answer(who: str, payload: bytes, plan: Plan, opener: Opener) -> DeviceA
 
 
 def check_loudness(answer: DeviceAnswer, on_air: RoundOnAir) -> None:
-    """Refuse an answer that would arrive louder than announced: the announced gain is the
-    accounted one."""
+    """Raise ``Dropped`` if a device's answer would arrive at a larger amplitude than the announced
+    gain, for which the privacy cost is computed."""
     with np.errstate(over="ignore"):  # infinite is over the cap
         arrives = on_air.fading[answer.device] * answer.amplitude
     if (arrives > on_air.gain * (1 + 1e-9)).any():
@@ -327,7 +344,8 @@ class Attendance:
             self.heard(device)
 
     def heard(self, device: int) -> None:
-        """Note a sign of life of a device."""
+        """Note that a device gave a sign of life: it counts as present again, with no missed
+        deadlines."""
         self._absent.discard(device)
         self._missed.pop(device, None)
 

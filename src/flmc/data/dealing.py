@@ -1,5 +1,5 @@
-"""Dealing examples to devices: how many each holds, at random, by label, by Dirichlet shares, by
-size."""
+"""Ways to deal examples to devices: evenly at random, sorted by label, by Dirichlet shares of each
+class, or at random with unequal sizes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def split_evenly(num_samples: int, num_devices: int) -> tuple[int, ...]:
 
 
 def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray]:
-    """Indices of the examples of each device, at least one, dealt in one of the ways ``DEALS`` from
-    the targets (sample) of all examples."""
+    """Indices of the examples that each device gets, one array per device with at least one index.
+    ``how`` names one of the ways in ``DEALS``; ``targets`` (sample) are the targets of all
+    examples, by which some ways sort them."""
     sizes = split_evenly(len(targets), num_devices)
     rng = np.random.default_rng(checks.at_least("seed", seed, 0))
     kind, _, text = how.partition(":")
@@ -74,7 +75,8 @@ def deal(targets: Array, num_devices: int, how: str, seed: int) -> list[IntArray
 
 
 def _alpha(how: str, text: str) -> float:
-    """The parameter ALPHA of the split ``how``, positive, from its text."""
+    """The number ALPHA in the name ``how`` of a split such as ``size:0.5``, parsed from ``text``;
+    an error unless it is positive."""
     try:
         return checks.positive("ALPHA", float(text))
     except ValueError:
@@ -82,7 +84,8 @@ def _alpha(how: str, text: str) -> float:
 
 
 def _cut(rng: np.random.Generator, order: IntArray, alpha: float, parts: int) -> list[IntArray]:
-    """Examples cut into parts whose shares are a draw of the symmetric Dirichlet distribution."""
+    """The indices ``order`` cut into ``parts`` consecutive parts, whose shares of all examples are
+    one draw of the symmetric Dirichlet distribution with parameter ``alpha``."""
     # Dirichlet shares are gamma variates over their sum. Those of a small alpha underflow, so they
     # are drawn in logarithms: gamma(alpha) is gamma(alpha + 1) times u^(1/alpha), u uniform.
     weights = np.log(rng.gamma(alpha + 1.0, size=parts)) + np.log(rng.random(parts)) / alpha
@@ -94,8 +97,8 @@ def _cut(rng: np.random.Generator, order: IntArray, alpha: float, parts: int) ->
 def _by_class(
     rng: np.random.Generator, targets: Array, alpha: float, num_devices: int
 ) -> list[IntArray]:
-    """Indices of the examples of each device, every class being cut by Dirichlet shares of its
-    own."""
+    """Indices of the examples that each device gets, where the shares of the devices in each class
+    are a separate draw of the Dirichlet distribution with parameter ``alpha``."""
     classes = np.unique(targets)
     if len(classes) > _MOST_CLASSES:
         raise InvalidSetting(
@@ -109,7 +112,8 @@ def _by_class(
 
 
 def _filled(groups: list[IntArray]) -> list[IntArray]:
-    """The groups, each empty one with an example taken from the largest."""
+    """The groups of indices, where each empty group has got one index from the group that was
+    largest; the list is changed in place."""
     for index, group in enumerate(groups):
         if not len(group):
             largest = max(range(len(groups)), key=lambda k: len(groups[k]))

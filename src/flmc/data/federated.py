@@ -175,7 +175,8 @@ class FederatedData:
         return self._part(~out), self._part(out)
 
     def _part(self, chosen: Array) -> FederatedData:
-        """The examples that the mask ``chosen`` (sample) selects; devices without any stay."""
+        """The data with only those examples that the mask ``chosen`` (sample) marks; a device that
+        keeps no example stays in the data, with size 0."""
         counts = np.bincount(self.device_of[chosen], minlength=self.num_devices)
         return replace(
             self,
@@ -222,7 +223,8 @@ class FederatedData:
         )
 
     def grid(self) -> Grid:
-        """A table with the examples of every device, by class where there are classes."""
+        """A table with a row for each device: how many examples it holds, and how many of each
+        class if the target has classes."""
         values = np.unique(self.targets) if self.classes else np.zeros(0)
         labels = self.classes if len(self.classes) == len(values) else tuple(map(str, values))
         rows = []

@@ -116,7 +116,8 @@ def read(
 
 
 def _tables(source: str | Path | Sequence[str | Path]) -> list[FileTable]:
-    """The tables of all files, sorted by name where a pattern names several."""
+    """The table of every file that ``source`` names, one per file; files that a pattern matches are
+    sorted by name."""
     given = [source] if isinstance(source, str | Path) else list(source)
     tables: list[FileTable] = []
     for each in given:
@@ -136,7 +137,8 @@ def _tables(source: str | Path | Sequence[str | Path]) -> list[FileTable]:
 def _by_device(
     tables: Sequence[FileTable], device_column: str | None, x: Array, y: Array
 ) -> FederatedData:
-    """Examples in device order: a device is a file, or a value of a column."""
+    """Data with the examples ``x`` (sample, feature) and ``y`` (sample) sorted by device: each file
+    is a device, or each distinct value of the column ``device_column`` if that is given."""
     if device_column is None:
         sizes = tuple(len(table) for table in tables)
         return FederatedData(x, y, sizes, device_names=tuple(table.name for table in tables))
@@ -148,7 +150,8 @@ def _by_device(
 
 
 def _refuse_constant(features: Array, names: Sequence[str]) -> None:
-    """Refuse a feature that is the same in all examples of all devices."""
+    """Raise an error if one of the features (sample, feature) has the same value in all examples of
+    all devices."""
     for name, column in zip(names, features.T, strict=True):
         if len(column) > 1 and (column == column[0]).all():
             raise InvalidSetting(
@@ -158,8 +161,8 @@ def _refuse_constant(features: Array, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Coding:
-    """The columns ``names`` to use as features, in order, and the vocabulary ``categories`` of each
-    column of words, by name."""
+    """How the columns of a table become features: ``names`` are the columns to use, in order, and
+    ``categories`` has the vocabulary of each column that holds words, by its name."""
 
     names: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]]
@@ -203,7 +206,8 @@ def code_features(tables: Sequence[FileTable], coding: Coding) -> tuple[Array, t
 
 
 def _category_numbers(table: FileTable, name: str, words: Sequence[str]) -> Array:
-    """Places in the vocabulary ``words`` of the values of a column, (row)."""
+    """For each row of the column ``name``, the place of its word in the vocabulary ``words``,
+    (row); an error if a word is not in it."""
     known = {word: float(number) for number, word in enumerate(words)}
     column = table.words(name)
     for row, word in enumerate(column):

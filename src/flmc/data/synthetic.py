@@ -223,7 +223,8 @@ class DrawnStatistics:
         return max(1, min(64, _NUMBERS_AT_ONCE // (4 * self.num_devices * self.dim**2)))
 
     def _draw(self, block: range, wanted: range) -> LinearStatistics:
-        """Statistics of the wanted data sets among those of a block."""
+        """Statistics of the data sets ``wanted``, which all lie in ``block``; data sets of a block
+        share a random stream if statistics are drawn directly."""
         if self.kind == "examples":
             several = _draw_several(
                 self.seed, wanted, self.device_sizes, self.theta, self.noise_variance
@@ -290,7 +291,8 @@ class DrawnExamples:
 
     @property
     def too_many(self) -> bool:
-        """Whether finding the largest curvature from the examples would take long."""
+        """Whether there are so many examples and features that computing the largest curvature from
+        them would take long."""
         count, dim = self.num_samples, self.dim
         return float(count) * dim * min(count, dim) > _MOST_WORK
 
@@ -321,7 +323,8 @@ class DrawnExamples:
 def _draw_several(
     seed: int, experiments: range, sizes: tuple[int, ...], theta: Array, noise_variance: float
 ) -> LinearData:
-    """Examples of some data sets, with a leading axis for the data set."""
+    """Examples of the data sets with numbers ``experiments``: features (experiment, sample, dim)
+    and targets (experiment, sample)."""
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
@@ -349,7 +352,8 @@ def _problem(
     device_sizes: Sequence[int] | None,
     theta: Sequence[float] | Array | None,
 ) -> tuple[tuple[int, ...], Array]:
-    """Device sizes and ground truth of the synthetic regression, checked."""
+    """Number of examples of each device, and the ground truth theta (dim), of a synthetic
+    regression; defaults are filled in, and an error says what does not fit."""
     # Whole numbers up to 2^53 are exact in double precision.
     checks.at_least("num_samples", num_samples, 1, highest=2**53)
     checks.at_least("dim", dim, 1)

@@ -49,11 +49,11 @@ class FileTable:
         return len(next(iter(self.columns.values())))
 
     def names_but(self, *left_out: str | None) -> tuple[str, ...]:
-        """Names of the columns without some of them."""
+        """Names of all columns except ``left_out``, in the order of the file."""
         return tuple(name for name in self.columns if name not in left_out)
 
     def check_columns(self, wanted: Sequence[str]) -> None:
-        """Refuse a file that lacks a column, or has no rows."""
+        """Raise an error if the file lacks one of the columns ``wanted``, or has no rows."""
         for name in wanted:
             if name not in self.columns:
                 raise InvalidSetting(
@@ -63,7 +63,7 @@ class FileTable:
             raise InvalidSetting(f"{self.name} has no examples: an empty device cannot take part")
 
     def words(self, name: str) -> Words:
-        """A column as text, refused where a value is missing."""
+        """The values of a column as text, (row); an error if a value is missing."""
         column = self.columns[name]
         if column.dtype != object:
             self._refuse(name, ~np.isfinite(column), "a number", column)
@@ -73,7 +73,8 @@ class FileTable:
         return np.array([str(value).strip() for value in column], dtype=object)
 
     def numbers(self, name: str) -> Array:
-        """A column as numbers, refused where a value is missing or none."""
+        """The values of a column as numbers, (row); an error if a value is missing or is not a
+        number."""
         column = self.columns[name]
         if column.dtype == object:
             column = np.array([_number(str(value)) for value in column])
@@ -89,7 +90,8 @@ class FileTable:
         return not np.isnan([_number(text) for text in there]).any()
 
     def _refuse(self, name: str, wrong: BoolArray, kind: str, column: Array | Words) -> None:
-        """Refuse a column where something is wrong, with the first place."""
+        """Raise an error if any row of a column is marked in ``wrong`` (row); the message names the
+        first such row, and ``kind``, what the column must hold."""
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             value = str(column[row]).strip()
@@ -102,7 +104,7 @@ class FileTable:
 
 
 def read_table_file(path: Path) -> FileTable:
-    """The columns of a file ``.csv``, ``.parquet`` or ``.npz``."""
+    """The table of a file; the ending ``.csv``, ``.parquet`` or ``.npz`` decides how it is read."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -118,7 +120,7 @@ def read_table_file(path: Path) -> FileTable:
 
 
 def read_bundled(name: str) -> FileTable:
-    """Columns of one of the data sets ``BUNDLED``, which scikit-learn brings."""
+    """The table of a data set that comes with scikit-learn; ``name`` is one of ``BUNDLED``."""
     if name not in BUNDLED:
         raise InvalidSetting(f"sklearn:NAME must be one of {', '.join(BUNDLED)}; got {name!r}")
     try:
@@ -141,7 +143,7 @@ def read_bundled(name: str) -> FileTable:
 
 
 def _read_csv(path: Path) -> FileTable:
-    """A CSV file whose first line names the columns."""
+    """The table of a CSV file, whose first line names the columns."""
     # "utf-8-sig": spreadsheets put a byte order mark before the name of the first column.
     with path.open(newline="", encoding="utf-8-sig") as stream:
         lines = [line for line in csv.reader(stream) if line]
@@ -164,7 +166,7 @@ def _read_csv(path: Path) -> FileTable:
 
 
 def _read_parquet(path: Path) -> FileTable:
-    """A Parquet file, with pyarrow."""
+    """The table of a Parquet file, which pyarrow reads."""
     try:
         from pyarrow import ArrowInvalid, parquet
     except ImportError as error:
@@ -186,7 +188,8 @@ def _read_parquet(path: Path) -> FileTable:
 
 
 def _read_npz(path: Path) -> FileTable:
-    """An npz file with X (sample, feature), Y (sample) and perhaps names of features."""
+    """The table of an npz file with the arrays X (sample, feature) and Y (sample), and optionally
+    the names of the features."""
     with np.load(path, allow_pickle=False) as archive:
         names = {name.lower(): name for name in archive.files}
         if "x" not in names or "y" not in names:

@@ -59,8 +59,8 @@ class EntryClip:
         return self.size * np.sign(features)
 
     def held(self, residual: Array, features: Array) -> Array:
-        """The residuals (chain, sample) unchanged: this rule does not clip residuals, it clips the
-        entries of the gradient, in :meth:`entry`."""
+        """The residuals (chain, sample) unchanged: this rule does not clip residuals; the method
+        ``entry`` clips the entries of the gradient."""
         return residual
 
     def entry(self, held: Array, feature: Array) -> Array:

@@ -1,4 +1,5 @@
-"""The paper's schemes and calibrated ones at equal SNR, effective step and rounds.
+"""A comparison that goes beyond the paper, and is therefore called `beyond`: the paper's schemes
+against ones whose gain and step flmc calibrates, at equal SNR.
 
 Effective step and rounds are equal, because a slower sampler always looks more private. The figure
 is called `beyond`: it goes beyond the paper."""
@@ -29,7 +30,8 @@ KEPT = 100
 
 @dataclass(frozen=True)
 class BeyondRow:
-    """Measurements of one scheme at one SNR and one privacy budget, as they stand in the CSV."""
+    """Measurements of one transmission scheme at one SNR and one privacy budget: a row of the CSV
+    of the comparison beyond the paper."""
 
     sweep: str
     x: float
@@ -57,8 +59,8 @@ class BeyondRow:
 
 
 def contestants(snr_db: float, epsilon: float, delta: float) -> dict[str, tuple[Uplink, Limits]]:
-    """The compared schemes by name, each an uplink with limits: the paper's two, and ours. The
-    budget is that of a round."""
+    """The schemes to compare, by name: each an uplink with its limits. Two are the paper's, the
+    others are calibrated by flmc; ``epsilon`` and ``delta`` are the privacy budget of one round."""
     paper = Limits(epsilon=epsilon, delta=delta, privacy="paper", langevin="paper")
     ours = Limits(epsilon=epsilon, delta=delta, privacy="tail")
     return {
@@ -119,7 +121,8 @@ def compare_beyond(
 
 
 def _row(place: tuple[str, float, str], planned: Plan, metrics: Metrics) -> BeyondRow:
-    """The row of one scheme, from its plan and the metrics of its chains."""
+    """The row of one scheme: ``place`` has its first columns, the plan gives gain, step and
+    privacy, and the metrics of its chains give the errors."""
     if planned.round_cost is None or planned.run_cost is None:
         raise AssertionError("digital and analog have costs")
     return BeyondRow(
@@ -137,8 +140,9 @@ def _row(place: tuple[str, float, str], planned: Plan, metrics: Metrics) -> Beyo
 
 
 def power_gained_db(epsilon: float = 5.0, delta: float = 0.01) -> float:
-    """Transmit power, in dB, that the exact worst-case pair allows beyond the paper's bound, by the
-    paper's own criterion, for the budget of one round."""
+    """How many dB more transmit power a digital device may use for the same privacy of one round,
+    if the privacy loss is computed exactly for the worst pair of data sets and not by the paper's
+    looser bound."""
     unit = Digital().privacy_event([(1.0, 5)])
     exact, printed = (
         unit.allowed_gain(epsilon, delta, criterion, 20) for criterion in ("tail", "paper")

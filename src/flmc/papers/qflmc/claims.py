@@ -39,26 +39,29 @@ class ClaimVerdict:
 
     @cached_property
     def value(self) -> str:
-        """The statistic's value with its confidence interval."""
+        """The statistic that decides the claim, with its 99 % confidence interval, as text."""
         return self.describe()
 
     @property
     def word(self) -> str:
-        """The verdict as a word for a table."""
+        """The verdict as a word for a table: whether the claim holds, does not hold, or is
+        undecided."""
         return "undecided" if self.holds is None else "holds" if self.holds else "fails"
 
 
 @lru_cache(maxsize=16)
 def _quantile(count: int) -> float:
-    """Student's two-sided 99 % quantile for the mean of ``count`` values."""
+    """Two-sided 99 % quantile of Student's distribution, by which the standard error of the mean of
+    ``count`` values is multiplied to give a confidence interval."""
     from scipy.special import stdtrit  # importing it takes as long as making a plan
 
     return float(stdtrit(count - 1, 0.995))
 
 
 def paired(first: Array, second: Array) -> Array:
-    """Ratio of mean errors (..., experiment) with the ends of its 99 % interval, (..., 3), from the
-    paired differences: both were measured on the same experiments."""
+    """Mean of the errors ``first`` over mean of ``second``, with the lower and upper end of its 99
+    % confidence interval, (..., 3). Both are (..., experiment) and were measured on the same
+    experiments, so that the interval comes from paired differences."""
     difference, scale = first - second, second.mean(axis=-1)
     count = difference.shape[-1]
     half = _quantile(count) * difference.std(axis=-1, ddof=1) / math.sqrt(count) / scale
@@ -83,8 +86,8 @@ def _interval(values: Array) -> str:
 
 
 def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
-    """Intervals of x in which the difference of mean errors (point, experiment) changes sign, in
-    words."""
+    """Text that names the intervals of ``x`` (point) in which the sign of the difference of mean
+    errors changes; ``ours`` and ``theirs`` are errors, (point, experiment)."""
     sign = np.sign(ours.mean(axis=1) - theirs.mean(axis=1))
     changes = [
         f"{x[i]:g} to {x[i + 1]:g}{unit}" for i in range(len(x) - 1) if sign[i] * sign[i + 1] < 0
@@ -95,8 +98,9 @@ def crossing(x: Array, ours: Array, theirs: Array, unit: str) -> str:
 
 
 def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
-    """Smallest x at which the mean error is less than 1 % above that at the last x, or not
-    significantly above it; and the ends of its 99 % interval."""
+    """Where a falling curve becomes flat: the smallest x (point) at which the mean of the errors
+    (point, experiment) is less than 1 % above that at the last x, or not significantly above it;
+    and the lower and upper end of its 99 % confidence interval."""
     ratio, low, _ = paired(errors, errors[-1:]).T
     # argmax finds the first True; there is one, because the last point does not differ from itself.
     place = x[np.argmax((ratio < 1 + _NEGLIGIBLE) | (low < 1))]
@@ -104,7 +108,8 @@ def saturation(x: Array, errors: Array) -> tuple[float, float, float]:
 
 
 def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
-    """99 % interval of the saturation over resampled experiments, by mean errors alone."""
+    """Lower and upper end of a 99 % bootstrap interval of the x at which a curve becomes flat:
+    experiments are resampled, and only the 1 % rule for mean errors counts."""
     means = errors @ _resampling(errors.shape[1])
     places = x[np.argmax(means < (1 + _NEGLIGIBLE) * means[-1], axis=0)]
     low, high = np.quantile(places, [0.005, 0.995], method="nearest")
@@ -113,14 +118,17 @@ def _bootstrap_saturation(x: Array, errors: Array) -> tuple[float, float]:
 
 @lru_cache(maxsize=4)
 def _resampling(count: int) -> Array:
-    """Weight of each experiment in each resample, (experiment, resample)."""
+    """Weights (experiment, resample) of a bootstrap: the weight of each of ``count`` experiments in
+    each resample."""
     drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
     return np.ascontiguousarray(drawn.T / count)
 
 
 @lru_cache(maxsize=1)
 def finite_loss() -> ClaimVerdict:
-    """The claim on the privacy loss of one round at 80 dB, where the noise has all but gone."""
+    """Judge the claim that at high SNR (80 dB, where the channel's noise has all but gone) the
+    digital scheme keeps a finite privacy loss of one round, while that of the analog scheme
+    grows."""
     gain = 10.0**4
     digital = Digital().privacy_event([(gain, 5)]).epsilon(0.01)
     analog = Analog().privacy_event([(gain, 5)]).epsilon(0.01)
@@ -134,7 +142,8 @@ def finite_loss() -> ClaimVerdict:
 
 
 def above_the_crossing(curves: CurveSet) -> ClaimVerdict:
-    """The claim of figure 2 on SNR above 17.5 dB: digital has the smaller error."""
+    """Judge the claim of figure 2 that the digital scheme has a smaller error than the analog one
+    at every SNR above 17.5 dB."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x > 17.5], analog[x > 17.5])
     return ClaimVerdict(
@@ -147,7 +156,8 @@ def above_the_crossing(curves: CurveSet) -> ClaimVerdict:
 
 
 def below_the_crossing(curves: CurveSet) -> ClaimVerdict:
-    """The claim of figure 2 on SNR below 17.5 dB: analog has the smaller error."""
+    """Judge the claim of figure 2 that the analog scheme has a smaller error than the digital one
+    at every SNR below 17.5 dB."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(analog[x < 17.5], digital[x < 17.5])
     return ClaimVerdict(
@@ -160,7 +170,8 @@ def below_the_crossing(curves: CurveSet) -> ClaimVerdict:
 
 
 def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> ClaimVerdict:
-    """The claim of figure 3 that a scheme's error falls until a certain epsilon."""
+    """Judge the claim of figure 3 that the error of ``scheme`` falls with the privacy budget
+    epsilon until ``claimed``, and not beyond."""
     x, errors = curves[scheme]
     start, low, high = saturation(x, errors)
     neighbours = x[np.abs(np.arange(len(x)) - np.searchsorted(x, claimed)) <= 1]
@@ -175,7 +186,8 @@ def _falls_until(curves: CurveSet, scheme: str, claimed: float) -> ClaimVerdict:
 
 
 def strict_privacy(curves: CurveSet) -> ClaimVerdict:
-    """The claim of figure 3 on epsilon up to 7.5: digital has the smaller error."""
+    """Judge the claim of figure 3 that the digital scheme has a smaller error than the analog one
+    for privacy budgets epsilon up to 7.5."""
     x, digital, analog = _both(curves)
     holds, value = wins_throughout(digital[x <= 7.5], analog[x <= 7.5])
     return ClaimVerdict(
@@ -188,7 +200,8 @@ def strict_privacy(curves: CurveSet) -> ClaimVerdict:
 
 
 def small_slope_first(curves: CurveSet) -> ClaimVerdict:
-    """The claim of figure 4 on epsilon below 2: the smallest slope has the smallest error."""
+    """Judge the claim of figure 4 that, for privacy budgets epsilon below 2, the link with the
+    smallest slope parameter has the smallest error."""
     x, small = curves["a = 0.01"]
     strict = x < 2
     results = [
@@ -205,14 +218,15 @@ def small_slope_first(curves: CurveSet) -> ClaimVerdict:
 
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    """False if one verdict is; else None (undecided) if one is; else True."""
+    """Three-valued "and" of verdicts: False if one verdict is False; else None (undecided) if one
+    is None; else True."""
     kinds = set(verdicts)
     return False if False in kinds else None if None in kinds else True
 
 
 def larger_slopes_later(curves: CurveSet) -> ClaimVerdict:
-    """The claim of figure 4 that larger slopes overtake 0.01 for good, and that the largest is best
-    at the largest epsilon."""
+    """Judge the claim of figure 4 that, as epsilon grows, links with larger slope parameters
+    overtake the one with 0.01 for good, and that the largest is best at the largest epsilon."""
     names = list(curves)
     x, small = curves[names[0]]
     overtaken = {name[4:]: _ahead_from(x, curves[name][1], small) for name in names[1:]}
@@ -245,14 +259,17 @@ def larger_slopes_later(curves: CurveSet) -> ClaimVerdict:
 
 
 def _ahead_from(x: Array, ours: Array, theirs: Array) -> float | None:
-    """Smallest x from which ours is smaller at every point; None if it never is."""
+    """Smallest x (point) from which the mean error ``ours`` is significantly smaller than
+    ``theirs`` at that and every later point; None if there is none. Both are (point,
+    experiment)."""
     behind = np.flatnonzero(paired(ours, theirs)[:, 2] >= 1)
     first = behind[-1] + 1 if len(behind) else 0
     return float(x[first]) if first < len(x) else None
 
 
 def _both(curves: CurveSet) -> tuple[Array, Array, Array]:
-    """The x of a figure, and the errors of its digital and analog curves."""
+    """The x values (point) of a figure, and the errors (point, experiment) of its digital and of
+    its analog curve."""
     x, digital = curves["digital"]
     return x, digital, curves["analog"][1]
 
@@ -281,7 +298,7 @@ CLAIMS = {
 
 
 def judge(figures: Figures) -> dict[str, ClaimVerdict]:
-    """Verdicts on all claims whose figures were measured, by name."""
+    """Verdicts on all claims whose figures were measured, by the name of the claim."""
     return {
         name: claim.judge(figures.get(claim.figure, {}))
         for name, claim in CLAIMS.items()

@@ -89,8 +89,9 @@ def exceedance(gain: float, high: float, epsilon: float) -> float:
 
 
 def limited(planned: Plan, gain: float) -> Plan:
-    """A plan made without a privacy limit, under the conjecture's gain as that limit. Its limits
-    stay without a budget: the conjecture is no privacy statement."""
+    """The plan with ``gain`` as its limit of privacy; the given plan has no such limit. The result
+    states no privacy budget, because the rule that the gain comes from is only a conjecture about
+    the authors' program."""
     limits = replace(planned.gain_limits, privacy=gain)
     return replace(
         planned,
@@ -105,8 +106,9 @@ DEVICES, DIM, CLIP, FADING = 20, 5, 30.0, 0.04
 
 @dataclass(frozen=True)
 class Combination:
-    """One interpretation of the text; the first value of each list in ``CHOICES`` is the printed
-    one, except for the half of T(x), which print leaves out."""
+    """One interpretation of the paper's text: a choice for each of its ambiguities. The first value
+    of each list in ``CHOICES`` is the printed one, except for the half in the tail function T(x),
+    which print leaves out."""
 
     power: str
     langevin: str
@@ -117,7 +119,8 @@ class Combination:
     clipping: str
 
     def limits_noise(self, scheme: str) -> bool:
-        """Whether the Langevin noise requirement limits a scheme."""
+        """Whether, under this interpretation, the gain of ``scheme`` is limited so that the
+        channel's noise is at least what Langevin sampling needs."""
         return self.langevin in ("both", f"{scheme} only")
 
 
@@ -133,7 +136,7 @@ CHOICES: dict[str, tuple[str | float, ...]] = {
 
 
 def combinations() -> Iterator[Combination]:
-    """All combinations of the choices."""
+    """Iterate over all interpretations: every combination of the values in ``CHOICES``."""
     for values in itertools.product(*CHOICES.values()):
         yield Combination(*values)  # type: ignore[arg-type]
 
@@ -141,8 +144,9 @@ def combinations() -> Iterator[Combination]:
 def gain_of(
     combination: Combination, scheme: str, slope: float, snr_db: float, epsilon: float | None
 ) -> float:
-    """The largest gain that the limits of a combination allow, for the slope parameter of the
-    digital sigmoid, an SNR in dB and the budget of a round (None: without privacy)."""
+    """The largest gain that all limits allow under one interpretation of the paper. ``slope`` is
+    the parameter of the digital scheme's sigmoid link, and ``epsilon`` the privacy budget of a
+    round (None: without privacy)."""
     power = 10.0 ** (snr_db / 10) / (DIM if combination.power == "per block" else 1)
     norm = combination.clipping == "norm"
     # A gradient of norm ell has mean square ell^2/m over its entries; entrywise clipping allows
@@ -180,8 +184,9 @@ def _digital_gain(slope: float, epsilon: float, accountant: str) -> float:
 
 @lru_cache(maxsize=4096)
 def _analog_gain(epsilon: float, accountant: str, half: str, norm: bool) -> float:
-    """Largest gain of the analog scheme at unit noise within epsilon, by an accountant and a
-    reading of the paper's tail function T."""
+    """Largest gain of the analog scheme, for noise of power 1, whose privacy loss in one round
+    stays within epsilon; ``accountant`` and ``half`` choose how the paper's privacy bound and its
+    tail function T are read, ``norm`` whether gradients are clipped by norm."""
     event = GaussianEvent(2 * CLIP, 1.0, ((1.0, 1 if norm else DIM),))
     if accountant == "tight":
         return event.allowed_gain(epsilon, readings.DELTA, "tight", DEVICES)
@@ -214,14 +219,16 @@ class ErrorTable:
         self._measured: dict[tuple[TableKey, int], Array] = {}
 
     def _log_errors(self, key: TableKey, index: int) -> Array:
-        """Logarithm of the MSE of every experiment at one gain of the grid, (experiment)."""
+        """Logarithm of the mean squared error of every experiment, (experiment), at the gain with
+        number ``index`` in the grid; measured at the first call."""
         if (key, index) not in self._measured:
             gain = float(self.gains[key[0]][index])
             self._measured[key, index] = np.log(self._errors(key, gain))
         return self._measured[key, index]
 
     def _errors(self, key: TableKey, gain: float) -> Array:
-        """MSE of every experiment at one gain, (experiment)."""
+        """Mean squared error of every experiment, (experiment), from chains that are run with one
+        gain; ``key`` names scheme, slope, step and clipping."""
         scheme, slope, factor, clipping = key
         uplink: Uplink
         if scheme == "digital":
@@ -235,8 +242,8 @@ class ErrorTable:
         return squared_errors(simulate(planned, self.model, self.seed, engine=self.engine).moments)
 
     def errors(self, key: TableKey, gain: Array) -> Array:
-        """Errors at gains (gain) by interpolation in logarithms, (gain, experiment); beyond the
-        grid its ends count."""
+        """Mean squared errors (gain, experiment) at the given gains (gain), interpolated between
+        the gains of the grid in logarithms; a gain outside the grid counts as the nearer end."""
         grid = np.log(self.gains[key[0]])
         place = np.interp(np.log(gain), grid, np.arange(len(grid)))
         low = np.minimum(place.astype(int), len(grid) - 2)
@@ -251,14 +258,16 @@ class ErrorTable:
 
 @dataclass(frozen=True)
 class JudgedCombination:
-    """A combination and the claims that hold under it."""
+    """One interpretation of the paper's text, and the names of the paper's claims that hold under
+    it."""
 
     combination: Combination
     holds: tuple[str, ...]
 
     @property
     def changes(self) -> int:
-        """Number of settings that differ from the printed ones."""
+        """Number of choices in which this interpretation differs from the first value in
+        ``CHOICES``, which is the printed one."""
         printed = [values[0] for values in CHOICES.values()]
         return sum(
             getattr(self.combination, f.name) != p
@@ -270,8 +279,9 @@ Curve = tuple[Array, Array]
 
 
 class CombinationFigures:
-    """The three figures under combinations, from a table of errors. Combinations share a curve
-    where they agree in everything that its scheme depends on, or where the same limits bind."""
+    """The curves of the paper's figures 2, 3 and 4 under any interpretation of its text,
+    interpolated from a table of errors. Interpretations share a curve where they agree in
+    everything that its scheme depends on, or where the same limits bind."""
 
     def __init__(self, table: ErrorTable) -> None:
         self._table = table
@@ -279,7 +289,8 @@ class CombinationFigures:
         self._of_gains: dict[object, Curve] = {}
 
     def of(self, combination: Combination) -> dict[str, dict[str, Curve]]:
-        """The curves of the three figures under a combination, by number of the figure and name."""
+        """The curves of figures 2, 3 and 4 under one interpretation, by number of the figure and
+        then name of the curve; a curve is its x (point) and errors (point, experiment)."""
         snr = [(x, x, readings.EPSILON_OF_SNR_FIGURE) for x in readings.SNR_DB]
         epsilons = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS]
         slopes = [(x, readings.SNR_OF_EPSILON_FIGURES, x) for x in readings.EPSILONS_OF_SLOPES]
@@ -301,7 +312,8 @@ class CombinationFigures:
         slope: float,
         points: list[tuple[float, float, float]],
     ) -> Curve:
-        """Curve of a scheme at points (x, SNR, epsilon), computed once for equal gains."""
+        """One curve: x (point) and errors (point, experiment) of a scheme at ``points``, each a
+        triple of x, SNR in dB and epsilon. Curves with equal gains are computed once."""
         digital = scheme == "digital"
         factor = combination.digital_step if digital else combination.analog_step
         # The key leaves out choices on which the scheme does not depend.
@@ -327,7 +339,8 @@ class CombinationFigures:
 
 
 class _Judge:
-    """Judges claims; a claim with the same curves is judged once."""
+    """Decides which of the paper's claims hold for given curves, and remembers the verdicts: the
+    same claim about the same curves is judged once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], tuple[object, bool]] = {}
@@ -349,8 +362,8 @@ class _Judge:
 
 
 def search(table: ErrorTable, progress: Progress | None = None) -> list[JudgedCombination]:
-    """All combinations with the claims that hold under them: most claims first, among these fewest
-    changes first."""
+    """All interpretations of the paper's text, each with the claims that hold under it: those with
+    most claims first, and among these those with fewest changes of the printed text."""
     judged = []
     everything = list(combinations())
     figures, judge = CombinationFigures(table), _Judge()

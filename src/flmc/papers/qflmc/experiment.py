@@ -1,5 +1,5 @@
-"""The points of the figures: their plans, runs, and the errors of every experiment, for paired
-comparisons."""
+"""The points of the paper's figures: how each is planned and run, and the errors of every
+experiment, which are kept one by one for paired comparisons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class CurveRow:
-    """A measured point, as it stands in the CSV."""
+    """The measurements at one point of a curve: a row of the CSV of all figures."""
 
     figure: str
     reading: str
@@ -70,7 +70,8 @@ class Curves:
     errors: dict[tuple[str, str, str], dict[float, Array]] = field(default_factory=dict)
 
     def add(self, row: CurveRow, errors: Array) -> None:
-        """Add a point, with the mean squared errors of all experiments, (experiment)."""
+        """Add one measured point: its row of the table, and the mean squared errors of all
+        experiments there, (experiment)."""
         self.rows.append(row)
         self.errors.setdefault((row.figure, row.reading, row.curve), {})[row.x] = errors
 
@@ -177,7 +178,8 @@ _DISTANCES = 100
 
 
 def _first(moments: Moments) -> Moments:
-    """Moments of the data sets whose squared W2 distance is computed."""
+    """The part of the moments that belongs to the first data sets, the only ones for which the
+    squared W2 distance is computed."""
     kept = slice(0, _DISTANCES)
     return replace(moments, sums=moments.sums[kept], products=moments.products[kept])
 
@@ -219,7 +221,8 @@ class Laboratory:
         self._planned: dict[tuple[object, ...], Plan] = {}
 
     def plan(self, point: FigurePoint) -> Plan:
-        """The plan of a point, with the limits and the step of its reading."""
+        """The plan of a point: the uplink with the limits and the step that the point's reading of
+        the paper prescribes."""
         if point.own is not None:
             return assemble(point.own, self.model).plan(forecast=False)
         reading, uplink, epsilon = point.reading, point.uplink, point.epsilon
@@ -242,7 +245,8 @@ class Laboratory:
         return planned
 
     def measured(self, plan: Plan) -> Measured:
-        """Measurements of a plan on every experiment; plans with equal chains share them."""
+        """Run a plan on every experiment and return the measurements; a plan that would give the
+        same chains as an earlier one shares its measurements."""
         key = chains_of(plan)
         if key not in self._done:
             moments = simulate(plan, self.model, self.seed, engine=self.engine).moments
@@ -257,8 +261,8 @@ class Laboratory:
 def measure(
     points: list[FigurePoint], laboratory: Laboratory, progress: Progress | None = None
 ) -> Curves:
-    """Plan and run every point: rows of the table, and errors of every experiment for paired
-    tests."""
+    """Plan and run every point, and return the rows of the table together with the errors of every
+    experiment."""
     curves = Curves()
     for index, point in enumerate(points):
         planned = laboratory.plan(point)

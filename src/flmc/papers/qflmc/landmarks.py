@@ -1,5 +1,6 @@
-"""Landmarks: numbers in the paper's text, under each reading, and a contradiction among them that
-needs no simulation."""
+"""Landmarks are numbers that the paper's text states, such as the SNR at which two curves cross:
+what is measured for them under each reading, and a contradiction among them that needs no
+simulation."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from flmc.uplink.uplink import Uplink
 
 
 class Landmark(NamedTuple):
-    """A number of the paper's text: its figure, meaning in words, printed value, and unit."""
+    """A number that the paper's text states: the figure it is about, its meaning in words, the
+    printed value, and the unit."""
 
     figure: str
     words: str
@@ -41,7 +43,8 @@ Landmarks = Mapping[str, tuple[float, ...]]
 
 
 def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> Landmarks:
-    """The landmarks under one reading, of those figures that were measured."""
+    """Measured values of the landmarks (numbers that the paper's text states) under one reading, by
+    name, for those whose figures were measured."""
     values: dict[str, tuple[float, ...]] = {}
     if "3" in figures:
         values["digital until"] = (_unlimited_from(reading, Digital(), laboratory),)
@@ -54,7 +57,8 @@ def landmarks_of(reading: Reading, figures: Figures, laboratory: Laboratory) -> 
 
 
 def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) -> float:
-    """Smallest epsilon at which a scheme has the gain that it has without privacy, to 0.1 %."""
+    """Smallest epsilon at which privacy no longer limits an uplink: there its gain is within 0.1 %
+    of the gain without privacy."""
 
     def gain(epsilon: float | None) -> float:
         point = FigurePoint("3", reading, uplink.scheme, epsilon or 0.0, uplink, epsilon)
@@ -76,8 +80,8 @@ def _unlimited_from(reading: Reading, uplink: Uplink, laboratory: Laboratory) ->
 
 
 def crossings(x: Array, ours: Array, theirs: Array) -> tuple[float, ...]:
-    """Places at which the mean errors (point, experiment) are equal, by interpolation of the
-    logarithm of their ratio over x (point)."""
+    """The x at which two curves of mean errors cross, found by interpolating the logarithm of their
+    ratio; ``x`` is (point), ``ours`` and ``theirs`` are (point, experiment)."""
     height = np.log(ours.mean(axis=1) / theirs.mean(axis=1))
     return tuple(
         float(x[i] + (x[i + 1] - x[i]) * height[i] / (height[i] - height[i + 1]))

@@ -1,4 +1,5 @@
-"""Readings of the paper, whose text is ambiguous, and the base case of its figures."""
+"""Readings of the paper, that is, ways to take its text where that is ambiguous; and the base case,
+the settings that all its figures share."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Reading:
-    """One interpretation of the paper's text: accountant, Langevin limit and step.
+    """One interpretation of the paper's text: how privacy is accounted, which Langevin limit bounds
+    the gain, and which step the sampler takes.
 
     Attributes
     ----------
@@ -48,17 +50,19 @@ class Reading:
 
     @property
     def label(self) -> str:
-        """The name for titles, where a conjecture is marked as one."""
+        """The reading's name for titles; a conjecture (a guess at the authors' program) is marked
+        as one."""
         return f"{self.name} (conjecture)" if self.conjecture else self.name
 
     @property
     def file_name(self) -> str:
-        """The name as part of a file's name."""
+        """The reading's name in a form that can be part of a file name."""
         return self.name.replace(" ", "_")
 
     def limits(self, scheme: str, epsilon: float | None, delta: float) -> Limits:
-        """Limits of a plan under this reading, for the budget of a round (None: without privacy);
-        under a conjecture they have no budget."""
+        """The limits under which ``scheme`` is planned in this reading. ``epsilon`` and ``delta``
+        are the privacy budget of a round (epsilon None: without privacy); a conjecture has no
+        budget in its limits, because it is no sound privacy rule."""
         langevin = self.digital_langevin if scheme == "digital" else self.analog_langevin
         if epsilon is None or self.conjecture:
             return Limits(delta=delta, privacy="off", langevin=langevin)
@@ -132,7 +136,8 @@ class BaseCase:
 
     @classmethod
     def changed(cls, changes: Mapping[str, str]) -> BaseCase:
-        """The paper's base case with some settings changed."""
+        """The paper's base case with the settings ``changes`` replaced: values by name, as the user
+        wrote them."""
         settings = change_base_case("qflmc", {}, changes, CHANGEABLE)
         if settings.burn_in == "auto" or settings.burn_in >= settings.rounds:
             raise InvalidSetting(
@@ -145,12 +150,13 @@ class BaseCase:
 
     @property
     def num_kept(self) -> int:
-        """Number of kept rounds."""
+        """Number of rounds of a run that are kept: those after burn-in."""
         burn_in = self.settings.burn_in
         return self.settings.rounds - (0 if burn_in == "auto" else burn_in)
 
     def uplink(self, scheme: str, snr_db: float = 25.0, slope: float | None = None) -> Uplink:
-        """An uplink of the figures; ``slope`` replaces the slope parameter of the base case."""
+        """The uplink of ``scheme`` with the base case's channel and clipping, at an SNR in dB;
+        ``slope`` replaces the base case's slope parameter of the digital link."""
         given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
         if scheme != "digital":
             given = {n: v for n, v in given.items() if n not in ("link", "slope_parameter")}

@@ -63,31 +63,35 @@ def chain_statistics(draws: Array) -> ChainStatistics:
 
 
 def effective_size_of_mean(draws: Array) -> Array:
-    """Number of independent draws whose mean would vary as little, (quantity), for draws (quantity,
-    chain, draw), at least 4 a chain."""
+    """Number of independent draws whose mean would vary as little as that of these correlated
+    draws, (quantity), from draws (quantity, chain, draw), at least 4 a chain."""
     return _effective_size(_halves(draws))
 
 
 def _halves(draws: Array) -> Array:
-    """Both halves of every chain as chains of their own; a middle draw is left out."""
+    """Both halves of every chain as chains of their own, (quantity, 2 chains, draw), from draws
+    (quantity, chain, draw); the middle one of an odd number of draws is left out."""
     half = draws.shape[2] // 2
     return np.concatenate([draws[..., :half], draws[..., -half:]], axis=1)
 
 
 @lru_cache(maxsize=4)
 def _scores_of_ranks(count: int) -> Array:
-    """Normal scores of the ranks 1 to ``count``; the upper half mirrors the lower one."""
+    """Normal quantiles of the ranks 1 to ``count``, (rank); the upper half mirrors the lower
+    one."""
     lower = _score(np.arange(1.0, count // 2 + 1), count)
     return np.concatenate([lower, np.zeros(count % 2), -lower[::-1]])
 
 
 def _score(ranks: Array, count: int) -> Array:
-    """Normal quantiles of ranks among ``count``, at Blom's plotting positions."""
+    """Standard normal quantiles of ``ranks`` among ``count`` values, at Blom's plotting
+    positions."""
     return ndtri(np.asarray((ranks - 0.375) / (count + 0.25)))
 
 
 def _normal_scores(draws: Array) -> Array:
-    """Normal quantiles of the ranks of all draws together, equal draws with their mean rank."""
+    """Each draw replaced by the normal quantile of its rank among all draws of its quantity, in the
+    shape of ``draws`` (quantity, chain, draw); equal draws share their mean rank."""
     flat = draws.reshape(len(draws), -1)
     known, order = _scores_of_ranks(flat.shape[1]), np.argsort(flat, axis=1)
     scores = np.empty_like(flat)
@@ -106,7 +110,8 @@ def _normal_scores(draws: Array) -> Array:
 
 
 def _r_hat(chains: Array) -> Array:
-    """Root of the variance of all chains together over the mean variance within chains."""
+    """R-hat of every quantity, (quantity), from chains (quantity, chain, draw): the root of the
+    variance of all draws together over the mean variance within a chain."""
     length = chains.shape[2]
     within = chains.var(axis=2, ddof=1).mean(axis=1)
     between = chains.mean(axis=2).var(axis=1, ddof=1)
@@ -115,7 +120,8 @@ def _r_hat(chains: Array) -> Array:
 
 
 def _effective_size(chains: Array) -> Array:
-    """Size of the draws over their autocorrelation time, by Geyer's initial monotone sequence."""
+    """Effective number of draws of every quantity, (quantity), from chains (quantity, chain, draw):
+    the number of draws over their autocorrelation time, by Geyer's initial monotone sequence."""
     length, means = chains.shape[2], chains.mean(axis=2)
     # Mean autocovariance of the chains, by Fourier transform with as many zeros as draws.
     padded = 2 ** int(np.ceil(np.log2(2 * length)))
@@ -137,7 +143,8 @@ def _effective_size(chains: Array) -> Array:
 
 
 def _autocorrelation_time(correlation: Array) -> float:
-    """Sum of the autocorrelations over positive and negative lags, up to where noise begins."""
+    """Autocorrelation time in draws: the sum of autocorrelations, given by lag from 0 on, over
+    positive and negative lags, up to the lag from which on they are noise."""
     # For a reversible chain the sums of neighbouring lags are positive and decreasing (Geyer), so
     # that everything beyond the first negative one is noise. The even lag after it still counts if
     # it is positive.

@@ -1,4 +1,5 @@
-"""Agreement of chains, also without a known posterior: R-hat, effective sample sizes, and findings.
+"""Agreement of a run's chains with each other, which needs no known posterior: R-hat, effective
+sample sizes, and findings.
 
 Chains that agree with each other have forgotten their starts. That does not show that the *noise*
 is right: with a temperature of 2 all chains agree on a posterior that is too wide.
@@ -124,13 +125,14 @@ _MOST_DRAWS = 10_000
 """About the largest number of draws of all chains that are looked at; every so-many-th where there
 are more. That hardly changes R-hat, and can only make effective sizes smaller."""
 _MANY_CHAINS = 20
-"""Chains that are needed to judge whether all of them together are at rest."""
+"""Chains at least, to judge from their first and last draws whether all of them are at rest, that
+is have reached the law that they keep."""
 _LEAST_LOST = 0.5
-"""Share of its memory that a chain must lose from the first kept draw to the last, in every entry:
-chains that are stuck in different places keep theirs."""
+"""Least share of its correlation with the first kept draw that a chain must have lost at the last,
+in every entry: chains that are stuck in different places keep theirs."""
 _MOST_WIDER, _MOST_WAY = 1.5, 0.25
-"""Limits for chains to count as at rest: their width over that at rest, up to two standard errors,
-and the remaining way of their mean in standard deviations."""
+"""Limits for chains to count as settled: their present variance over the one that they tend to, up
+to two standard errors, and the distance that their mean still has to go, in standard deviations."""
 _PRECISE, _USEFUL = 100.0, 20.0
 """Effective draws below which there is a note, and a warning. With 100 the mean is known to 0.1
 posterior standard deviations and the spread to 7 %; with 20 the mean to 0.22, nearly what a plan
@@ -138,17 +140,18 @@ counts as a wrong place, and the spread to 16 %."""
 
 
 class Agreement(NamedTuple):
-    """The worst R-hat and effective sizes over some quantities; NaN where they cannot be told."""
+    """The worst R-hat and effective sample sizes of chains over several quantities (entries of
+    theta, or predictions); NaN where they cannot be computed."""
 
     r_hat: float
     """Largest R-hat."""
     ess_bulk: float
-    """Smallest effective size for the middle."""
+    """Smallest effective sample size for the middle of the distribution."""
     ess_tail: float
-    """Smallest effective size for the 5 % and 95 % quantiles."""
+    """Smallest effective sample size for the 5 % and 95 % quantiles."""
 
     def to_document(self) -> dict[str, float | None]:
-        """Plain values, for JSON; what is not a number is null."""
+        """R-hat and effective sizes by name, for JSON; what is not a finite number is null."""
         return {
             name: value if math.isfinite(value) else None for name, value in self._asdict().items()
         }
@@ -163,7 +166,8 @@ class Agreement(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """Whether the chains of the first data set agree, in entries of theta and in predictions."""
+    """How well the chains of the first data set agree with each other, in entries of theta and in
+    predictions of the model."""
 
     num_chains: int
     """Number of chains; a single one is compared with itself, half by half."""
@@ -172,10 +176,12 @@ class Mixing(NamedTuple):
     predictions: Agreement | None
     """Agreement in the predictions of the model; None for a model without predictions."""
     settled: bool = False
-    """Whether all chains together are at rest, even if each is too short for R-hat."""
+    """Whether the law of all chains together has stopped changing, even if each chain is too short
+    for R-hat."""
 
     def to_document(self) -> dict[str, Any]:
-        """Plain values, for JSON: those of the entries, ``predictions`` or null, ``settled``."""
+        """Plain values for JSON: R-hat and effective sizes of the entries, the same for
+        ``predictions`` (or null), and ``settled``."""
         predictions = None if self.predictions is None else self.predictions.to_document()
         return {
             **self.entries.to_document(),
@@ -185,14 +191,14 @@ class Mixing(NamedTuple):
 
     @property
     def doubt(self) -> float:
-        """R-hat as an objection to other tests of the draws: 1 where chains agree or are at
-        rest."""
+        """The R-hat that other tests of the draws must allow for: the largest over entries, or 1
+        where the chains agree or have settled."""
         r_hat = self.entries.r_hat
         return r_hat if r_hat > AGREED and not self.settled else 1.0
 
     @property
     def rows(self) -> list[Row]:
-        """The agreement in rows, for the listing of a result."""
+        """R-hat and effective sizes as rows of a printed result."""
         entries = f"{self.entries}" + (
             " (one chain: of its halves)" if self.num_chains == 1 else ""
         )
@@ -203,8 +209,8 @@ class Mixing(NamedTuple):
 
     def findings(self, *, known_posterior: bool = False) -> list[Finding]:
         """Findings against the chains: they disagree, or hold few independent draws. Where the
-        posterior is known (``known_posterior``) they are notes, except for chains that are
-        apart."""
+        model's posterior is known (``known_posterior``) these are mere notes, unless R-hat shows
+        that the chains are in different places."""
         findings = [*self._unmixed(), *([] if self.doubt > APART else self._few())]
         if not known_posterior:
             return findings
@@ -214,7 +220,8 @@ class Mixing(NamedTuple):
         return [replace(each, severity="note") if each in mild else each for each in findings]
 
     def _unmixed(self) -> list[Finding]:
-        """Finding where R-hat is above its limit, or where one chain alone cannot show it."""
+        """A list with at most one finding: R-hat is above its limit, or there is one chain only,
+        which cannot show that it has mixed."""
         r_hat = self.entries.r_hat
         numbers = {"r_hat": r_hat, "num_chains": float(self.num_chains)}
         if self.num_chains == 1 and not r_hat > APART:
@@ -251,7 +258,8 @@ class Mixing(NamedTuple):
         return [Finding("unmixed", grade, text, f"R-hat {r_hat:.3g}, must be 1", numbers)]
 
     def _few(self) -> list[Finding]:
-        """Finding where summaries are imprecise because there are few independent draws."""
+        """A list with at most one finding: so few effective draws that means and quantiles are
+        imprecise."""
         bulk, tail = self.entries.ess_bulk, self.entries.ess_tail
         least = min(bulk, tail)
         if not least < _PRECISE:
@@ -273,8 +281,8 @@ class Mixing(NamedTuple):
 
 
 def thinned(chains: Array) -> Array:
-    """Draws of the first data set, (chain, draw, dim), from (experiment, chain, draw, dim): every
-    so many where there are more than about 10,000."""
+    """Draws of the first data set, (chain, draw, dim), from ``chains`` (experiment, chain, draw,
+    dim); where there are more than about 10,000, only every n-th draw of a chain."""
     first = chains[0]
     every = -(-first.shape[0] * first.shape[1] // _MOST_DRAWS)
     # Every chain keeps at least the 4 draws that its halves need.
@@ -282,9 +290,9 @@ def thinned(chains: Array) -> Array:
 
 
 def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixing | None:
-    """Agreement of the chains of the first data set, of kept draws (experiment, chain, draw, dim)
-    and predictions at :func:`thinned` draws, (chain, draw, prediction); None with fewer than 4
-    draws."""
+    """Agreement of the chains of the first data set, from kept draws ``chains`` (experiment, chain,
+    draw, dim) and the model's predictions at the :func:`thinned` draws, (chain, draw, prediction);
+    None with fewer than 4 draws a chain."""
     if chains is None or chains.shape[2] < FEWEST_DRAWS:
         return None
     draws = thinned(chains)
@@ -294,7 +302,8 @@ def judge_mixing(chains: Array | None, predictions: Array | None = None) -> Mixi
 
 
 def _settled(draws: Array) -> bool:
-    """Whether many chains together are at rest, judged by the first and the last draw of each.
+    """Whether the law of many chains together, (chain, draw, dim), has stopped changing, judged by
+    the first and the last draw of each; False with few chains.
 
     Suppose that a chain loses the share b of its memory from the first draw to the last, and that
     chains are f times as wide as at rest. Then the variance over chains falls by the factor
@@ -327,8 +336,8 @@ def _settled(draws: Array) -> bool:
 
 
 def _agreement(draws: Array) -> Agreement:
-    """The worst R-hat and effective sizes of draws (chain, draw, entry) over some evenly chosen
-    entries."""
+    """The largest R-hat and smallest effective sizes of draws (chain, draw, entry), over at most 20
+    evenly chosen entries."""
     count = draws.shape[-1]
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_ENTRIES)).round().astype(int))
     diagnostics = diagnose_draws(draws[None][..., chosen])

@@ -1,4 +1,5 @@
-"""Draws against the exact posterior, in the posterior's eigen-directions.
+"""Comparison of draws with a posterior that is known exactly, a Gaussian for each data set, along
+the eigenvectors of its covariance.
 
 Every statistic is a function of the first two moments, and exact draws have known values of it."""
 
@@ -15,13 +16,14 @@ from flmc.sampling.moments import Moments
 
 
 def second_trace(second: Array) -> Array:
-    """Trace of each matrix, (experiment)."""
+    """Trace of each matrix of ``second`` (experiment, dim, dim): (experiment)."""
     return np.asarray(np.trace(second, axis1=1, axis2=2))
 
 
 Statistic = Callable[[Array, Array], Array]
-"""From mean deviation (experiment, dim) and mean product of deviations (experiment, dim, dim) to
-one value per data set."""
+"""A function from the mean deviation of the draws from the posterior mean, (experiment, dim), and
+the mean outer product of deviations, (experiment, dim, dim), to one value per data set,
+(experiment)."""
 
 
 _NUMBERS_AT_ONCE = 250_000
@@ -30,8 +32,8 @@ would take most of the memory of an evaluation."""
 
 
 class ExactPosterior:
-    """The exact posterior of every data set in its eigen-directions, and the statistics of draws
-    against it."""
+    """The exact Gaussian posterior of every data set, with the eigenvalues and eigenvectors of its
+    covariance, and statistics that compare draws with it."""
 
     def __init__(self, posterior: Gaussian) -> None:
         self.values, self.directions = posterior.eigen
@@ -41,7 +43,8 @@ class ExactPosterior:
         all chains and those of single chains ask for the same distance."""
 
     def statistics(self) -> dict[str, Statistic]:
-        """Every metric that is a function of the first two moments of a data set, by name."""
+        """The functions that compare draws with the posterior by their first two moments, by the
+        name of the metric."""
         return {
             "mse": lambda shift, second: second_trace(second),
             "wasserstein2_squared": self.wasserstein2_squared,
@@ -49,21 +52,23 @@ class ExactPosterior:
         }
 
     def _parts(self) -> Iterator[slice]:
-        """Slices of the data sets, so that memory stays bounded."""
+        """Slices of the data sets that are handled at a time, so that memory stays bounded."""
         count, dim = self.values.shape
         at_once = max(1, _NUMBERS_AT_ONCE // dim**2)
         return (slice(first, first + at_once) for first in range(0, count, at_once))
 
     def _rotated(self, shift: Array, second: Array, part: slice) -> Array:
-        """Covariance of the draws of some data sets in the posterior's eigen-directions,
-        (experiment, dim, dim)."""
+        """Covariance of the draws of the data sets in ``part``, in the basis of the posterior
+        covariance's eigenvectors, (experiment, dim, dim)."""
         covariance = second[part] - shift[part, :, None] * shift[part, None, :]
         directions = self.directions[part]
         return np.asarray(np.swapaxes(directions, 1, 2) @ covariance @ directions)
 
     def wasserstein2_squared(self, shift: Array, second: Array) -> Array:
-        r"""Squared distance of every data set, :math:`\|\bar\theta - \mu\|^2 +
-        \operatorname{tr}(C + \Sigma - 2(\Sigma^{1/2} C \Sigma^{1/2})^{1/2})`."""
+        r"""Squared 2-Wasserstein distance, (experiment), between the Gaussian with the draws' mean
+        :math:`\bar\theta` and covariance C and the posterior :math:`N(\mu, \Sigma)`:
+        :math:`\|\bar\theta - \mu\|^2 + \operatorname{tr}(C + \Sigma - 2(\Sigma^{1/2} C
+        \Sigma^{1/2})^{1/2})`."""
         if self._last is not None and all(map(np.array_equal, self._last, (shift, second))):
             return self._last[2]
         distance = np.concatenate([self._distance(shift, second, part) for part in self._parts()])
@@ -71,7 +76,8 @@ class ExactPosterior:
         return self._last[2]
 
     def _distance(self, shift: Array, second: Array, part: slice) -> Array:
-        """Squared distance of some data sets, up to rounding, which can make it negative."""
+        """Squared 2-Wasserstein distance of the data sets in ``part``, (experiment); rounding can
+        make it slightly negative."""
         covariance = self._rotated(shift, second, part)
         root = np.sqrt(self.values[part])
         inner = np.linalg.eigvalsh(root[:, :, None] * covariance * root[:, None, :])
@@ -85,8 +91,10 @@ class ExactPosterior:
         )
 
     def memory(self, effective_step_size: float | None) -> Array:
-        r"""Correlation of successive rounds along each direction, :math:`\rho_i = 1 -
-        \eta_{\text{eff}}/v_i`; 1 where it is not known."""
+        r"""Correlation of a chain's successive rounds along each eigenvector of the posterior's
+        covariance, :math:`\rho_i = 1 - \eta_{\text{eff}}/v_i` with the eigenvalue :math:`v_i` and
+        the sampler's effective step :math:`\eta_{\text{eff}}`, (experiment, dim); 1 where the step
+        is not known."""
         if effective_step_size is None:
             return np.ones_like(self.values)
         # A negative correlation counts as none: it would make draws worth more than independent
@@ -94,16 +102,19 @@ class ExactPosterior:
         return np.clip(1.0 - effective_step_size / self.values, 0.0, 1.0)
 
     def independent_draws(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        """Number of independent draws that would estimate the mean as well, weighted by the
-        posterior's variances."""
+        """Number of independent draws whose mean would be as precise as that of ``num_chains``
+        chains of ``num_kept`` correlated draws; directions are weighted by the posterior's
+        variances."""
         weight = (variance_of_mean(memory, num_kept) * self.values).sum(axis=1) / self.trace
         return float(num_chains / weight.mean())
 
     def floor(self, num_chains: int, num_kept: int, memory: Array) -> float:
-        r"""Expected squared W2 of exact draws with this memory to first order, in the eigenvalues
-        :math:`v` of Sigma: :math:`\sum_i v_i w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i
-        v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the chains; w is the variance of the mean of a chain's
-        draws. The first sum is the mean's part, the second the covariance's."""
+        r"""Expected squared 2-Wasserstein distance of finitely many exact draws with this memory
+        (correlations :math:`\rho_i` of successive draws), to first order: with the eigenvalues
+        :math:`v` of Sigma, :math:`\sum_i v_i w(\rho_i) + \frac12\sum_{ij}(1 + \delta_{ij})\frac{v_i
+        v_j}{v_i+v_j} w(\rho_i\rho_j)`, over the number of chains; w is the variance of the mean of
+        a chain's draws of unit variance. The first sum is the mean's part, the second the
+        covariance's."""
         v = self.values
         mean_part = (v * variance_of_mean(memory, num_kept)).sum(axis=1)
         covariance_part = np.concatenate(
@@ -113,8 +124,9 @@ class ExactPosterior:
 
 
 def _covariance_part(v: Array, memory: Array, num_kept: int) -> Array:
-    """Part of the covariance in the expected squared distance of exact draws of one chain,
-    (experiment), from eigenvalues and memories (experiment, dim)."""
+    """Part of the expected squared 2-Wasserstein distance of exact draws of one chain that their
+    covariance contributes, (experiment), from the posterior's eigenvalues ``v`` and the
+    correlations of successive draws ``memory``, (experiment, dim) each."""
     # One triangle of the symmetric matrix is computed, with the data sets in the last axis, where
     # memory is contiguous; the whole matrix is put together afterwards, so that the order of the
     # sums is that of the whole matrix.

@@ -34,11 +34,13 @@ from flmc.models.distributions import Gaussian
 from flmc.sampling.moments import Moments
 
 ShiftKnownFrom = Literal["chains", "data sets", "nothing"]
-"""The independent groups that separate the shift of the mean from the spread of the draws."""
+"""The independent groups of draws whose comparison separates a shift of the draws' mean from their
+spread."""
 
 
 class Contributions(NamedTuple):
-    """Variance ratios of independent groups, whose weighted mean is the estimate.
+    """Variance ratios (variance of the draws over that of the posterior) of independent groups of
+    draws, whose weighted mean is the estimate.
 
     Attributes
     ----------
@@ -57,12 +59,13 @@ class Contributions(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        """The ratios, (functional)."""
+        """The estimated variance ratios, weighted means over groups, (functional)."""
         return np.asarray(self.weights @ self.ratios)
 
     @property
     def standard_error(self) -> Array:
-        """Standard errors of the ratios, (functional); NaN for a single group."""
+        """Standard errors of the estimated variance ratios, (functional); NaN for a single
+        group."""
         count = len(self.weights)
         if count == 1:
             return np.full(self.ratios.shape[1], np.nan)
@@ -71,10 +74,10 @@ class Contributions(NamedTuple):
 
 
 def contributions(moments: Moments, values: Array, directions: Array) -> Contributions:
-    """Variance ratios, with the contribution of every independent group: a data set, or a batch of
-    chains of the only one. ``moments`` are about the exact posterior means; ``values`` (experiment,
-    dim) and ``directions`` (experiment, dim, dim) are eigenvalues and eigenvectors of the
-    posteriors' covariances."""
+    """Variance ratios of draws to the exact posterior, with the contribution of every independent
+    group: a data set, or a batch of chains where there is one data set. ``moments`` are about the
+    exact posterior means; ``values`` (experiment, dim) and ``directions`` (experiment, dim, dim)
+    are eigenvalues and eigenvectors of the posteriors' covariances."""
     experiments, batches, _ = moments.sums.shape
     if experiments > 1 and batches > 1:
         along = _within_data_sets(moments, directions) / values
@@ -98,8 +101,9 @@ def contributions(moments: Moments, values: Array, directions: Array) -> Contrib
 
 
 def _within_data_sets(moments: Moments, directions: Array) -> Array:
-    """Variance of the draws of each data set along its eigen-directions, (experiment, dim), with
-    the shift from pairs of different batches, each weighted by its draws."""
+    """Variance of the draws of each data set along the eigenvectors of its posterior, (experiment,
+    dim). The shift of the mean, which is no variance, is estimated from pairs of different batches
+    of chains and subtracted."""
     counts = moments.counts
     second = _along(moments.products.sum(axis=1), directions) / counts.sum()
     sums = np.asarray(moments.sums @ directions)
@@ -108,8 +112,8 @@ def _within_data_sets(moments: Moments, directions: Array) -> Array:
 
 
 def _along(products: Array, directions: Array) -> Array:
-    """Quadratic forms of matrices (group, dim, dim) along directions (group, dim, dim), whose
-    columns they are; (group, dim)."""
+    r"""Quadratic forms :math:`v^\top M v` of matrices M (group, dim, dim) for the columns v of
+    ``directions`` (group, dim, dim); (group, dim)."""
     turned = np.asarray(products @ directions)
     turned *= directions
     groups, dim = turned.shape[:2]
@@ -124,13 +128,13 @@ def _along(products: Array, directions: Array) -> Array:
 
 
 def _coordinates(vectors: Array, directions: Array | None) -> Array:
-    """Vectors (group, dim) along directions (group, dim, dim), whose columns they are; the vectors
-    themselves along the axes."""
+    """Components of vectors (group, dim) along the columns of ``directions`` (group, dim, dim),
+    (group, dim); None: the vectors themselves."""
     return vectors if directions is None else np.einsum("gif,gi->gf", directions, vectors)
 
 
 class _Groups(NamedTuple):
-    """Independent groups of draws with a common shift.
+    """Independent groups of draws whose means share one shift from the posterior mean.
 
     Attributes
     ----------
@@ -145,9 +149,9 @@ class _Groups(NamedTuple):
     weights: Array
 
     def contributions(self, directions: Array | None, scales: Array) -> Array:
-        """Contribution of each group to the variances along directions, the columns of (group, dim,
-        dim) or the axes (None), over their scales (group or 1, dim or 1); (group, dim), without the
-        shift."""
+        """Contribution of each group to the variances of the draws, with the shift of their mean
+        taken out, (group, dim). Variances are along the columns of ``directions`` (group, dim,
+        dim), or along the axes (None), and divided by ``scales`` (group or 1, dim or 1)."""
         # The squared shift is the mean over groups of a group's mean times that of the others, so
         # each group enters it twice: as itself and among the others. Both belong to its
         # contribution; with the first alone, the standard error would count a group's shift as if
@@ -175,8 +179,8 @@ class _Groups(NamedTuple):
 
 
 ENOUGH_DRAWS = 20.0
-"""Independent draws of a data set below which squared W2 is not given: with 20 the variance of the
-fitted Gaussian is too small by 5 per cent."""
+"""Independent draws of a data set below which the squared 2-Wasserstein distance is not given: with
+20 the variance of the Gaussian fitted to the draws is too small by 5 per cent."""
 
 
 class Estimate(NamedTuple):
@@ -199,12 +203,14 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Quality of the draws against the exact posterior, with standard errors."""
+    """Quality of the draws against the exact posterior with covariance Sigma, with standard
+    errors."""
 
     mse: Estimate
     """Mean over kept rounds of the squared distance from the posterior mean."""
     variance_ratio: Estimate
-    """trace(Cov)/trace(Sigma), averaged over data sets."""
+    """Trace of the draws' covariance over trace(Sigma), that of the posterior's, averaged over data
+    sets."""
     variance_ratio_smallest: Estimate
     """Smallest ratio of variances over the posterior's eigen-directions, each averaged over data
     sets."""
@@ -215,17 +221,17 @@ class Metrics:
     """Squared 2-Wasserstein distance from the Gaussian fitted to the draws to the posterior; NaN
     where a data set has fewer than 20 independent draws."""
     mean_error_squared: Estimate
-    """Squared distance of the pooled mean from the posterior mean."""
+    """Squared distance of the mean over all chains and kept rounds from the posterior mean."""
     posterior_trace: float
     """trace(Sigma), averaged over data sets: the MSE of exact posterior samples."""
     num_draws: int
     """Draws per data set, chains times kept rounds."""
     independent_draws: float
-    """Number of independent draws that would estimate the mean as well, from the memory of the
-    Langevin equation."""
+    """Number of independent draws that would estimate the mean as well, computed from how long the
+    Langevin sampler remembers its past."""
     wasserstein2_floor: float
-    """Expected squared W2 distance of exact posterior samples with the same memory: a value at the
-    floor cannot be told from perfect."""
+    """Expected squared 2-Wasserstein distance of equally many exact posterior samples with the same
+    memory: a value at the floor cannot be told from perfect."""
     shift_from: ShiftKnownFrom = "chains"
     """The independent groups that separate the shift of the mean from the spread in variance
     ratios: ``chains``; ``data sets``, where a data set has one chain, and a shift of its own counts
@@ -243,8 +249,9 @@ class Metrics:
 def measure(
     moments: Moments, exact: ExactPosterior, effective_step_size: float | None, num_chains: int
 ) -> Metrics:
-    """Metrics of moments about the posterior means: means over data sets, with standard errors. The
-    effective step, eta kappa, gives the memory of a chain; None: unknown."""
+    """Metrics of draws from their ``moments`` about the exact posterior means: means over data
+    sets, with standard errors. The effective step, eta kappa, tells how long a chain remembers its
+    past; None: unknown."""
     num_draws = int(moments.counts.sum())
     # Kept rounds so far: a checkpoint measures a run that is not finished.
     shape = (num_chains, num_draws // num_chains, exact.memory(effective_step_size))

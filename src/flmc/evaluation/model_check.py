@@ -23,16 +23,19 @@ from flmc.planning.plans import Plan
 from flmc.planning.step_size import STABLE_SHARE
 
 TOO_LARGE = 10.0
-"""Claimed over measured smoothness that is reported: generous public bounds stay below it."""
+"""Claimed smoothness over the largest measured curvature from which on it is reported: generous
+public bounds stay below it."""
 _ALIKE = 0.2
-"""Spread of local gradients over the one that curvature implies, below which they are too alike."""
+"""Variance of local gradients over devices, relative to the one that their curvature implies, below
+which devices are too alike for gradients that are sums over examples."""
 _FEWEST_DEVICES = 4
-"""Devices below which their spread is not judged."""
+"""Number of devices below which the spread of their gradients is not judged."""
 
 
 def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Finding]:
-    """Finding where local gradients look like means over examples, not sums. ``excess``: claimed
-    smoothness over the largest measured curvature; None without a claim."""
+    """A list with at most one finding: local gradients look like means over a device's examples,
+    where they must be sums. ``excess`` is the smoothness that the model claims over the largest
+    curvature that the pilot measured; None without a claim."""
     # For a sum over n examples both the variance of a local gradient and its curvature grow like n:
     # in a likelihood that fits they are equal (Fisher's information), and devices that differ only
     # add to the variance. For a mean over n examples the variance is n times less than that.
@@ -65,8 +68,9 @@ def mean_not_sum(model: Model, pilot: Pilot, excess: float | None) -> list[Findi
 
 
 def _spread(model: Model, curve: MeasuredCurvature, theta: Array) -> float | None:
-    """Variance of local gradients of the likelihood over devices, relative to their curvature; None
-    where the likelihood has no positive curvature."""
+    """Variance over devices of the likelihood's local gradients at ``theta``, over the variance
+    that the likelihood's curvature there implies (1 for devices with like data); None where the
+    likelihood has no positive curvature."""
     prior = model.prior.curvature(theta, curve.basis) @ curve.basis.T
     matrix = (curve.matrix + curve.matrix.T) / 2 - prior
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
@@ -85,8 +89,8 @@ a warning."""
 
 
 def judge_examples(plan: Plan, pilot: Pilot) -> list[Finding]:
-    """Finding where bounding single examples moves the mean of the samples; the pilot must have
-    arrived."""
+    """A list with at most one finding: bounding the gradients of single examples moves the mean of
+    the samples away from the posterior mean. The pilot must have arrived at the mode."""
     # At the mode the gradients of all examples and of the prior cancel. Examples that are cut down
     # to ``example_clip`` or ``example_norm`` leave a sum r, and the mean of the samples moves by
     # about H^-1 r, with the curvature H.
@@ -116,8 +120,9 @@ _CURE = "use the linear link with a clip that is rarely reached, or a flatter li
 
 
 def judge_link(plan: Plan, pilot: Pilot) -> list[Finding]:
-    """Findings where the link or the clip moves the mean of the samples, or widens them; the pilot
-    must have arrived."""
+    """Findings where the link (the probability of a +1 bit) or the clip moves the mean of the
+    samples away from the posterior's, or makes the samples wider; the pilot must have arrived at
+    the mode."""
     # A plan takes the link for a straight line of slope kappa. Where devices differ, their
     # gradients do not vanish at the mode, and a curved link weighs the large ones too little.
     if plan.slope is None:
@@ -136,8 +141,9 @@ def judge_link(plan: Plan, pilot: Pilot) -> list[Finding]:
 
 
 def _shift(plan: Plan, pilot: Pilot, there: Array, around: Array) -> float | None:
-    r"""Shift of the mean in posterior standard deviations, in the worst direction; None where the
-    curvature is not known in every direction.
+    r"""Shift of the samples' mean from the posterior mean that link and clip cause, in posterior
+    standard deviations in the worst direction; None where the curvature is not known in every
+    direction.
 
     At the mode local gradients cancel; their mean symbols leave the sum r. With the averaged slopes
     :math:`\bar\kappa` of the entries and the curvature H the mean moves by about :math:`d =
@@ -159,7 +165,8 @@ def _shift(plan: Plan, pilot: Pilot, there: Array, around: Array) -> float | Non
 
 
 def _width(plan: Plan, away: Array, there: Array, around: Array) -> float | None:
-    r"""Variance of the samples over that of the plan's temperature, the mean over directions.
+    r"""Variance of the samples over the one that the plan's temperature predicts, which takes the
+    link for a straight line; the mean over directions. None where it cannot be told.
 
     Draws at the distance :math:`\delta` from the mode are pulled back by the summed symbols
     :math:`D - D_0` in place of :math:`\kappa(G - G_0)`. With the relative pull :math:`\rho =
@@ -187,20 +194,24 @@ _CLIPPED, _HOPELESSLY_CLIPPED = 0.02, 0.2
 _FITTING_QUANTILE = 0.995
 """Share of gradient entries that a clip should leave as they are."""
 _TOO_SMALL = 1.5
-"""Measured over claimed smoothness above which there is a warning. An automatic step then has a
-discretisation error of up to 43 % of the variance, where it promises at most 25 %."""
+"""Measured curvature over claimed smoothness above which there is a warning. An automatic step then
+has a discretisation error of up to 43 % of the variance, where it promises at most 25 %."""
 _TOO_CONVEX = 2.0
-"""Claimed over measured convexity above which there is a warning."""
+"""Claimed convexity over the smallest measured curvature above which there is a warning."""
 _UNSTABLE = 2.0
-"""Effective step times curvature at which a chain leaves the posterior for good."""
+"""Sampler's effective step times largest curvature at which a chain leaves the posterior for
+good."""
 _COARSE = 1.0
-"""Effective step times curvature at which the variance is twice the posterior's."""
+"""Sampler's effective step times largest curvature at which the variance is twice the
+posterior's."""
 _ASYMMETRIC = 0.1
-"""Asymmetry of the curvature, relative to its diagonal, that differences do not explain."""
+"""Asymmetry of the measured curvature matrix, relative to its diagonal, above which errors of the
+difference quotients do not explain it."""
 
 
 def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
-    """Compare what a model claims, and what a plan assumes, with a short pilot.
+    """Compare what a model claims, and what a plan assumes, with measurements of a short pilot,
+    which goes to the posterior's mode with exact gradients.
 
     :func:`flmc.run` does it by itself for a model whose posterior is not known. The pilot takes
     less than a hundred batches of gradients, draws from a random stream of its own, and changes
@@ -269,7 +280,8 @@ def check_model(model: Model, plan: Plan) -> tuple[Finding, ...]:
 
 
 def _not_finite(model: Model, draws: Array) -> list[Finding]:
-    """Finding where gradients are not finite at draws from the prior."""
+    """A list with at most one finding: some gradient entries are not finite at draws from the
+    prior, (place, dim)."""
     local = model.gradient(draws[None, : places_at_once(model)], slice(0, 1))
     share = 1.0 - float(np.isfinite(local).mean())
     if share == 0.0:
@@ -306,7 +318,8 @@ def _lost() -> Finding:
 
 
 def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
-    """Findings where smoothness, convexity, the step or the scale of gradients do not fit."""
+    """Findings where the model's smoothness or convexity, the plan's step or the scale of gradients
+    does not fit the curvature that the pilot measured."""
     tops = [float(curve.eigenvalues[-1]) for curve in pilot.curves]
     # A claim is about the region of the chains. Without the mode, the smallest curvature gives the
     # model the benefit of the doubt.
@@ -334,12 +347,12 @@ def _judge_curvature(model: Model, plan: Plan, pilot: Pilot) -> list[Finding]:
 
 
 def _relative_step(plan: Plan, curvature: float) -> float:
-    """Effective step times curvature; 0 for a link without slope."""
+    """The plan's effective step times a curvature; 0 for a link without slope."""
     return (plan.effective_step_size or 0.0) * curvature
 
 
 def _too_small(model: Model, plan: Plan, measured: float, claimed: float) -> Finding:
-    """Finding that the curvature is larger than the claimed smoothness."""
+    """Finding that the measured curvature is larger than the smoothness that the model claims."""
     relative = _relative_step(plan, measured)
     convexity = min(model.convexity or measured, measured)
     fitting = STABLE_SHARE * 2.0 / (measured + convexity) / (plan.slope or 1.0)
@@ -360,7 +373,7 @@ def _too_small(model: Model, plan: Plan, measured: float, claimed: float) -> Fin
 
 
 def _coarse(plan: Plan, relative: float, measured: float) -> Finding:
-    """Finding that the step is too large for the curvature."""
+    """Finding that the plan's step is too large for the measured curvature."""
     text = (
         f"the effective step times the largest curvature {measured:.3g} is {relative:.3g}: above 1"
         " the draws are at least twice too wide, from 2 on chains diverge; use a step of"
@@ -372,7 +385,8 @@ def _coarse(plan: Plan, relative: float, measured: float) -> Finding:
 
 
 def _too_large(claimed: float, measured: float) -> Finding:
-    """Note that the curvature is far below the claimed smoothness."""
+    """Note that the largest measured curvature is far below the smoothness that the model
+    claims."""
     text = (
         f"the largest curvature that was found is {measured:.3g}, {claimed / measured:.3g} times"
         f" less than the smoothness {claimed:.3g} that the model claims: steps are smaller than"
@@ -383,7 +397,8 @@ def _too_large(claimed: float, measured: float) -> Finding:
 
 
 def _not_a_gradient(curve: MeasuredCurvature) -> list[Finding]:
-    """Finding where the curvature is not symmetric, as that of every function is."""
+    """A list with at most one finding: the measured curvature matrix is not symmetric, as that of
+    every function is, so that the model's gradient is not the gradient of a function."""
     asymmetry = curve.asymmetry
     if not asymmetry > _ASYMMETRIC:
         return []
@@ -395,7 +410,8 @@ def _not_a_gradient(curve: MeasuredCurvature) -> list[Finding]:
 
 
 def _judge_clip(plan: Plan, pilot: Pilot) -> list[Finding]:
-    """Finding where many gradient entries are clipped at draws around the mode."""
+    """A list with at most one finding: the plan's clip cuts many gradient entries at draws around
+    the mode."""
     heat = min(max(plan.temperature or 1.0, 0.1), 10.0)
     local = np.abs(pilot.local_gradients(pilot.draw(heat)))
     share = float((local > plan.uplink.clip).mean())
@@ -415,6 +431,6 @@ def _judge_clip(plan: Plan, pilot: Pilot) -> list[Finding]:
 
 
 def _rounded_up(value: float) -> str:
-    """A number with two significant digits, not below the value."""
+    """A positive number as text with two significant digits, not below ``value``."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return f"{math.ceil(value / unit - 1e-9) * unit:.3g}"

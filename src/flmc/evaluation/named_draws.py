@@ -1,4 +1,5 @@
-"""Draws under the names of parameters: summary table, data frame, ArviZ."""
+"""Draws of theta under the names of the model's parameters: summary table, pandas data frame,
+ArviZ."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ Layout = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def by_parameter(draws: Array, layout: Layout | None) -> dict[str, Array]:
-    """Draws, (chain, draw, dim), of every parameter by its name, (chain, draw, ...); without a
-    layout there is one parameter, ``theta``."""
+    """Draws of theta, (chain, draw, dim), split by parameter: for every name in the ``layout`` an
+    array (chain, draw, ...) in the parameter's shape; without a layout there is one parameter,
+    ``theta``."""
     parameters, first = {}, 0
     for name, shape in layout or (("theta", draws.shape[2:]),):
         size = math.prod(shape)
@@ -40,8 +42,9 @@ def entry_names(dim: int, layout: Layout | None) -> list[str]:
 
 
 def summarise(draws: Array, layout: Layout | None, interval: float = 0.9) -> Grid:
-    """Mean, spread, central interval of a probability, Monte Carlo error, effective draws and R-hat
-    of every entry, from draws (chain, draw, dim), at least 4 a chain."""
+    """A table with a row for each entry of theta, from draws (chain, draw, dim), at least 4 a
+    chain: mean, standard deviation, ends of the central interval of probability ``interval``, Monte
+    Carlo error of the mean, effective draws and R-hat."""
     if draws.shape[1] < 4:
         raise InvalidSetting(f"a summary needs 4 draws of a chain at least, got {draws.shape[1]}")
     quantities = np.moveaxis(draws, 2, 0)

@@ -40,7 +40,8 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Array) -> Spread:
-        """Spread of values of independent chains, (experiment, chain)."""
+        """Mean, standard deviation and standard error of values of independent chains, (experiment,
+        chain)."""
         sd = float(values.std(ddof=1)) if values.size > 1 else math.nan
         groups = values.mean(axis=1) if len(values) > 1 else values[0]
         se = float(groups.std(ddof=1) / np.sqrt(len(groups))) if len(groups) > 1 else math.nan
@@ -71,14 +72,15 @@ class OneChain:
     trace; None where it would take too long."""
 
     def to_document(self) -> dict[str, Any]:
-        """All spreads by name, for JSON."""
+        """All quantities by name, each with its mean, sd and se, for JSON."""
         spreads = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: each and each.to_document() for name, each in spreads.items()}
 
 
 def measure_one_chain(moments: Moments, exact: ExactPosterior) -> OneChain | None:
-    """Quality of single chains, means over chains and data sets with their spread, from moments
-    about the posterior means; None for moments of batches of several chains."""
+    """Quality of single chains against the exact posterior, as means over chains and data sets with
+    their spread. ``moments`` are about the posterior means; None where they are sums over batches
+    of several chains."""
     if moments.batch_size > 1:
         return None
     trace = exact.trace[:, None]
@@ -95,7 +97,9 @@ def measure_one_chain(moments: Moments, exact: ExactPosterior) -> OneChain | Non
 
 
 def _common(means: Array, trace: Array) -> Spread:
-    """Squared error that the chains of a data set share, from pairs of different chains."""
+    """Squared error of the mean that the chains of a data set share, over the ``trace`` of the
+    posterior's covariance, (experiment, 1), from products of pairs of different chains' mean
+    deviations (experiment, chain, dim)."""
     count = means.shape[1]
     if count == 1:
         return Spread(math.nan, math.nan, math.nan)
@@ -110,7 +114,8 @@ def _common(means: Array, trace: Array) -> Spread:
 
 
 def _distance(exact: ExactPosterior, means: Array, seconds: Array) -> Spread | None:
-    """Squared W2 distances of single chains over the trace."""
+    """Squared 2-Wasserstein distances of single chains from the posterior, over the trace of its
+    covariance; None where they would take too long."""
     experiments, chains, dim = means.shape
     if experiments * chains * dim**3 > _MOST_WORK:
         return None

@@ -1,4 +1,5 @@
-"""A short pilot with exact gradients: from the prior's mean to the mode, and a few draws around it.
+"""A short pilot with exact gradients before a run: it goes from the prior's mean to the posterior's
+mode, measures the curvature, and takes a few draws around the mode.
 
 It is Newton's method with curvatures from differences of the summed gradient. It needs only
 gradients, some tens of batches, and gives up on a model whose gradients are not finite."""
@@ -19,7 +20,8 @@ _AT_ONCE = 8_000_000
 
 
 def places_at_once(model: Model) -> int:
-    """Number of thetas whose local gradients of all devices fit into memory at a time."""
+    """Number of values of theta for which the local gradients of all devices fit into 64 MB
+    together."""
     return max(1, _AT_ONCE // (model.num_devices * model.dim))
 
 
@@ -46,19 +48,20 @@ _MOST_STEPS = 12
 _MOST_LONG_STEPS = 4
 """Steps of Newton's method with the curvature from Lanczos' method."""
 _REACH = 0.1
-"""Half the distance of the difference quotients, in posterior standard deviations along their
-direction: far enough that rounding and small kinks do not matter."""
+"""Half the distance of the two places of a difference quotient, in posterior standard deviations
+along its direction: far enough that rounding and small kinks do not matter."""
 _NEAR = 0.25
-"""Squared distance from the mode that counts as arrived, over that of draws from the posterior, in
-posterior standard deviations."""
+"""Squared distance from the mode below which the pilot counts as arrived, as a share of that of
+draws from the posterior."""
 _NUM_DRAWS, _NUM_MOVES = 8, 12
-"""Chains that draw around the mode, and how often each moves. Moves are made for the largest
-curvature, so directions with the largest gradients are the first to be in equilibrium."""
+"""Chains that draw around the mode, and Langevin steps of each. The step fits the largest
+curvature, so the directions with the largest gradients reach equilibrium first."""
 
 
 @dataclass(frozen=True)
 class MeasuredCurvature:
-    """Curvature of the sum of local costs at one place, in some directions.
+    """Second derivatives of the sum of all devices' local costs at one theta, measured along some
+    directions.
 
     Attributes
     ----------
@@ -74,7 +77,7 @@ class MeasuredCurvature:
 
     @property
     def eigenvalues(self) -> Array:
-        """Curvatures along principal directions, ascending."""
+        """Eigenvalues of the measured curvature (of its symmetric part), ascending, (direction)."""
         return np.asarray(np.linalg.eigvalsh((self.matrix + self.matrix.T) / 2))
 
     @property
@@ -86,8 +89,9 @@ class MeasuredCurvature:
 
 
 class Pilot:
-    """A pilot on the first data set of a model: mode, curvature, and local gradients around the
-    mode, clipped as the uplink says. ``rng`` is its own source of random numbers."""
+    """A search for the mode on the first data set of a model, before a run: it gives the mode, the
+    curvature, and local gradients around the mode, clipped as the uplink says. ``rng`` is its own
+    source of random numbers."""
 
     def __init__(self, model: Model, uplink: Uplink, rng: np.random.Generator) -> None:
         self._model, self._uplink, self._rng = model, uplink, rng
@@ -104,16 +108,18 @@ class Pilot:
         positive."""
 
     def local_gradients(self, theta: Array) -> Array:
-        """Local gradients at theta (place, dim) after the clipping of examples, (place, device,
-        dim)."""
+        """Gradients of every device at each of several theta (place, dim), with single examples
+        clipped as the uplink says, (place, device, dim)."""
         return np.asarray(self._uplink.local_gradients(self._model, theta[None], slice(0, 1))[0])
 
     def summed(self, theta: Array) -> Array:
-        """Gradient of the sum of all local costs at theta (place, dim), examples not clipped."""
+        """Gradient of the sum of all local costs, (place, dim), at each of several theta (place,
+        dim), without any clipping."""
         return summed_gradients(self._model, theta)
 
     def travel(self) -> None:
-        """Go to the mode; ``curves``, ``arrived`` and ``theta`` hold the outcome."""
+        """Go from the prior's mean to the mode by Newton's method; ``curves``, ``arrived`` and
+        ``theta`` hold the outcome."""
         long = len(self.theta) > _MOST_DIRECTIONS
         gradient = self.summed(self.theta[None])[0]
         curve = self._curve(gradient)
@@ -141,8 +147,8 @@ class Pilot:
         self.arrived = positive and decrement < _NEAR * len(gradient)
 
     def _line_search(self, step: Array, gradient: Array) -> tuple[Array, Array] | None:
-        """A place along a step where the cost does not rise steeply, and its gradient; None if no
-        such place has a finite gradient."""
+        """A theta along ``step`` from the present one where the cost does not rise steeply, and the
+        gradient there; None if no such theta is found within eight trials."""
         share, slope = 1.0, float(gradient @ step)
         for _ in range(8):
             there = self.theta + share * step
@@ -159,7 +165,7 @@ class Pilot:
         return None
 
     def _curve(self, gradient: Array) -> MeasuredCurvature | None:
-        """Curvature at the present place; None where it is not finite."""
+        """Curvature of the summed cost at the present theta; None where it is not finite."""
         if not np.isfinite(gradient).all():
             return None
         if len(self.theta) > _MOST_DIRECTIONS:
@@ -175,19 +181,22 @@ class Pilot:
         return MeasuredCurvature(basis, matrix)
 
     def _reaches(self, curvature: Array, most: Array | float) -> Array:
-        """Distances for difference quotients, from curvatures along their directions."""
+        """Distances over which to take difference quotients, (direction), from the curvatures along
+        their directions, and ``most`` at most."""
         with np.errstate(divide="ignore"):
             return np.minimum(_REACH / np.sqrt(np.abs(curvature)), most)
 
     def _differences(self, directions: Array, reach: Array) -> Array:
-        """Central difference quotients of the gradient, (direction, direction)."""
+        """Curvature along ``directions`` (direction, dim), as central difference quotients of the
+        summed gradient over the distances ``reach``; (direction, direction)."""
         offsets = directions * reach[:, None]
         both = self.summed(np.concatenate([self.theta + offsets, self.theta - offsets]))
         change = (both[: len(offsets)] - both[len(offsets) :]) / (2 * reach[:, None])
         return np.asarray(change @ directions.T)
 
     def _lanczos(self, gradient: Array) -> MeasuredCurvature | None:
-        """Curvature in the directions that Lanczos' method finds from the gradient."""
+        """Curvature in the few directions that Lanczos' method finds, starting from the gradient;
+        None where it is not finite."""
         length = float(np.linalg.norm(gradient))
         start = gradient / length if length else self._rng.standard_normal(len(gradient))
         vectors = [start / np.linalg.norm(start)]
@@ -212,7 +221,8 @@ class Pilot:
         return MeasuredCurvature(basis, np.array(images) @ basis.T)
 
     def draw(self, temperature: float) -> Array:
-        """Some draws around the mode at a temperature, (place, dim), by a few Langevin steps."""
+        """A few draws around the mode, (place, dim), by some Langevin steps with exact gradients;
+        their variance is ``temperature`` times the posterior's."""
         # A step of 0.4/L: stable, and a direction with the largest curvature forgets its start
         # within the few moves.
         largest = float(self.curves[-1].eigenvalues[-1])

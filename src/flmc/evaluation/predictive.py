@@ -49,7 +49,7 @@ class Predictive:
     examples: IntArray
 
     def listing(self) -> Listing:
-        """The scores in rows."""
+        """The four scores in rows, for printing."""
         count = int(self.examples.sum())
         error = np.sqrt(self.accuracy * (1 - self.accuracy) / max(count, 1))
         return Listing(

@@ -36,7 +36,8 @@ from flmc.evaluation.stein_judgement import (
 from flmc.models.model import Model
 
 NARROW, WIDE = 0.8, 1.25
-"""Stein ratios below and above which a warning is given, if they are significant."""
+"""Stein ratios (variance of the draws over the posterior's) below and above which a warning is
+given, if they are significant."""
 SHIFTED = 0.5
 """Posterior standard deviations by which the mean may be off without a warning."""
 _CURES = (
@@ -48,7 +49,8 @@ _CURES = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence from gradients at the draws of the first data set; NaN where it is unknown."""
+    """Evidence for or against the draws of the first data set, from the posterior's gradients at
+    the draws (Stein's identity); NaN where it is unknown."""
 
     stein_ratio: float
     r"""Mean over entries of :math:`E[(\theta_i - \bar\theta_i)\,\partial_i U]`, which for a normal
@@ -57,11 +59,12 @@ class Evidence:
     stein_ratio_se: float
     """Standard error of ``stein_ratio``."""
     smallest: float
-    """Smallest Stein ratio over the entries."""
+    """Smallest Stein ratio over the entries of theta."""
     largest: float
-    """Largest Stein ratio over the entries."""
+    """Largest Stein ratio over the entries of theta."""
     mean_shift: float
-    """Largest shift of the mean over the entries, in posterior standard deviations."""
+    """Largest distance of the draws' mean from the posterior mean over the entries of theta, in
+    posterior standard deviations."""
     mean_shift_se: float
     """Standard error of ``mean_shift``."""
     smallest_direction: float = math.nan
@@ -94,7 +97,7 @@ class Evidence:
 
     @property
     def rows(self) -> list[Row]:
-        """The evidence in rows, for the listing of a result."""
+        """Stein ratio and shift of the mean, as rows of a printed result."""
         if math.isnan(self.stein_ratio):
             return [Row("Stein ratio", f"not known: {self.why_unknown}", severity="warning")]
         error = " (error not known)" if self.why_unknown else ""
@@ -124,7 +127,8 @@ class Evidence:
 
     @staticmethod
     def _explained(each: Judged, r_hat: float) -> bool:
-        """Whether chains that have not mixed explain a ratio, or a shift, that is off."""
+        """Whether disagreement of the chains, measured by ``r_hat``, is enough to explain a ratio
+        or a shift that is off."""
         if r_hat > APART:
             return True
         if each.quantity == "ratio":
@@ -135,7 +139,8 @@ class Evidence:
         return r_hat > 1 and abs(each.value) < SHIFTED + 2 * math.sqrt(r_hat**2 - 1)
 
     def _unknown(self, r_hat: float) -> list[Finding]:
-        """Finding that errors are not known: a warning where the draws look wrong, else a note."""
+        """Finding that standard errors of the evidence are not known: a warning where the draws
+        look wrong, else a note."""
         seems = [
             *([] if NARROW < self.stein_ratio < WIDE else [f"Stein ratio {self.stein_ratio:.3g}"]),
             *(
@@ -237,7 +242,8 @@ def examine(model: Model, draws: Array) -> Evidence:
 
 
 def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Evidence:
-    """The judgement summarised as evidence."""
+    """A summary of all judged ratios and shifts: the extreme ones, and those that are significantly
+    off."""
     by_entry, along, shifts, shifts_along = (
         [each for each in kind if each.what == what]
         for kind in (judgement.spread, judgement.shifts)
@@ -264,8 +270,8 @@ def _evidence(judgement: Judgement, effective: float, num_groups: int) -> Eviden
 
 
 def _worst_of_each_kind(judgement: Judgement) -> tuple[Judged, ...]:
-    """The most significant quantity of each kind that is beyond its limits: too wide, too narrow,
-    shifted."""
+    """The most significant of the quantities that are beyond their limits, at most one of each
+    kind: too wide, too narrow, shifted."""
     kinds = (
         [each for each in judgement.spread if each.value >= WIDE],
         [each for each in judgement.spread if each.value <= NARROW],
@@ -276,7 +282,8 @@ def _worst_of_each_kind(judgement: Judgement) -> tuple[Judged, ...]:
 
 
 def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence:
-    """Ratios and shifts of draws that are too few to estimate errors."""
+    """Stein ratios and shifts, without standard errors, of draws ``theta`` that are too few to
+    estimate these; ``theta`` and ``gradient`` are (chain, draw, dim)."""
     dim = theta.shape[2]
     deviation = (theta - theta.mean(axis=(0, 1))).reshape(-1, dim)
     slopes = gradient.reshape(-1, dim)
@@ -304,6 +311,6 @@ def _without_errors(theta: Array, gradient: Array, effective: float) -> Evidence
 
 
 def _nothing(why: str, effective: float = math.nan) -> Evidence:
-    """Evidence without any number, for a reason."""
+    """Evidence without any number, because of the reason ``why``."""
     nan = math.nan
     return Evidence(nan, nan, nan, nan, nan, nan, effective_draws=effective, why_unknown=why)

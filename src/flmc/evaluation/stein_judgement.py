@@ -67,8 +67,9 @@ class Groups:
 
 
 def effective_draws(theta: Array) -> float:
-    """Effective draws of (chain, draw, dim) in the worst of some entries and principal directions;
-    at least the number of chains, which are independent of each other."""
+    """Number of independent draws that ``theta`` (chain, draw, dim) is worth in the worst of some
+    entries and principal directions; at least the number of chains, which are independent of each
+    other."""
     num_chains, num_draws, dim = theta.shape
     if num_draws < FEWEST_DRAWS:
         return float(num_chains)
@@ -94,8 +95,8 @@ def principal_directions(draws: Array) -> Array:
 
 
 def make_groups(num_chains: int, num_draws: int, effective: float) -> Groups | None:
-    """Groups of whole chains, or batches of chains, with enough of the ``effective`` draws each;
-    None if they would be too few."""
+    """Groups of whole chains, or batches of single chains where chains are few, each with at least
+    5 of the ``effective`` draws; None if there would be fewer than 8 groups."""
     wanted = min(_MOST_GROUPS, int(effective / DRAWS_PER_GROUP))
     batches = max(1, min(wanted // num_chains, num_draws))
     if batches == 1:
@@ -183,8 +184,9 @@ class Judgement(NamedTuple):
 
 
 def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
-    """Ratios and shifts overall, by entry and along principal directions, from draws and gradients
-    of the negative log posterior, (chain, draw, dim) each."""
+    """Judge draws by the gradients of the negative log posterior at them, (chain, draw, dim) each:
+    Stein ratios and shifts of the mean over all entries, by entry and along principal directions,
+    each with its significance."""
     dim = theta.shape[2]
     deviation = theta - theta.mean(axis=(0, 1))
     by_entry = entry_ratios(groups, deviation, gradient)
@@ -208,8 +210,9 @@ def judge(theta: Array, gradient: Array, groups: Groups) -> Judgement:
 
 
 def entry_ratios(groups: Groups, deviation: Array, gradient: Array) -> Array:
-    """Stein's ratio of every group and entry, (group, dim), each about the mean of the other
-    groups, from deviations and gradients (chain, draw, dim)."""
+    """Stein ratio of every group and entry, (group, dim), from deviations of the draws from their
+    mean and gradients, (chain, draw, dim) each; deviations are taken from the mean of the other
+    groups."""
     # About any fixed point the mean of (theta - point) x gradient is 1 for draws from the
     # posterior. A group's own mean is no fixed point and would make the ratio too small; the mean
     # of the other groups is independent of the group, so it is as good as fixed.
@@ -220,13 +223,15 @@ def entry_ratios(groups: Groups, deviation: Array, gradient: Array) -> Array:
 
 
 def _times_covariance(slopes: Array, deviation: Array) -> Array:
-    """Mean gradients (group, dim) times the covariance of the draws, without that matrix."""
+    """Mean gradients ``slopes`` (group, dim) times the covariance of the draws, (group, dim),
+    computed from their deviations without forming that matrix."""
     flat = deviation.reshape(-1, deviation.shape[2])
     return np.asarray((slopes @ flat.T) @ flat / len(flat))
 
 
 def _shift_unit(variances: Array, ratios: Array) -> Array:
-    r"""Factor from a mean gradient to the shift in posterior standard deviations.
+    r"""Factors by which mean gradients are multiplied to give the shift of the draws' mean in
+    posterior standard deviations, from the draws' ``variances`` v and their Stein ratios r.
 
     A mean that is off by b has the mean gradient :math:`b/\sigma^2`; draws with the ratio r have
     the variance :math:`r\sigma^2`. So :math:`\sqrt{v/r}` times the mean gradient is b over
@@ -235,9 +240,9 @@ def _shift_unit(variances: Array, ratios: Array) -> Array:
 
 
 class _Directions(NamedTuple):
-    """Principal directions (direction, dim) of a third of the groups with their ranks, 0 for the
-    widest, and the ratios and mean gradients along them of the other ``num_groups`` groups, (group,
-    direction)."""
+    """Principal directions (direction, dim) of the draws of a third of the groups with their ranks,
+    0 for the widest; and the Stein ratios and mean gradients along them of the other ``num_groups``
+    groups, (group, direction) each."""
 
     directions: Array
     ranks: Sequence[int]
@@ -247,7 +252,8 @@ class _Directions(NamedTuple):
 
     @classmethod
     def of(cls, groups: Groups, deviation: Array, gradient: Array) -> _Directions:
-        """Directions from every third group, judged on the others."""
+        """Principal directions of the draws in every third group, with ratios and mean gradients
+        along them from the other groups."""
         dim = deviation.shape[2]
         chosen = np.concatenate([deviation[part].reshape(-1, dim) for part in groups.parts[::3]])
         directions = principal_directions(chosen)
@@ -265,7 +271,8 @@ class _Directions(NamedTuple):
 
 
 class _StudentTest:
-    """Student's t test of means over groups, at the level of one of ``count`` quantities."""
+    """Student's t test of means over ``num_groups`` groups, at the level that is left to each of
+    ``count`` quantities."""
 
     def __init__(self, num_groups: int, widening: float, count: int) -> None:
         from scipy.special import stdtrit  # imported in a tenth of the time of scipy.stats
@@ -274,12 +281,14 @@ class _StudentTest:
         self.critical = float(stdtrit(num_groups - 1, 1.0 - LEVEL / count / 2))
 
     def shifts(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
-        """Judge means (group, quantity) that should be 0."""
+        """Judge shifts, whose values (group, quantity) have the mean 0 for draws from the
+        posterior."""
         mean, se = self._errors(values)
         return self._judged(("shift", what), ranks, mean, se, mean)
 
     def ratios(self, values: Array, what: What, ranks: Sequence[int]) -> tuple[Judged, ...]:
-        """Judge means (group, quantity) that should be 1."""
+        """Judge Stein ratios, whose values (group, quantity) have the mean 1 for draws from the
+        posterior."""
         mean, se = self._errors(values)
         # The logarithm suits a mean of squares of 40 draws or more. An error of half the ratio
         # shows that it is none (a posterior far from normal), and there the logarithm would hide a

@@ -1,5 +1,6 @@
-"""The devices of a round, as emitted code: which of them are computed, and what is sent for a
-gradient entry; and teams of blocks that run together.
+"""The devices of a round, as emitted machine code: which of them are computed, and what they send
+for a gradient entry. A block is eight chains that share vector instructions, or one chain; a team
+is some blocks of the same data set that run together.
 
 *Unit*: gradients are divided by the clip when a block is loaded, so that clipping is to [-1, 1] and
 the link is a function on [-1, 1].
@@ -36,16 +37,16 @@ class Form(NamedTuple):
     Attributes
     ----------
     arrangement
-        Where the numbers of the devices lie.
+        Where the numbers of the devices lie in memory.
     link
-        What a symbol is: the number of coefficients of a polynomial, 0 for a table, or None for
-        the clipped gradient.
+        How the probability of a +1 bit is computed: the number of coefficients of a polynomial, or
+        0 for a table; None where a symbol is the clipped gradient.
     norm
         Whether the norm of a gradient is clipped, not its entries.
     talks
-        Whether every lane has factors of its own for the devices' symbols.
+        Whether every lane (chain) has factors of its own for the devices' symbols.
     own_noise
-        Whether every lane has factors of its own for the noise.
+        Whether every lane (chain) has factors of its own for the noise.
     """
 
     arrangement: Arrangement
@@ -56,24 +57,26 @@ class Form(NamedTuple):
 
     @property
     def may_be_near(self) -> bool:
-        """Whether the sum over devices may begin with the gradient of all costs: symbols are
-        gradients, clipped entry by entry."""
+        """Whether the sum over devices may begin with the gradient of the sum of all costs, to
+        which only what clipping changes is added: it may where symbols are gradients that are
+        clipped entry by entry."""
         return self.link is None and not self.norm
 
 
 class Devices:
-    """The devices of a round, for a block of lanes.
+    """Emits what the devices do in a round, for one block of chains: which devices are computed,
+    how their gradients are clipped, and what they send.
 
     Parameters
     ----------
     code
         Where code is emitted.
     form
-        What is known beforehand.
+        The constants of the code.
     at
         Addresses and sizes by name (:data:`~flmc.sampling.compiled.rounds.FIELDS`).
     most
-        The clip in its own units.
+        The clip in its own units: 1, or infinite where nothing is clipped.
     """
 
     def __init__(self, code: Code, form: Form, at: dict[str, Value], most: Value) -> None:
@@ -86,17 +89,20 @@ class Devices:
             self.generator = Generator(code, at["state"], form.arrangement.word)
 
     def begin(self, t: Value) -> None:
-        """Begin round ``t`` of the call, counted from 0."""
+        """Emit the beginning of round ``t`` of the call, counted from 0: the addresses of its
+        numbers, and how far each chain is from the centre."""
         self._find_round(t)
         self.away = self._distance() if self.form.may_be_near else self.far
 
     def go_on(self, t: Value) -> None:
-        """Continue round ``t`` of the call, whose distance from the centre was stored."""
+        """Emit the same as :meth:`begin` for a round that has begun: the chains' distances from the
+        centre are loaded, not computed."""
         self._find_round(t)
         self.away = self.code.load(self.at["away"], 0) if self.form.may_be_near else self.far
 
     def _find_round(self, t: Value) -> None:
-        """Find the addresses of the numbers of round ``t`` of the call."""
+        """Set the addresses of who transmits, and of the factors of symbols, in round ``t`` of the
+        call; ``near`` is whether all devices transmit, without which no chain counts as near."""
         code, first = self.code, t * self.at["devices"]
         self.active = self.at["active"] + first
         self.talks = self.at["talks"] + first * self.at["apart"] * 4
@@ -109,7 +115,8 @@ class Devices:
             self.generator.save()
 
     def _distance(self) -> Value:
-        """Squared distance from the centre, infinite in lanes that are not near."""
+        """Squared distance of each chain of the block from the centre; infinite for a chain that is
+        not near it."""
         code, distance = self.code, Variable(self.code, self.zero)
         with code.loop(self.at["dim"]) as j:
             entry = self.own(self.at["x"], j * self.form.arrangement.lanes)
@@ -118,15 +125,15 @@ class Devices:
         return inside.choose(distance.value, self.far)
 
     def own(self, address: Value, place: Value) -> Value:
-        """A number of every chain, the first of which is at a place: each lane its own, or that of
-        the one chain of the block."""
+        """A vector with one number of each of the eight chains of a block, which lie in a row at
+        ``place`` of an address; where a block is one chain, its number in all lanes."""
         if self.form.arrangement.lanes == 1:
             return self.code.load(address, place, FLOAT).spread()
         return self.code.load(address, place)
 
     def here(self, k: Value) -> tuple[Value, Value | None]:
-        """Whether device k has to be computed, and the factors of its symbols in every lane; None:
-        all are 1."""
+        """Whether device k has to be computed for any chain of the block, a truth value, and the
+        factors of its symbols, a vector with one for each chain; None: all are 1."""
         code, talk = self.code, None
         if self.form.talks:
             talk = self.own(self.talks, k * self.at["apart"])
@@ -138,13 +145,14 @@ class Devices:
         return here, talk
 
     def clipped(self, g: Value) -> Value:
-        """g clipped; NaN becomes the lower end, so that it cannot point beside a table."""
+        """Gradient entries g clipped to [-1, 1], in units of the clip; NaN becomes -1, because it
+        would point beside the link's table."""
         above = (g > -self.limit).choose(g, -self.limit)
         return (above < self.limit).choose(above, self.limit)
 
     def scale_for(self, squares: Value) -> Value:
-        """The factor that brings a gradient's norm down to the clip, from the sum of squares; 1
-        where it is smaller."""
+        """The factor that brings a gradient's norm down to the clip, from the sum of the squares of
+        its entries in units of the clip; 1 where the norm is smaller."""
         one = self.code.floats(1.0)
         return one / (squares > one).choose(squares.root(), one)
 
@@ -178,14 +186,16 @@ class Devices:
         return bit if talk is None else bit.choose(talk, -talk)
 
     def _excess_or(self, inside: Value, g: Value) -> Value:
-        """The clipped entries in lanes that are far; else what clipping changes, which is exactly
-        zero where it does nothing."""
+        """What a device adds to the sum over devices: the clipped entries ``inside`` for chains
+        that are far from the centre; for chains near it, whose sum holds all gradients g already,
+        the clipped minus the unclipped entry, exactly zero where clipping does nothing."""
         below = (g < -self.limit).choose(-self.limit - g, self.zero)
         excess = (g > self.limit).choose(self.limit - g, below)
         return (self.away < self.far).choose(excess, inside)
 
     def threshold(self, g: Value) -> Value:
-        """The threshold for random words: 2^31 psi(g) for g in [-1, 1], in clips."""
+        """The number below which a random word, read with sign, makes a +1 bit: 2^31 psi(g), with
+        the mean bit psi, for gradient entries g in [-1, 1], in units of the clip."""
         if self.form.link:  # an odd polynomial, highest coefficient first
             square, value = g * g, self.terms[0]
             for term in self.terms[1:]:
@@ -203,21 +213,21 @@ class Devices:
 
 
 class Team:
-    """Blocks that run together, round by round: one alone, or several whose lanes share a data set,
-    so that what is read of it serves all of them.
+    """Blocks of eight chains that run together, round by round: one block alone, or several whose
+    chains share a data set, so that each number that is read of it serves all of them.
 
     Parameters
     ----------
     code
         Where code is emitted.
     form
-        What is known beforehand.
+        The constants of the code.
     member
-        Addresses and sizes by name of a member, by its number.
+        From the number of a block in the team to its addresses and sizes by name.
     size
-        How many members there are; None: one, whose generators stay in registers.
+        Number of blocks; None: one, whose random generators stay in registers.
     most
-        The clip in its own units.
+        The clip in its own units: 1, or infinite where nothing is clipped.
     """
 
     def __init__(
@@ -234,7 +244,7 @@ class Team:
         self._t: Value | None = None
 
     def begin(self, t: Value) -> None:
-        """Begin round ``t`` of the call, counted from 0."""
+        """Emit the beginning of round ``t`` of the call, counted from 0, for every block."""
         self._t = None
         with self.members() as devices:
             devices.begin(t)
@@ -244,7 +254,8 @@ class Team:
 
     @contextmanager
     def members(self) -> Iterator[Devices]:
-        """Emit the body once, to run for every member."""
+        """A context whose body is emitted once and runs for every block of the team; it gives the
+        block's :class:`Devices`."""
         if self._size is None:
             assert self._alone is not None
             yield self._alone
@@ -257,6 +268,7 @@ class Team:
             devices.save()
 
     def save(self) -> None:
-        """Store what one block alone keeps in registers."""
+        """Store what a block that runs alone keeps in registers: random generators, and the number
+        of clipped entries."""
         if self._alone is not None:
             self._alone.save()

@@ -1,4 +1,5 @@
-"""Groups of data sets whose local costs are in memory, and the calls that advance their chains."""
+"""Groups of data sets whose local costs are in memory together, and the calls of machine code, on
+several threads, that advance their chains."""
 
 from __future__ import annotations
 
@@ -41,18 +42,21 @@ from flmc.sampling.schedule import (
 )
 
 MOST_CHAINS, _MOST_ALIKE, _CALLS_PER_THREAD = 256, 2048, 4
-"""Chains of one call at most, where each has its own channel and where all share one; and calls
-into which a thread's share is cut as a rule, so that threads end at about the same time."""
+"""Chains of one call of machine code at most, where each has its own channel (``MOST_CHAINS``) and
+where all share one (``_MOST_ALIKE``); and the number of calls into which a thread's share of the
+chains is cut as a rule, so that threads end at about the same time."""
 _FEWEST_SYMBOLS = 15_000_000
-"""Symbols of one call at least, some milliseconds' work: a call costs a few tenths of one."""
+"""Symbols that the devices send in one call at least, some milliseconds' work: to make a call takes
+a few tenths of a millisecond."""
 _UNITS_AT_ONCE, _ROUNDS_AT_ONCE = 8_000_000, 64_000_000
-"""Bytes of a call's units of data, if it has more than one, and of its rounds where draws are
-thinned."""
+"""Largest number of bytes of the devices' data in one call, if it has several data sets, and of the
+positions of all its rounds, which it holds where only some rounds are draws."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Data sets whose local costs are in memory, where their chains stand, and the rounds to go."""
+    """Data sets whose local costs are in memory together, with the state of their chains and the
+    rounds that are still to be run."""
 
     chains: Chains
     plan: Plan
@@ -87,7 +91,9 @@ class Group:
         schedule: DrawSchedule,
         arrangement: Arrangement,
     ) -> Group:
-        """A group with its costs, its centre and, where they are shared, its rounds."""
+        """The group of the data sets ``experiments`` for some rounds, counted from 0: it loads
+        their local costs and centres and, where all share one channel, the factors of the rounds.
+        ``InvalidSetting`` if the model gives no quadratic costs of the right shape."""
         rows = slice(experiments.start, experiments.stop)
         costs = model.quadratic(rows)
         shape = (len(experiments), plan.num_devices, plan.dim)
@@ -130,7 +136,7 @@ class Group:
 
     @property
     def firsts(self) -> range:
-        """The first chain of every call, counted through all data sets."""
+        """The first chain of every call of machine code, counted through all data sets."""
         first, end = (
             self.experiments.start * self.num_chains,
             self.experiments.stop * self.num_chains,
@@ -138,8 +144,8 @@ class Group:
         return range(first, end, self.at_once)
 
     def advance(self, first: int) -> int:
-        """Advance the chains of one call, from number ``first`` on; returns the number of clipped
-        entries."""
+        """Run all rounds for the chains of one call, from number ``first`` on, in place; returns
+        the number of gradient entries that clipping changed in kept rounds."""
         end = min(first + self.at_once, self.experiments.stop * self.num_chains)
         rounds = self.shared or self._draw_rounds(self._data_sets(first, end))
         frame = Frame(self.plan, self.arrangement, rounds, self.link, entropy_of(self.seed))
@@ -182,7 +188,8 @@ class Group:
         return int(kept.count.sum())
 
     def _fail(self, first: int, lanes: int, block: int) -> None:
-        """Refuse to go on with a lost chain."""
+        """Raise ``RunFailed`` that names the first chain, of ``lanes`` from number ``first`` on,
+        whose position is not finite, and the rounds of ``block`` in which that happened."""
         position = self.chains.position.reshape(-1, self.plan.dim)[first : first + lanes]
         lost = first + int(np.argmin(np.isfinite(position).all(axis=1)))
         within = range(block * ROUNDS_PER_BLOCK, (block + 1) * ROUNDS_PER_BLOCK)
@@ -196,18 +203,19 @@ class Group:
         )
 
     def _data_sets(self, first: int, end: int) -> npt.NDArray[np.intp]:
-        """The data set of each chain of a call; the last is repeated, because a block may begin
-        with the last chain, and has as many lanes as any."""
+        """The data set of each chain from ``first`` to below ``end``, with the last repeated eight
+        times: a vector of eight may begin with the last chain."""
         return np.minimum(np.arange(first, end + LANES), end - 1) // self.num_chains
 
     def _given(self, schedule: Schedule, rows: npt.NDArray[np.intp]) -> GivenRounds:
-        """What the kernel needs of a schedule; ``rows`` names its data set for every chain."""
+        """Factors of symbols and noise in the rounds of a schedule, as machine code takes them;
+        ``rows`` is the schedule's data set of every chain."""
         unit = self.unit if self.link is None else 1.0
         return GivenRounds.of(self.plan, schedule, rows, unit, len(self.chains.position) > 1)
 
     def _draw_rounds(self, rows: npt.NDArray[np.intp]) -> GivenRounds:
-        """What the kernel needs of the rounds where the channel changes; ``rows`` names the data
-        set of every chain."""
+        """Factors of symbols and noise in the group's rounds, as machine code takes them, where
+        data sets have channels of their own; ``rows`` is the data set of every chain."""
         experiments = range(int(rows[0]), int(rows[-1]) + 1)
         blocks = range(
             self.rounds.start // ROUNDS_PER_BLOCK, -(-self.rounds.stop // ROUNDS_PER_BLOCK)
@@ -233,9 +241,12 @@ def _chains_of_a_call(
     fewest: int,
     most: int,
 ) -> int:
-    """Few calls, because each has its cost; but enough of them that every thread has something to
-    do to the end. Whole blocks of lanes, because a call repeats its last chain in the lanes that
-    are left over."""
+    """Number of chains that one call of machine code advances, at least about ``fewest`` and at
+    most about ``most``.
+
+    Few calls are best, because each has its cost; but there must be enough that every thread has
+    work to the end. The number fills whole vectors of chains, because a call repeats its last chain
+    in the lanes that are left over."""
     share = experiments * num_chains // (_CALLS_PER_THREAD * threads)
     wanted = min(max(share, fewest), most)
     units = max(1, _UNITS_AT_ONCE // (4 * plan.num_devices * arrangement.device_size(plan.dim)))
@@ -251,8 +262,8 @@ def _chains_of_a_call(
 def advance_all(
     group: Group, pool: Callable[[], ThreadPoolExecutor], threads: int, report: Progress
 ) -> int:
-    """Advance a group's chains on up to ``threads`` threads, and return the number of clipped
-    entries; ``pool`` makes the helpers when they are first needed.
+    """Advance a group's chains on up to ``threads`` threads, and return the number of gradient
+    entries that clipping changed; ``pool`` makes the helper threads when they are first needed.
 
     Notes
     -----

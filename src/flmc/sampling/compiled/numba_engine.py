@@ -44,7 +44,8 @@ from flmc.sampling.engine import DEFAULT_RESOURCES, Engine, Resources, defined_t
 from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _WORST_CONDITION = 1e10
-"""Largest curvature over smallest. At 1e10 the posterior is 1e5 times as wide in one direction as
+"""Largest ratio that this engine accepts of the posterior's largest curvature to its smallest. At
+1e10 the posterior is 1e5 times as wide in one direction as
 in another, and the rounding of single precision in the widest direction, 6e-8 of its deviations, is
 about 1 % of the narrowest standard deviation."""
 _NOISE_AT_ONCE = 16_000_000
@@ -106,11 +107,12 @@ class NumbaEngine(Engine):
         return None
 
     def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """How chains share vectors and data, in words."""
+        """How chains share vector instructions and data in this run, as a phrase for a report."""
         return IN_WORDS[self._kind(plan, model, num_chains)]
 
     def _kind(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """The kind of arrangement: as asked for, else the cheapest."""
+        """Name of the way in which the data lie in memory: what the caller asked for, else the one
+        with the least predicted cost."""
         return self._arrangement or choose_arrangement(
             plan.num_devices, plan.dim, model.num_experiments, num_chains
         )
@@ -186,7 +188,8 @@ class NumbaEngine(Engine):
         return np.asarray(chains.position.astype(np.float64) + centre_of(model)[:, None])
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
-        """The predicted cost of a round, from measurements of such sizes."""
+        """Predicted seconds of one round of all chains on one processor, from measured costs of a
+        symbol and of a product."""
         kind = self._kind(plan, model, num_chains)
         sizes = (plan.num_devices, plan.dim, model.num_experiments, num_chains)
         return 1e-9 * round_cost(kind, *sizes)
@@ -199,8 +202,9 @@ def _num_processors() -> int:
 
 
 def _spans(plan: Plan, done: int, until: int) -> Iterator[range]:
-    """The rounds to go, in parts that end where a block of the random streams does, and whose noise
-    (round, dim, chain) and active devices take at most about ``_NOISE_AT_ONCE`` bytes."""
+    """The rounds from ``done`` to ``until``, counted from 0, cut into ranges that end where a block
+    of the random streams ends. The factors of the noise (round, dim, chain) and the active devices
+    of a range take at most about ``_NOISE_AT_ONCE`` bytes."""
     own = plan.scheduler.random or plan.uplink.estimated is not None
     numbers = plan.dim + (plan.num_devices if own else 0)
     most = (

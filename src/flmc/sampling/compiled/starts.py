@@ -1,4 +1,5 @@
-"""Starts of chains: standard normals from streams of their own."""
+"""Standard normals from which the numba engine makes the starting points of chains that start at a
+draw from the prior; every chain has a random stream of its own for them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from flmc.sampling.compiled.random_numbers import Generator, fill_normals, seed_
 
 _CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * 8)
 _FEW = 100_000
-"""Numbers of all chains up to which starts are kept."""
+"""Largest number of normals, of all chains together, that is cached for the next run."""
 
 
 def entropy_of(seed: int) -> npt.NDArray[np.uint32]:
@@ -39,7 +40,8 @@ def draw_starts(
 def _drawn_once(
     seed: int, num_experiments: int, num_chains: int, dim: int
 ) -> npt.NDArray[np.float32]:
-    """Starts that are kept for the next run."""
+    """The normals of :func:`draw_starts`, (experiment, chain, dim), cached for the next run with
+    the same arguments."""
     count, entropy = num_experiments * num_chains, entropy_of(seed)
     blocks = Blocks.of(Arrangement.of(OWN, dim), 0, count, num_chains)
     half = -(-dim // 2)
@@ -61,8 +63,9 @@ def starts_of() -> int:
     """The address of a function that makes standard normals for the starts of chains.
 
     Its arguments are the addresses of the data set and chain of every lane (block, 2, 8), of the
-    seed's words, and of the normals (block, 2 half, 8); and the number of the seed's words, of
-    blocks, and half of the normals of a lane; and room for as many words, and for generators.
+    seed's words, and of the normals (block, 2 half, 8); then the number of the seed's words, the
+    number of blocks of eight lanes, and ``half``, half the number of normals of a lane; then the
+    addresses of scratch memory for as many random words as normals, and for the generators' state.
     """
 
     def body(code: Code, arguments: list[Value]) -> None:

@@ -1,13 +1,17 @@
-r"""Units of data: the numbers of all devices in the order in which emitted code reads them.
+r"""Units of data: one array of floats for the quadratic costs of all devices, in the order in which
+the emitted machine code reads them.
 
-A unit serves a block of lanes: eight data sets, or one. A device's gradient is H_k theta - b_k; it
-is stored at the centre c, H_k c - b_k, with the Hessian beside it, both in units of the clip, so
-that clipping is to [-1, 1]. Behind the devices lies their sum.
+A unit serves a block of eight chains (lanes of a vector): it holds eight data sets, one for each
+lane, or a single one. The gradient of device k is H_k theta - b_k, with Hessian H_k and offset b_k;
+the unit stores its value at the centre c, H_k c - b_k, and the Hessian, both divided by the clip,
+so that clipping is to [-1, 1]. Behind the devices lies the sum over all of them.
 
-*Near*: what :mod:`flmc.sampling.compiled.devices` says. ``reach`` (device) is the squared
-distance from the centre up to which none of a device's entries can exceed 1, because
-:math:`|g_i| \le |g_i(c)| + \|H_i\| \|x\|`, with a margin for rounding; ``horizon`` is the squared
-distance up to which no entry of any device can exceed the number of clips that counts as near."""
+*Near*: a chain whose deviation x from the centre is so small that clipping is rare
+(:mod:`flmc.sampling.compiled.devices`). ``reach`` (device) is the squared distance from the centre
+up to which no entry of a device's gradient g can exceed 1, because
+:math:`|g_i| \le |g_i(c)| + \|H_i\| \|x\|` with row H_i of the Hessian; a margin is left for
+rounding. ``horizon`` is the squared distance up to which a chain is near: no entry of any device
+can exceed the number of clips that :data:`NEAR` tells."""
 
 from __future__ import annotations
 
@@ -35,17 +39,19 @@ from flmc.sampling.compiled.instructions import (
 ADDRESSES = ("hessian", "offset", "centre", "lanes", "units", "room", "good")
 SIZES = ("num_units", "devices", "dim", "tiles", "unit_size")
 MEASURES = ("rounding", "factor", "largest", "most_reach", "certain_clip", "certain", "near_clip")
-"""Arguments: addresses, sizes, and numbers in double precision. ``room`` is for the sum of all
-Hessians, its gradient, and one more. ``good`` is two numbers: the first becomes 0 if data are not
-finite or too large, the second 1 more than the number of a device whose Hessian is not symmetric.
-``rounding`` is the largest squared difference of a row from its column, relative to the row, and
-``factor`` is 1 over the clip; the others are explained where they are computed."""
+"""Arguments of the function that loads units: addresses, sizes, and numbers in double precision.
+``room`` is scratch memory for the sum of all Hessians, the sum of all gradients, and one device's
+gradient. ``good`` is two numbers: the first becomes 0 if data are not finite or too large, the
+second 1 more than the number of a device whose Hessian is not symmetric. ``rounding`` is the
+largest squared difference of a Hessian's row from its column, relative to the row, that passes as
+symmetric, and ``factor`` is 1 over the clip; :func:`load_units` computes the others."""
 
 
 @cache
 def load_of(arrangement: Arrangement, near: bool) -> int:
-    """The address of the function that loads units; its arguments are ``ADDRESSES``, ``SIZES`` and
-    ``MEASURES``."""
+    """The address of the machine code that copies data sets into units of data; its arguments are
+    ``ADDRESSES``, ``SIZES`` and ``MEASURES``. ``near`` says whether it also writes the distances
+    ``horizon`` and ``reach``, and the sum over all devices."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         at = dict(zip((*ADDRESSES, *SIZES, *MEASURES), arguments, strict=True))
@@ -62,7 +68,8 @@ def load_of(arrangement: Arrangement, near: bool) -> int:
 
 
 class _Lane:
-    """One lane of a unit, or all of them where they share a data set."""
+    """Emits the code that copies one data set, number ``e``, into a unit of data at the address
+    ``unit``: into the numbers of one lane, or of all lanes where they share the data set."""
 
     def __init__(
         self,
@@ -82,7 +89,7 @@ class _Lane:
         self.local = unit + (at["devices"] + 1) * (4 * WIDTH)
 
     def emit(self) -> None:
-        """Load all devices, and behind them their sum."""
+        """Emit the loop that copies all devices into the unit, and behind them their sum."""
         code, at, dim = self.code, self.at, self.at["dim"]
         size = (at["unit_size"] - (at["devices"] + 1) * WIDTH) / (at["devices"] + 1) * 4
         if self.near:
@@ -115,9 +122,9 @@ class _Lane:
             self._fill(self.total, self.totals, self.local + at["devices"] * size)
 
     def _at_centre(self, device: Value, matrix: Value, i: Value) -> tuple[Value, Value, Value]:
-        """Entry i of a device's gradient at the centre, and the squared norms of its row and of
-        what it differs by from its column, term after term. The 1e-300 stands against a division by
-        0 for a row of zeros."""
+        """Entry i of a device's gradient at the centre, the squared norm of row i of its Hessian,
+        and the squared norm of the difference of that row from column i. The norm begins with
+        1e-300, so that a row of zeros leads to no division by 0."""
         code, dim = self.code, self.at["dim"]
         offset = code.load(self.at["offset"], device * dim + i, DOUBLE)
         value = Variable(code, -offset)
@@ -137,9 +144,12 @@ class _Lane:
     def _measure(
         self, i: Value, value: Value, size: Value, norm: Value, reach: Variable, horizon: Variable
     ) -> None:
-        """Add an entry to the sum of all devices, and see how far away it is from the clip.
+        """Add entry i of a device's gradient to the sum over devices, and lower ``reach`` and
+        ``horizon`` to the squared distances r^2 from the centre at which the entry may exceed their
+        bounds.
 
-        From |g_i(centre)| + ||H_i|| r = bound: r^2 = (bound - |g_i(centre)|)^2 / ||H_i||^2."""
+        |g_i(centre)| + ||H_i|| r = bound gives r^2 = (bound - |g_i(centre)|)^2 / ||H_i||^2, with
+        row H_i of the Hessian."""
         code, at, zero = self.code, self.at, self.code.value(DOUBLE(0.0))
         code.store(self.totals, i, code.load(self.totals, i, DOUBLE) + value)
         left, more = (at[name] - size for name in ("certain_clip", "near_clip"))
@@ -148,14 +158,16 @@ class _Lane:
         horizon.value = (more * more / norm).at_most(horizon.value)
 
     def _put(self, number: Value, distance: Value) -> None:
-        """Store a squared distance, in every lane where they share it."""
+        """Store a squared distance as vector ``number`` of the unit: in the lane of its data set,
+        or in all lanes where they share the data set."""
         value, start = distance.single(), number * WIDTH + self.lane
         for lane in range(1 if self.arrangement.kind == OWN else WIDTH):
             self.code.store(self.unit, start + lane, value)
 
     def _fill(self, matrix: Value, gradient: Value, start: Value) -> None:
-        """Put a device's numbers into the unit. Of the symmetric matrix, columns are read as rows,
-        which lie together."""
+        """Copy a device's gradient at the centre and its Hessian, times ``factor``, into the unit
+        from the address ``start`` on. The Hessian is symmetric: its columns are read as rows, whose
+        numbers are neighbours in memory."""
         code, arrangement, dim = self.code, self.arrangement, self.at["dim"]
         place = Variable(code, self.lane)
 
@@ -187,8 +199,8 @@ class _Lane:
 
 
 NEAR, _FEW = 64.0, 20
-"""A chain is near where no gradient entry can exceed ``NEAR`` clips. With more than ``_FEW``
-devices the number is smaller in proportion, but at least 2: the sum over devices, from which the
+"""A chain is near the centre where no entry of a device's gradient can exceed ``NEAR`` times the
+clip. With more than ``_FEW`` devices the number is smaller in proportion, but at least 2: the sum over devices, from which the
 excess of single entries is taken, then stays below 64 x 20 = 1280 clips (up to 640 devices), and
 its rounding in single precision below 1e-4 clips."""
 _MOST_REACH = 3e38
@@ -216,13 +228,14 @@ def load_units(
     lanes: npt.NDArray[np.int64],
     near: bool,
 ) -> Floats | None:
-    """The units of some data sets, (unit, float): horizon (8), reach (device, 8), devices; None if
-    data are not finite, or too large for single precision. A Hessian that is not symmetric is
-    refused by ``InvalidSetting``.
+    """The units of data (see the module) of some data sets, (unit, float): horizon (8), reach
+    (device, 8), then the devices' numbers; None if data are not finite, or too large for single
+    precision. A Hessian that is not symmetric is refused by ``InvalidSetting``.
 
-    ``costs`` and ``centre`` are contiguous, in double precision; ``lanes`` is the data set of every
-    lane of every unit, (unit, 8) or (unit, 1); ``near`` says whether chains may be near, without
-    which horizon, reach and the sum of all devices are not needed."""
+    ``costs`` and ``centre`` are contiguous, in double precision; ``unit`` is the clip, by which
+    gradients are divided; ``lanes`` is the data set of every lane of every unit, (unit, 8) or
+    (unit, 1); ``near`` says whether the round's code treats chains near the centre apart, without
+    which horizon, reach and the sum over devices are not written."""
     devices, dim = costs.offset.shape[1:]
     size = (1 + devices) * WIDTH + (devices + 1) * arrangement.device_size(dim)
     units = np.zeros((len(lanes), size), np.float32)

@@ -79,7 +79,8 @@ class Arrangement(NamedTuple):
 
     @property
     def unit(self) -> int:
-        """Floats of a number that belongs to a device: one for each lane, or one for all."""
+        """How many floats store one number of a device's data: 8, one for each lane, or 1 for all
+        lanes."""
         return 1 if self.kind in (SHARED, TEAMS) else WIDTH
 
     @property
@@ -89,12 +90,14 @@ class Arrangement(NamedTuple):
 
     @property
     def word(self) -> ir.Type:
-        """Random words of all lanes, or of the one chain of a block."""
+        """Type of the random words of a block: a vector with one for each of its eight chains, or a
+        single word where a block is one chain."""
         return WORD if self.kind == ROWS else WORDS
 
     @property
     def float(self) -> ir.Type:
-        """Floats of all lanes, or of the one chain of a block."""
+        """Type of a number that every chain of a block has: a vector of eight floats, or a single
+        float where a block is one chain."""
         return FLOAT if self.kind == ROWS else FLOATS
 
     def tiles(self, dim: int) -> int:
@@ -133,7 +136,8 @@ IN_WORDS = {
 
 
 def _reading(floats: float) -> float:
-    """Nanoseconds of a float where so many are read again in every round."""
+    """Nanoseconds for each float that a lane reads, where so many floats are read again in every
+    round: the more there are, the farther from the processor they lie."""
     places = (_NEXT_TO_THE_PROCESSOR, _IN_CACHE, _SHARED_CACHE)
     return _READING[sum(4 * floats > size for size in places)]
 
@@ -174,27 +178,28 @@ LANES = WIDTH
 """Chains of a block, one for each lane of a vector."""
 
 _LANES = np.arange(LANES)
-"""Their numbers."""
+"""Numbers of the lanes of a vector, from 0."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of some chains, counted through all data sets."""
+    """How some chains, counted through all data sets, are dealt to blocks: eight chains that share
+    vector instructions, or one."""
 
     firsts: Numbers
     """The first chain of every block."""
     lanes: Numbers
-    """Its chains: less than ``LANES`` where the others repeat the last."""
+    """Number of chains of every block: less than 8 where the other lanes repeat the last chain."""
     chains: Numbers
     """The chain of every lane, (block, 8)."""
     num_chains: int
     """Chains of a data set."""
     unit: Numbers
-    """The unit of data of every block."""
+    """Number of the unit of data (the devices' numbers in memory) that every block reads."""
     first_of_unit: Numbers
-    """The first block of every unit."""
+    """The first block that reads each unit of data."""
 
     @classmethod
     def of(cls, arrangement: Arrangement, first: int, end: int, num_chains: int) -> Blocks:

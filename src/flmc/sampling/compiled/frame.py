@@ -1,5 +1,5 @@
-"""One call of machine code: the rounds that it is given, the frame that tells where its arrays are,
-and the chains that it changes."""
+"""One call of machine code: the factors of the rounds that it runs, the frame (an array of numbers
+and addresses) that tells it where its arrays are, and the chains that it changes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ class GivenRounds(NamedTuple):
 
 
 def _chosen(values: Array, rows: npt.NDArray[np.intp]) -> Array:
-    """The values of the data set of every chain; one data set may stand for all."""
+    """Rows of ``values`` (data set, ...) for every chain, (chain, ...): ``rows`` is the chain's
+    data set; a single data set stands for all."""
     if len(rows) == len(values) == 1:
         return values
     return values[np.minimum(rows, len(values) - 1)]
@@ -130,7 +131,8 @@ def entries_share_gain(plan: Plan) -> bool:
 _SLACK = 1024
 """Numbers behind the last that a vector load may touch, where the last vector is not full."""
 _NEVER = 2**64 - 1
-"""Stands for a block of rounds where no chain was lost."""
+"""Stands, where a number of a block of rounds is expected, for "no chain left the range of
+numbers"."""
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_float)
 
 _WRITTEN = ("x", "sums", "products", "draws", "count", "lost")
@@ -203,7 +205,8 @@ class Frame:
 
     @property
     def may_be_near(self) -> bool:
-        """Whether the sum over devices may begin with the gradient of all costs."""
+        """Whether the code sums the gradient of all costs first for chains near the centre, and
+        then what clipping changes: only where symbols are gradients clipped entry by entry."""
         return self._form.may_be_near
 
     def put(self, **values: Any) -> None:
@@ -219,8 +222,8 @@ class Frame:
                 self._fields[name] = int(value)
 
     def run(self, blocks: int) -> tuple[int | None, int | None]:
-        """Run all rounds of the blocks; returns the first block with a lost chain, and the block of
-        rounds in which it was lost, or None twice."""
+        """Run all rounds of so many blocks of chains; returns the first block with a chain that
+        left the range of numbers, and the block of rounds in which it did; None twice if none."""
         lost = np.empty(blocks, np.uint64)
         lost.fill(_NEVER)
         self.put(blocks=blocks, lost=lost)
@@ -234,8 +237,9 @@ class Frame:
 
 @dataclass
 class KeptRounds:
-    """What a call reads and writes of its chains: arrays whose first axis is the chain, and their
-    copies in lanes."""
+    """What a call of machine code reads and writes of its chains: views of their positions, sums
+    and draws, whose first axis is the chain; and copies in the order that the code needs, eight
+    chains side by side (lanes)."""
 
     chains: Chains
     rounds: range
@@ -274,8 +278,9 @@ class KeptRounds:
         )
 
     def put(self, frame: Frame, lanes: Numbers, arrangement: Arrangement, centre: Array) -> None:
-        """Put copies in lanes into a frame; ``lanes`` is the chain of every lane (block, lane), and
-        ``centre`` its centre (block, lane, dim)."""
+        """Copy positions and sums so that the eight chains of a block lie side by side, and put the
+        copies into a frame; ``lanes`` is the chain of every lane (block, lane), and ``centre`` the
+        point that its deviations are measured from, (block, lane, dim)."""
         own = lanes - self.rows.start
         self.x = np.swapaxes(self.position[own], 1, 2).copy()
         self.count = np.zeros((len(lanes), LANES), np.uint32)

@@ -148,7 +148,7 @@ def machine() -> tuple[str | None, ...]:
 
 @cache
 def _initialise() -> None:
-    """Make LLVM ready for this processor."""
+    """Make the compiler library LLVM ready to load code for this processor, once in a process."""
     with suppress(RuntimeError):  # newer ones do so by themselves, and refuse to be asked
         binding.initialize()
     binding.initialize_native_target()

@@ -45,9 +45,9 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 _WORST_CONDITION = 1e10
 """Largest ratio that this engine accepts of the posterior's largest curvature to its smallest. At
-1e10 the posterior is 1e5 times as wide in one direction as
-in another, and the rounding of single precision in the widest direction, 6e-8 of its deviations, is
-about 1 % of the narrowest standard deviation."""
+1e10 the posterior is 1e5 times as wide in one direction as in another, and the rounding of single
+precision in the widest direction, 6e-8 of its deviations, is about 1 % of the narrowest standard
+deviation."""
 _NOISE_AT_ONCE = 16_000_000
 """Bytes of the factors of the noise that one call gets at most, where every chain has its own."""
 

@@ -30,7 +30,7 @@ class Generator:
         self._state = code.variables([code.load(address, i * WIDTH, kind) for i in range(4)])
 
     def __call__(self) -> Value:
-        """The next word."""
+        """Emit one step of the generators, and return their next random words."""
         a, b, c, d = (part.value for part in self._state)
         word = (a + d).turned(7) + a
         shifted = b.shifted(9)
@@ -114,7 +114,7 @@ _SINE = (
 
 
 def _series(code: Code, terms: tuple[float, ...], x: Value) -> Value:
-    """A polynomial, lowest coefficient first."""
+    """The polynomial in x whose coefficients are ``terms``, lowest first."""
     value = code.floats(terms[-1])
     for term in reversed(terms[:-1]):
         value = value.times(x, code.floats(term))

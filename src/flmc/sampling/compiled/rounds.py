@@ -93,8 +93,9 @@ FIELDS = {
 
 
 def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
-    """Emit the loop over ``count`` rounds of a team, from round ``first`` of the call on, whose
-    normals are those of round ``normal`` of the last that were made."""
+    """Emit the loop over ``count`` rounds of the blocks of chains that run together, from round
+    ``first`` of the call on; their noise begins with round ``normal`` of the normals that were made
+    last, which serve ``ROUNDS_AT_ONCE`` rounds."""
     code, form = team.code, team.form
     with code.loop(count) as s:
         team.begin(first + s)
@@ -115,7 +116,8 @@ def run_rounds(team: Team, first: Value, normal: Value, count: Value) -> None:
 
 
 def _normals(devices: Devices, number: Value) -> Value:
-    """The address of a round's normals: the second half of the rounds begins with a vector."""
+    """The address of the normals of round ``number`` of those that were made last. The second half
+    of these rounds begins at a whole vector, behind a gap."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     half = ROUNDS_AT_ONCE // 2
     slack = at["normals_apart"] - at["dim"] * (half * lanes)
@@ -124,15 +126,18 @@ def _normals(devices: Devices, number: Value) -> Value:
 
 
 class _Place:
-    """Where a round is: ``t`` counts in the arrays of the call, ``s`` since the last sums were
-    added, and ``normals`` is an address."""
+    """Where the numbers of a round are: ``t`` is the round's number in the arrays of the call,
+    ``s`` its number among the rounds whose positions are not yet added to the sums, and ``normals``
+    the address of its noise."""
 
     def __init__(self, t: Value, normals: Value, s: Value) -> None:
         self.t, self.normals, self.s = t, normals, s
 
 
 def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
-    """Move an entry of the position, x - p y - n z, and put it beside those of the other rounds."""
+    """Emit the sampler's step of entry i, x - p y - n z, with the sum of symbols y, its factor p,
+    the standard normal z and its factor n; the new x is also stored beside those of the last
+    rounds, for the sums."""
     code, at, lanes = devices.code, devices.at, devices.form.arrangement.lanes
     kind, number = devices.form.arrangement.float, place.t * at["dim"] + i
 
@@ -151,7 +156,8 @@ def _step(devices: Devices, place: _Place, i: Value, received: Value) -> None:
 
 
 def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> None:
-    """Add the positions of ``count`` rounds of a block to sums and products, round after round."""
+    """Emit the code that adds the positions of the last ``count`` rounds of a block of chains to
+    the sums of positions and of their products, round after round."""
     if form.arrangement.entries:
         _add_in_lanes(code, form.arrangement.entries, at, count)
         return
@@ -163,8 +169,8 @@ def add_moments(code: Code, form: Form, at: dict[str, Value], count: Value) -> N
 
 
 def _add_in_lanes(code: Code, entries: int, at: dict[str, Value], count: Value) -> None:
-    """Few entries: the loops over them are written out, and every lane has its sums beside those of
-    the others; of the products only the upper triangle is summed."""
+    """Emit :func:`add_moments` for few entries: the loops over them are written out, the sums of
+    eight chains are one vector, and of the products only the upper triangle is summed."""
     for i in range(entries):
         places = [("sums", i), *(("products", i * entries + j) for j in range(i, entries))]
         totals = code.variables([code.load(at[name], n * WIDTH, DOUBLES) for name, n in places])
@@ -183,8 +189,9 @@ def _add_in_lanes(code: Code, entries: int, at: dict[str, Value], count: Value) 
 def _add_sums(
     code: Code, lanes: int, at: dict[str, Value], count: Value, lane: Value, chain: Value
 ) -> None:
-    """Add the positions of one chain to its sums, and put them together in double precision; zero
-    for rounds that there are not."""
+    """Emit the code that adds the positions of one chain in the last ``count`` rounds to its sums,
+    and copies them in double precision to scratch memory of ``ROUNDS_AT_ONCE`` rounds, where the
+    rounds beyond ``count`` are zero."""
     sums = at["sums"] + chain * at["dim"] * 8
     squares = at["products"] + chain * at["dim"] * 8
     with code.loop(at["dim"] * ROUNDS_AT_ONCE, at["dim"] * count) as n:
@@ -199,7 +206,8 @@ def _add_sums(
 
 
 def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
-    """Add the products of one chain's positions to its matrix.
+    """Emit the code that adds the products of one chain's positions, of ``ROUNDS_AT_ONCE`` rounds
+    in scratch memory, to its matrix of sums (dim, dim).
 
     With many entries the matrix would not stay near the processor: each of its numbers is read and
     written once for all these rounds. What is left of the diagonal's vector is added, too: it is
@@ -223,8 +231,8 @@ def _add_products(code: Code, at: dict[str, Value], products: Value) -> None:
 
 
 def keep_draws(code: Code, form: Form, at: dict[str, Value], count: Value, number: Value) -> None:
-    """Write theta of ``count`` rounds of a block to the draws, the first of which is kept round
-    ``number``."""
+    """Emit the code that writes theta of the last ``count`` rounds of a block of chains to their
+    draws; the first of these rounds is kept round ``number``, from 0."""
     lanes, dim = form.arrangement.lanes, at["dim"]
     with code.loop(at["lanes"]) as lane:
         start = (at["firsts"] + lane) * at["draws_apart"] + number * dim
@@ -236,8 +244,8 @@ def keep_draws(code: Code, form: Form, at: dict[str, Value], count: Value, numbe
 
 @cache
 def advance_of(form: Form) -> int:
-    """The address of the function that runs all rounds of a call. Its arguments are the address of
-    the frame, and the clip in its own units."""
+    """The address of the machine code that runs all rounds of a call. Its arguments are the address
+    of the frame (:data:`FIELDS`), and the clip in its own units: 1, or infinite without one."""
 
     def body(code: Code, arguments: list[Value]) -> None:
         frame, most = arguments
@@ -256,7 +264,8 @@ def advance_of(form: Form) -> int:
 
 
 class _Blocks:
-    """One block of a call, or several that run together."""
+    """Emits all rounds of one block of chains, number ``first`` of the call, or of the ``size``
+    blocks from there on, which share a data set and run together."""
 
     def __init__(
         self,
@@ -271,7 +280,8 @@ class _Blocks:
         self.first, self.size = first, size
 
     def member(self, v: Value) -> dict[str, Value]:
-        """Addresses and sizes by name of one of the blocks, by its number among them."""
+        """Addresses and sizes by name (:data:`FIELDS`, and parts of the unit of data) of one of the
+        blocks that run together, by its number among them."""
         code, form, every, n = self.code, self.form, self.every, self.first + v
         lanes, dim = form.arrangement.lanes, every["dim"]
         at = dict(every)
@@ -302,7 +312,8 @@ class _Blocks:
 
     @contextmanager
     def members(self) -> Iterator[dict[str, Value]]:
-        """What follows is done for every block."""
+        """A context whose body is emitted once and runs for every block; it gives the block's
+        addresses and sizes by name."""
         if self.size is None:
             yield self.member(self.code.number(0))
             return
@@ -310,8 +321,8 @@ class _Blocks:
             yield self.member(v)
 
     def emit(self) -> None:
-        """All rounds of the blocks, as many at a time as there are normals for, all of them kept or
-        none."""
+        """Emit all rounds of the blocks, in parts: a part has at most as many rounds as normals are
+        made for, and either all of its rounds are kept or none."""
         code, at = self.code, self.every
         begin, until, burn_in = at["begin"], at["until"], at["burn_in"]
         r = Variable(code, begin - begin % ROUNDS_PER_BLOCK)
@@ -345,7 +356,8 @@ class _Blocks:
                         r.value = until
 
     def _run(self, now: Value, stop: Value) -> None:
-        """Some rounds, and what is kept of them."""
+        """Emit the rounds from ``now`` to below ``stop``; if they are kept, also the sums and draws
+        of their positions."""
         code, begin, burn_in = self.code, self.every["begin"], self.every["burn_in"]
         with code.when(now.same(burn_in)), self.members() as member:
             code.store(member["count"], 0, code.words(0))  # those of the burn-in do not count
@@ -357,8 +369,8 @@ class _Blocks:
                 keep_draws(code, self.form, member, stop - now, now - burn_in)
 
     def _seed(self, block: Value) -> None:
-        """Start the generators of all lanes for a block of rounds, each by its data set and
-        chain."""
+        """Emit the seeding of every chain's random generators, for noise and for bits, at the
+        beginning of a block of rounds: each by its data set, its chain and the block."""
         code, purposes = self.code, {"channel": Purpose.CHANNEL, "state": Purpose.QUANTISER}
         with self.members() as at:
             for name, purpose in purposes.items():
@@ -372,7 +384,7 @@ class _Blocks:
                 seed_generators(code, at["entropy"], at["num_entropy"], key, at[name])
 
     def _fill_normals(self) -> None:
-        """Normals of the next rounds."""
+        """Emit the code that makes the normals of the next ``ROUNDS_AT_ONCE`` rounds."""
         with self.members() as at:
             generator = Generator(self.code, at["channel"], self.form.arrangement.word)
             half, apart = at["dim"] * (ROUNDS_AT_ONCE // 2), at["normals_apart"]
@@ -380,8 +392,9 @@ class _Blocks:
             generator.save()
 
     def _skip_words(self) -> None:
-        """Go on inside a block of the streams: the words of a round were used before, and are drawn
-        only to get to the later ones."""
+        """Emit the code that draws and drops the random words of one round. A call that begins
+        inside a block of the random streams needs it: earlier rounds used these words, and a stream
+        reaches its later words only this way."""
         if self.form.link is None:
             return
         with self.members() as at:
@@ -391,8 +404,8 @@ class _Blocks:
             generator.save()
 
     def _is_lost(self, at: dict[str, Value]) -> Value:
-        """Whether the position of any chain is not finite; lanes that repeat the last chain do not
-        count."""
+        """A truth value: whether the position of any chain of a block is not finite; lanes that
+        only repeat the last chain do not count."""
         code, lanes = self.code, self.form.arrangement.lanes
         total = Variable(code, code.floats(0.0))
         with code.loop(at["dim"]) as i:

@@ -20,7 +20,8 @@ from flmc.sampling.compiled.random_numbers import Generator
 
 
 class FewEntries:
-    """The emitted loop over devices.
+    """Emits the sum of symbols over devices for gradients of few entries: the loops over entries
+    are written out, and sums stay in registers.
 
     Parameters
     ----------
@@ -35,7 +36,8 @@ class FewEntries:
         self.x: list[Value] = []
 
     def receive(self) -> list[Value]:
-        """Emit the loop over devices; returns the sum of symbols of every entry."""
+        """Emit the loop over devices; returns the sum of symbols of every entry, each a vector with
+        one number for each chain."""
         devices, code, form = self.devices, self.code, self.devices.form
         # Bits without factors are counted: of n bits c are +1, and their sum is 2 c - n.
         counted = form.link is not None and not form.talks
@@ -64,7 +66,8 @@ class FewEntries:
         return [total.value for total in totals]
 
     def _gradient(self, k: Value) -> list[Value]:
-        """The gradient entries of device k: those at the centre plus matrix times position.
+        """The entries of the gradient of device k at the chains' positions: the gradient at the
+        centre plus Hessian times deviation.
 
         Two sums are made, of even and odd columns, so that a product need not wait for the one
         before."""
@@ -82,7 +85,8 @@ class FewEntries:
         return gradient
 
     def _read(self, start: Value, index: int) -> Value:
-        """A number of a device in every lane: each its own, or all the same."""
+        """Number ``index`` of a device's data as a vector: each chain's own, or the same for all
+        chains where they share a data set."""
         place = start + index * self.arrangement.unit
         if self.arrangement.unit == 1:
             return self.code.load(self.devices.at["local"], place, FLOAT).spread()
@@ -91,7 +95,8 @@ class FewEntries:
     def _add_device(
         self, k: Value, talk: Value | None, generator: Generator | None, totals: list[Variable]
     ) -> None:
-        """Add the symbols of device k to the sums."""
+        """Emit the code that adds the symbols of device k, times the factors ``talk`` (None: 1), to
+        the sums of all entries."""
         values, scale = self._gradient(k), None
         if self.devices.form.norm:
             squares = self.devices.zero
@@ -105,7 +110,8 @@ class FewEntries:
 
 
 class ManyEntries:
-    """The emitted loop over devices.
+    """Emits the sum of symbols over devices for gradients of many entries, a tile of entries at a
+    time; sums are in scratch memory.
 
     Parameters
     ----------
@@ -120,11 +126,12 @@ class ManyEntries:
         self.in_rows = self.arrangement.lanes == 1
         """Whether the lanes of a vector are entries of one chain."""
         self.gradient_bytes = self.at["tiles"] * (4 * WIDTH * self.tile)
-        """Bytes of a gradient: sums of symbols come first, then room for a gradient, then a
-        vector."""
+        """Bytes of a gradient in scratch memory, which holds the sums of symbols, then a gradient,
+        then a vector for the factors that clip norms."""
 
     def receive(self) -> None:
-        """Emit the loop over devices, and store the sum of symbols of every entry."""
+        """Emit the loop over devices, which leaves the sum of symbols of every entry in the scratch
+        memory ``received`` of each block."""
         code, at = self.code, self.at
         with self.team.members() as devices:
             with code.loop(at["tiles"] * self.tile) as i:
@@ -156,7 +163,8 @@ class ManyEntries:
                                 devices.generator()
 
     def _begin_with_all(self, devices: Devices, tile: Value) -> None:
-        """Begin the sums of lanes that are near with the gradient of all costs."""
+        """Emit the code that begins the sums of a tile with the gradient of the sum of all costs,
+        for chains near the centre; for others with 0."""
         for q, value in enumerate(self._gradient(devices, self.at["devices"], tile)):
             near = (devices.away < devices.far).choose(value, devices.zero)
             self.code.store(devices.at["received"], (tile * self.tile + q) * WIDTH, near)
@@ -182,7 +190,8 @@ class ManyEntries:
         return [value.value for value in sums]
 
     def _find_scales(self, k: Value) -> None:
-        """Keep the gradient of device k, and the factor that brings its norm down to the clip."""
+        """Emit the code that stores, for each block, the gradient of device k and the factor that
+        brings its norm down to the clip."""
         code = self.code
         with code.loop(self.at["tiles"]) as tile, self.team.members() as devices:
             values = devices.at["received"] + self.gradient_bytes
@@ -194,7 +203,8 @@ class ManyEntries:
             code.store(values + self.gradient_bytes, 0, scale)
 
     def _squares(self, values: Value) -> Value:
-        """The sum of the squares of a device's gradient, entry after entry."""
+        """The sum of the squares of the entries of a gradient at an address, a vector with one
+        number for each chain."""
         code = self.code
         if self.in_rows:
             alone = Variable(code, code.value(FLOAT(0.0)))
@@ -209,7 +219,8 @@ class ManyEntries:
         return squares.value
 
     def _add_tile(self, devices: Devices, k: Value, tile: Value, talk: Value | None) -> None:
-        """Add the symbols of a tile of device k to the sums."""
+        """Emit the code that adds the symbols of device k, for the entries of one tile, times the
+        factors ``talk`` (None: 1), to the sums."""
         code, first, scale = self.code, tile * self.tile, None
         if self.form.norm:
             kept = devices.at["received"] + self.gradient_bytes
@@ -235,8 +246,8 @@ class ManyEntries:
         talk: Value | None,
         scale: Value | None,
     ) -> None:
-        """Add the symbols of eight entries of one chain; those behind the last entry are added to
-        sums that nobody reads."""
+        """Emit the code that adds the symbols of eight entries of one chain, number ``panel`` of
+        such vectors, to their sums; lanes behind the last entry go to sums that nobody reads."""
         code, word, exist = self.code, None, None
         if devices.generator is not None:
             place = k * self.at["dim"] + panel * WIDTH
@@ -260,7 +271,9 @@ class ManyEntries:
         scale: Value | None,
         exist: Value | None = None,
     ) -> None:
-        """Add the symbols of a vector of entries to their sums."""
+        """Emit the code that turns a vector ``value`` of gradient entries into symbols and adds
+        them to vector ``row`` of the sums; the other arguments are those of
+        :meth:`~flmc.sampling.compiled.devices.Devices.sent`."""
         code, place, sums = self.code, row * WIDTH, devices.at["received"]
         sent = devices.sent(value, word, talk, scale, exist)
         if word is not None and talk is None:

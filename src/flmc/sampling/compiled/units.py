@@ -200,9 +200,9 @@ class _Lane:
 
 NEAR, _FEW = 64.0, 20
 """A chain is near the centre where no entry of a device's gradient can exceed ``NEAR`` times the
-clip. With more than ``_FEW`` devices the number is smaller in proportion, but at least 2: the sum over devices, from which the
-excess of single entries is taken, then stays below 64 x 20 = 1280 clips (up to 640 devices), and
-its rounding in single precision below 1e-4 clips."""
+clip. With more than ``_FEW`` devices the number is smaller in proportion, but at least 2: the sum
+over devices, from which the excess of single entries is taken, then stays below 64 x 20 = 1280
+clips (up to 640 devices), and its rounding in single precision below 1e-4 clips."""
 _MOST_REACH = 3e38
 """Largest squared distance that ``reach`` may hold: less than infinity, the distance of a chain
 that is far, so that such a chain looks at every device."""

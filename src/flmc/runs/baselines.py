@@ -1,4 +1,5 @@
-r"""Baselines: other methods, each a plan made from the plan that it is compared with.
+r"""Baselines: other methods to compare a plan with, each a plan made from that plan, with as many
+rounds.
 
 Steps follow three rules, which look at no data that is held out:
 
@@ -40,7 +41,8 @@ _NO_CHANNEL_DB = 390.0
 
 @dataclass(frozen=True)
 class Baseline:
-    """One baseline: the runs it consists of, and how they are scored and stated."""
+    """One method to compare with: the runs that it consists of, and how they are scored and
+    presented."""
 
     name: str
     """Name in tables and JSON."""
@@ -53,13 +55,14 @@ class Baseline:
     votes: bool = False
     """Whether the server steps by the sign of the received sum."""
     private: bool = True
-    """Whether the epsilon of the baseline's plan is a statement about it."""
+    """Whether the epsilon of the baseline's plan holds for it, so that it may be stated."""
     no_statement: str = ""
     """Why a baseline with ``private=False`` has no privacy statement."""
 
 
 def baselines_of(plan: Plan, model: Model) -> tuple[Baseline, ...]:
-    """All baselines of a plan, in the order of the table; none of them is planned yet."""
+    """All baselines of a plan, in the order of the comparison's table; their plans are made only
+    when they are run."""
 
     def one(made: Callable[[Plan, Model], Plan]) -> Callable[[], Iterator[tuple[Plan, Model]]]:
         return lambda: iter([(made(plan, model), model)])
@@ -151,7 +154,8 @@ def noiseless_sampler(plan: Plan, model: Model) -> Plan:
 
 
 def _local_samplers(plan: Plan, model: Model) -> Iterator[tuple[Plan, Model]]:
-    """Plans and models of single devices, each with the automatic step for its own curvature."""
+    """A plan and a model for every device, which samples the posterior of its own data alone, with
+    the automatic step for its own curvature."""
     for own in local_models(model):
         yield make_plan(own, Ideal(), **_rounds(plan), forecast=False), own
 
@@ -163,9 +167,10 @@ def distance(model: Model) -> float:
 
 
 def estimate_variance(plan: Plan) -> float:
-    r"""Variance of an entry of the server's estimate in a kept round,
-    :math:`\overline{(K/K_a)^2 N_0/A^2}`, over the squared slope, the factor by which the estimate
-    scales a gradient; for uplinks whose symbols are not random."""
+    r"""Variance of an entry of the server's estimate of the summed gradient in a kept round, for
+    uplinks whose symbols are not random: :math:`\overline{(K/K_a)^2 N_0/A^2}` over the squared
+    slope, the factor by which the estimate scales a gradient. K is the number of devices,
+    :math:`K_a` of active ones, :math:`N_0` the noise power and A the gain."""
     temperature, slope = plan.temperature, plan.slope
     if temperature is None or slope is None:
         raise InvalidSetting("the variance of an estimate needs an uplink with a slope")
@@ -193,7 +198,8 @@ def _descent(plan: Plan, model: Model, uplink: Uplink, limits: Limits) -> Plan:
 
 
 def _plan(plan: Plan, model: Model, uplink: Uplink, limits: Limits, step: float) -> Plan:
-    """Plan of a point estimate, with the rounds and devices of another plan."""
+    """Plan of a point estimate over an ``uplink`` with a given step, with the rounds and devices of
+    ``plan``."""
     return make_plan(
         model,
         uplink,
@@ -207,7 +213,7 @@ def _plan(plan: Plan, model: Model, uplink: Uplink, limits: Limits, step: float)
 
 
 def _rounds(plan: Plan) -> dict[str, Any]:
-    """Rounds and start of a plan, as arguments of the planner."""
+    """Rounds, burn-in and start of a plan, as arguments of the planner by name."""
     return {
         "num_rounds": plan.num_rounds,
         "num_burn_in": plan.num_burn_in,
@@ -216,11 +222,12 @@ def _rounds(plan: Plan) -> dict[str, Any]:
 
 
 def _radio(uplink: Uplink) -> dict[str, Any]:
-    """Settings that every uplink has, by name: clipping, channel and bounds of examples."""
+    """The settings of an uplink that every scheme has, by name: clipping, channel and bounds of
+    single examples' gradients."""
     return {field.name: getattr(uplink, field.name) for field in fields(Uplink)}
 
 
 def _check_channel(plan: Plan) -> None:
-    """Refuse a plan without a channel."""
+    """Refuse a plan with an ideal uplink, which has no channel to compare over."""
     if plan.uplink.noise_is_exact:
         raise InvalidSetting("the plan's uplink is ideal: there is no channel to compare on")

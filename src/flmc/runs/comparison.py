@@ -39,18 +39,18 @@ from flmc.sampling.simulation import simulate
 from flmc.uplink.uplink import Uplink
 
 NO_STATEMENT = "no statement"
-"""The cell of an epsilon where nothing is proven."""
+"""Text that a table shows for epsilon where no privacy is proven."""
 _OWN = "flmc"
 """Name of an uplink or plan that is given without a name."""
 _METRICS = ("variance_ratio", "wasserstein2_squared", "mean_error_squared", "mse")
-"""Metrics of all chains together that stand beside the scores."""
+"""Metrics of all chains together that the table shows beside the scores of single chains."""
 _EQUAL_STEPS = 1.2
 """Samplers whose effective steps agree within this factor count as equally fast."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method of a comparison: its plan, privacy and scores."""
+    """One method of a comparison, an uplink or a baseline: its plan, its privacy and its scores."""
 
     name: str
     channel: str
@@ -64,8 +64,8 @@ class Method:
     no_statement: str
     """Why there is no privacy statement; empty where there is one."""
     data_dependent: bool
-    """Whether step or gain were computed from the devices' data, so that the statement is for
-    simulation."""
+    """Whether step or gain were computed from the devices' private data, so that the privacy
+    statement holds in a simulation only."""
     step_size: float
     """Effective step of a sampler or of descent; of a majority vote the move of an entry in a
     round; of local posteriors the median over devices."""
@@ -76,7 +76,7 @@ class Method:
 
     @property
     def num_rounds(self) -> int:
-        """Rounds of one chain."""
+        """Number of rounds of one chain."""
         return self.plan.num_rounds
 
     @property
@@ -107,7 +107,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several methods on one problem, with the same data, fading and channel noise."""
+    """Outcome of several methods on one problem, with the same data, fading and channel noise."""
 
     plan: Plan
     """Plan of the first uplink, from which the baselines were made."""
@@ -134,8 +134,8 @@ class Comparison:
         return f"{self.plans()}\n\n{self.scores()}"
 
     def plans(self) -> Grid:
-        """A row for each method: channel, gain, binding limit, temperature, step, effective draws,
-        rounds, and epsilon of a round and of the run."""
+        """A table of the plans, with a row for each method: channel, gain, binding limit,
+        temperature, step, effective draws, rounds, and epsilon of a round and of the run."""
         header = (
             "method",
             "channel",
@@ -161,8 +161,9 @@ class Comparison:
         return Grid(header, rows, notes=(*notes, *self._privacy_notes()))
 
     def scores(self) -> Grid:
-        """A row for each method: its scores, or mean and standard deviation of the first entries of
-        theta where nothing is known to score them by."""
+        """A table of the outcome, with a row for each method: its scores, or mean and standard
+        deviation of the first entries of theta where neither held-out examples nor an exact
+        posterior allow scores."""
         # Baselines lack the metrics of a posterior's spread, so the columns are those of all.
         names = list(dict.fromkeys(name for each in self.methods for name in each.scores))
         if names:
@@ -179,7 +180,7 @@ class Comparison:
         return Grid(header, rows, title, self._score_notes())
 
     def _privacy_notes(self) -> list[Row]:
-        """Notes on the coverage of the epsilons, and on missing ones."""
+        """Notes below the table of plans: what the epsilons cover, and why some are missing."""
         limits = self.plan.limits
         replaced = (
             "all data of one device are" if limits.neighbouring == "device" else "one example is"
@@ -202,7 +203,8 @@ class Comparison:
         return notes
 
     def _score_notes(self) -> tuple[Row, ...]:
-        """Notes on point estimates, warnings of the runs, and missing baselines."""
+        """Notes below the table of scores: on point estimates, warnings of the runs, and baselines
+        that could not be run."""
         points = [each.name for each in self.methods if not each.samples]
         kept, notes = self.plan.num_rounds - self.plan.num_burn_in, []
         if any("mean_error" in each.scores for each in self.methods):
@@ -220,7 +222,7 @@ class Comparison:
         return tuple(notes)
 
     def to_document(self) -> dict[str, Any]:
-        """Everything in plain values, for JSON."""
+        """The whole comparison in plain values, for JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "plan": self.plan.to_document(),
@@ -234,7 +236,7 @@ class Comparison:
 
 
 def _plan_cells(method: Method) -> tuple[str, ...]:
-    """Cells of one method in the table of plans."""
+    """Texts of one method's row in the table of plans."""
     p, stated = method.plan, method.cost is not None
     costs = [
         NO_STATEMENT if cost is None or not stated else format_up(cost.epsilon)
@@ -256,7 +258,8 @@ def _plan_cells(method: Method) -> tuple[str, ...]:
 
 
 def _moment_cells(result: Result) -> tuple[str, str]:
-    """Mean and standard deviation of the first six entries of theta, of the first data set."""
+    """Two texts: means and standard deviations of the first six entries of theta, of the first data
+    set."""
     mean, sd = (
         np.array2string(value[:6], precision=3, suppress_small=True)
         for value in (result.mean[0], np.sqrt(result.variance[0]))
@@ -387,8 +390,8 @@ def _plans(
     limits: Limits | None,
     settings: Mapping[str, Any],
 ) -> dict[str, Plan]:
-    """Plans by name; uplinks are planned, plans are refused if they are for another model or
-    overspend their budget."""
+    """Plans by name: an uplink is planned; a plan that is for another model or overspends its
+    privacy budget is refused."""
     named = {_OWN: given} if isinstance(given, Uplink | Plan) else given
     if not isinstance(named, Mapping) or not named:  # type: ignore[redundant-expr]
         raise InvalidSetting(
@@ -447,7 +450,8 @@ def _method_of(name: str, result: Result, scorers: tuple[Scorer, ...]) -> Method
 def _run_baseline(
     baseline: Baseline, scorers: tuple[Scorer, ...], seed: int, chains: int, engine: str
 ) -> Method:
-    """Run and score one baseline; devices that sample alone are averaged, chain by chain."""
+    """Run and score one baseline; where every device samples alone, scores are averaged over
+    devices, chain by chain."""
     each: list[dict[str, Array]] = []
     plans: list[Plan] = []
     for plan, model in baseline.plans():
@@ -485,7 +489,7 @@ def _draws(plan: Plan, model: Model, seed: int, chains: int, engine: Engine | st
 
 
 def _estimate(values: Array) -> Estimate:
-    """Mean over chains, with its standard error where there are several."""
+    """Mean of values of chains, (chain), with its standard error where there are several."""
     return Estimate.over(values) if len(values) > 1 else Estimate(float(values[0]), math.nan)
 
 

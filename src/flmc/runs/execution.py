@@ -1,4 +1,4 @@
-"""Execution of a plan, and continuation of a recorded run."""
+"""Execution of a plan, and continuation of a recorded run that was interrupted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def run(
     stop: Callable[[], bool] = never,
     watch: Watch | None = None,
 ) -> Result:
-    """Simulate ``chains`` chains for every data set of the model.
+    """Simulate a plan: ``chains`` independent chains of the sampler for every data set of the
+    model.
 
     Parameters
     ----------
@@ -123,8 +124,8 @@ def resume(
     progress: Progress | None = None,
     stop: Callable[[], bool] = never,
 ) -> Result:
-    """Go on with a recorded run, to the result that it would have had without the interruption, bit
-    by bit.
+    """Continue a recorded run that was interrupted; the result equals, bit by bit, that of a run
+    without the interruption.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""One run as a value: everything that decides its result, and its execution."""
+"""One run as a value: everything that decides its result (plan, model, seed, chains, engine), and
+its execution."""
 
 from __future__ import annotations
 
@@ -49,19 +50,22 @@ def _blas_threads(one: bool) -> AbstractContextManager[None]:
 def _measure_one_chain(
     moments: Moments, exact: ExactPosterior, one_thread: bool
 ) -> OneChain | None:
-    """Quality of one chain, to the same bits whenever it is asked for."""
+    """Quality of single chains against the exact posterior; on one BLAS thread if asked for, so
+    that the numbers are the same to the bit whenever they are computed."""
     with _blas_threads(one_thread):
         return measure_one_chain(moments, exact)
 
 
 def _measured_before(quality: OneChain | None) -> OneChain | None:
-    """Its argument; a function of the module, because a result must be picklable."""
+    """Return the argument. This is a function of the module, not a lambda, because a result that
+    refers to it must be picklable."""
     return quality
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that decides the result of a run."""
+    """Everything that decides the result of a run: plan, model, seed, number of chains, engine, and
+    which draws are kept."""
 
     plan: Plan
     model: Model
@@ -70,10 +74,11 @@ class Job:
     engine: Engine
     keep_draws: bool
     thin: int = 1
-    """Kept rounds for each draw."""
+    """One draw is kept of so many kept rounds."""
 
     def recorder(self, directory: Path, every_rounds: int | None) -> Recorder:
-        """The recorder of this run, in a directory whose record was created."""
+        """The recorder that writes this run to ``directory``, where a record was created;
+        ``every_rounds`` is the number of rounds between checkpoints."""
         ledger = Ledger(self.plan, self.seed, self.model.num_experiments)
         return Recorder(
             directory,
@@ -85,7 +90,8 @@ class Job:
 
     @cached_property
     def identity(self) -> str:
-        """Digest of everything that decides the result: runs of one identity have equal results."""
+        """SHA-256 of everything that decides the result: runs with the same identity have equal
+        results."""
         parts: list[Any] = [
             VERSION,
             self.plan.digest,
@@ -102,8 +108,9 @@ class Job:
         return digest.hexdigest()
 
     def _fingerprint(self) -> Iterator[Array]:
-        """Gradients, starts and bit probabilities at fixed places, which stand for the data, the
-        prior and a user's own link: these cannot be hashed themselves."""
+        """Gradients, starting points and bit probabilities at fixed thetas. They stand for the
+        data, the prior and a user's own link in the run's digest, because these cannot be hashed
+        themselves."""
         # Eight data sets and two places are enough to notice other data, and take no time.
         model, uplink = self.model, self.plan.uplink
         rows = slice(0, min(model.num_experiments, 8))
@@ -133,7 +140,7 @@ class Job:
 
     @cached_property
     def _exact(self) -> ExactPosterior:
-        """The exact posterior, with which draws are compared."""
+        """The model's exact posterior, with which the draws are compared."""
         assert self.model.posterior is not None
         return ExactPosterior(self.model.posterior)
 
@@ -164,7 +171,8 @@ class Job:
             return self._run(recorder, stop, resources, watch)
 
     def _observer(self, recorder: Recorder | None, watch: Watch | None) -> RoundObserver | None:
-        """The observer of every stretch of rounds; None: there is none."""
+        """The object that is told of every stretch of rounds, for the record, for ``watch``, or for
+        both; None where neither is given."""
         if watch is None:
             return recorder
         return SnapshotObserver(watch, self.plan.num_rounds, self.metrics, recorder)
@@ -176,7 +184,8 @@ class Job:
         resources: Resources,
         watch: Watch | None,
     ) -> Result:
-        """The run itself, on as many BLAS threads as the caller set."""
+        """Check the model, run the remaining rounds, and return the result, on as many BLAS threads
+        as the caller set."""
         began = time.process_time()
         # Both checks come before round 1: a refused run must not have spent any privacy.
         activity = self._activity()
@@ -247,13 +256,15 @@ class Job:
         )
 
     def _in_coordinates_of_the_model(self, draws: Array | None) -> Array | None:
-        """Draws in the model's own coordinates, where the sampler has others."""
+        """Draws in the coordinates of the user's model, where the sampler worked in others; None
+        where no draws were kept."""
         coordinates = self.model.coordinates
         return draws if draws is None or coordinates is None else coordinates.to_model(draws)
 
     def _activity(self) -> Activity:
-        """Devices that transmit in every round. A policy that lets a device transmit more often
-        than its ``most_rounds`` is refused: the plan's privacy was computed from that number."""
+        """How many devices transmit in every round, and how often a single device does. A scheduler
+        that lets a device transmit more often than its ``most_rounds`` is refused, because the
+        plan's privacy was computed from that number."""
         activity = draw_activity(self.plan, self.seed, self.model.num_experiments)
         declared = self.plan.scheduler.most_rounds(self.plan.num_rounds, self.plan.num_devices)
         if activity.most_rounds > declared:
@@ -265,7 +276,8 @@ class Job:
         return activity
 
     def _check_model(self) -> tuple[Finding, ...]:
-        """Findings of a short pilot on a model whose posterior is not known."""
+        """Findings of a short pilot on a model whose posterior is not known; none for other
+        models."""
         if self.model.posterior is not None:
             return ()
         try:

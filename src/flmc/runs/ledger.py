@@ -1,5 +1,5 @@
-"""The ledger: which devices transmitted at which gain, round by round, written before the symbols
-are used.
+"""The ledger of a run: which devices transmitted at which gain, round by round, written to disk
+before a round's symbols are used, so that the privacy cost can be computed from it.
 
 An entry is an upper bound of what its round spends: its gain is the plan's cap. It depends only on
 the plan, the seed and the number of the round, so that an interrupted and resumed run has the
@@ -26,7 +26,7 @@ from flmc.uplink.power import finite_cap
 
 @dataclass(frozen=True)
 class Ledger:
-    """The entries that a run writes into its ledger."""
+    """Makes the entries that a run writes into its ledger, one for each round."""
 
     plan: Plan
     seed: int = 0
@@ -61,7 +61,8 @@ class Ledger:
         return lines
 
     def _realised(self, rounds: range) -> list[str]:
-        """Entries of rounds in which the channel decides who transmits at which gain."""
+        """Entries of some rounds (from 0), where the path gains decide who transmits at which
+        gain."""
         active, gain, heat = draw_realised(self.plan, self.seed, self.num_experiments, rounds)
         caps = finite_cap(self.plan.uplink, self.plan.gain)
         lines = []
@@ -79,7 +80,8 @@ class Ledger:
         return lines
 
     def _what(self, index: int, silent: list[int]) -> str:
-        """Gain and silent devices of a round, as JSON without the opening brace."""
+        """Gain of a round and devices that are silent in it, as JSON text without the opening
+        brace."""
         caps = self.plan.gain
         gain = finite_cap(self.plan.uplink, caps[0 if len(caps) == 1 else index])
         return json.dumps(
@@ -87,7 +89,8 @@ class Ledger:
         )[1:]
 
     def check(self, log: Log) -> None:
-        """Refuse the ledger of another run, or one into which two processes wrote."""
+        """Refuse a log that holds the ledger of another run, or one into which two processes
+        wrote."""
         own = self.entries(0, min(len(log.entries), self.plan.num_rounds))
         if log.entries == own:
             return

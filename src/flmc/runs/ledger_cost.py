@@ -1,4 +1,5 @@
-"""Privacy cost of a ledger: epsilon against round, for the device that spent most."""
+"""Privacy cost of a recorded run, from its ledger: epsilon against rounds, for the device that
+spent most."""
 
 from __future__ import annotations
 
@@ -24,17 +25,18 @@ from flmc.uplink.csi import silent_exceedance
 from flmc.uplink.uplink import Uplink
 
 _POINTS = 12
-"""Rounds at which the curve is computed, at most."""
+"""Number of rounds at which epsilon is computed, at most."""
 
 
 @dataclass(frozen=True)
 class SpentCurve:
-    """Epsilon that a run has spent against rounds, for the device that spent most."""
+    """Privacy parameter epsilon that a run has spent after each of some rounds, for the device that
+    spent most."""
 
     points: list[tuple[int, float]]
-    """Rounds, and the epsilon that was spent up to each."""
+    """Pairs of a round, from 1, and the epsilon that was spent up to and including it."""
     transmitted: list[int]
-    """Rounds in which each device transmitted."""
+    """Number of rounds in which each device transmitted."""
     devices: list[float]
     """Epsilon that each device has spent in all."""
     run_delta: float
@@ -44,7 +46,7 @@ class SpentCurve:
     budget: float | None = None
     """Epsilon that the run may spend, if it has a budget."""
     unfinished: int | None = None
-    """Rounds that were planned, if the run is not finished."""
+    """Number of planned rounds of a run that is not finished; None for a finished run."""
     num_chains: int = 1
     """Chains of the run; each is a deployment of its own that spends what is stated here."""
     epsilon_all_chains: float | None = None
@@ -54,7 +56,7 @@ class SpentCurve:
 
     @property
     def at(self) -> int:
-        """The last round that counts."""
+        """The last round that is counted."""
         return self.points[-1][0]
 
     @property
@@ -123,7 +125,8 @@ class SpentCurve:
 
 
 def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
-    """What one chain of a recorded run has spent, under the plan that it was made with.
+    """Epsilon that one chain of a recorded run has spent, computed from its ledger under the plan
+    that the run was made with.
 
     Parameters
     ----------
@@ -164,8 +167,8 @@ def spent(record: Record, plan: Plan, *, at: int | None = None) -> SpentCurve:
 def spent_under(
     record: Record, uplink: Uplink, limits: Limits, *, at: int | None = None
 ) -> SpentCurve:
-    """Epsilon that a recorded run has spent over an uplink, up to and including round ``at``; for
-    records whose plan cannot be made again."""
+    """Epsilon that a recorded run has spent over an ``uplink``, up to and including round ``at``
+    (None: all rounds of the ledger); for records whose plan cannot be made again."""
     check_ledger(record)
     rounds = len(record.ledger)
     if not rounds:
@@ -215,9 +218,9 @@ def spent_curve(
     last_only: bool = False,
     num_chains: int = 1,
 ) -> SpentCurve:
-    """Epsilon at up to 12 rounds, or the last only, for the device that spent most in all, from
-    entries of a ledger (lines of JSON). Whatever the criterion of the limits, it is `tight`, an
-    upper bound at the gains that the entries state."""
+    """Epsilon after up to 12 rounds, or after the last only, for the device that spent most in all,
+    from ``entries`` of a ledger (lines of JSON). Whatever privacy criterion the limits name, the
+    `tight` one is used, an upper bound at the gains that the entries state."""
     rounds = [json.loads(entry) for entry in entries]
     talks = np.ones((len(rounds), num_devices), dtype=bool)
     gains = np.empty((len(rounds), dim))

@@ -55,7 +55,7 @@ class Recorder:
     directory: Path
     """The directory of the record, whose lock is held."""
     ledger: Ledger
-    """Entries for the ledger of the run."""
+    """Makes the entries of the run's ledger."""
     metrics: Callable[[Chains], dict[str, Any] | None]
     """Computes the metrics of the rounds so far, for ``progress.json``."""
     identity: str
@@ -89,7 +89,8 @@ class Recorder:
                 self._save(chains)
 
     def _save(self, chains: Chains) -> None:
-        """Write the new draws, a checkpoint and the progress, in this order."""
+        """Write the draws since the last checkpoint, a new checkpoint and the progress file, in
+        this order."""
         # Draws first: a checkpoint must never name draws that are not on the disk. A part without
         # its checkpoint does no harm, it is written again or overlaps the next one.
         kept = range(*(chains.draws_until(r) for r in (self._saved_round, chains.round)))
@@ -125,8 +126,8 @@ class Recorder:
         self._saved_round, self._saved_at = chains.round, time.monotonic()
 
     def restore(self, chains: Chains) -> None:
-        """Set chains before round 1, in place, to the last undamaged checkpoint; without one they
-        stay, and running all rounds again gives the same result."""
+        """Set chains that stand before round 1, in place, to the last undamaged checkpoint. Without
+        one they stay as they are, and running all rounds again gives the same result."""
         for name in ("checkpoint.npz", "previous.npz"):
             path = self.directory / name
             if not path.exists():

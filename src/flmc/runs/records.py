@@ -132,8 +132,8 @@ def is_finished(directory: Path) -> bool:
 
 
 def describe(directory: Path) -> dict[str, Any]:
-    """The ``run.json`` of a record: what was asked of the run. For a record of version 1 it has
-    ``schema_version`` only; other versions than those of ``_READ`` are refused."""
+    """The content of a record's ``run.json``: what was asked of the run. For a record of version 1
+    it has ``schema_version`` only; a version that this flmc does not read is refused."""
     if not directory.is_dir():
         raise InvalidSetting(f"{str(directory)!r} is not a directory with a record")
     if not any(os.path.lexists(directory / name) for name in ("run.json", "result.json")):
@@ -178,7 +178,8 @@ class Record:
     schema_version: int
     """Version of the record, 1 to 3."""
     asked: dict[str, Any] = field(repr=False)
-    """The request of the run, from ``run.json``; empty for version 1."""
+    """What was asked of the run (settings, plan, seed, chains, engine), from ``run.json``; empty
+    for version 1."""
     result: dict[str, Any] | None = field(repr=False)
     """The document of the result, from ``result.json``; None while the run is not finished."""
     ledger: list[str] = field(repr=False)
@@ -224,7 +225,7 @@ class Record:
 
 
 def load(directory: str | Path) -> Record:
-    """Open the record of a run, of this version or the one before.
+    """Open the record of a run on disk, of this format version or an earlier one.
 
     Parameters
     ----------

@@ -58,7 +58,8 @@ def listing(result: Result) -> Listing:
 
 
 def _rows_without_posterior(result: Result) -> list[Row]:
-    """Mean and standard deviation of the first data set, and Stein's evidence."""
+    """Rows of a result whose exact posterior is not known: mean and standard deviation of the first
+    data set, and Stein's evidence from gradients at the draws."""
     sd = np.sqrt(result.variance[0])
     rows = [
         Row(name, np.array2string(value, precision=4))
@@ -68,7 +69,8 @@ def _rows_without_posterior(result: Result) -> list[Row]:
 
 
 def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
-    """The metrics, each beside its expected value."""
+    """Rows with the metrics of the draws against the exact posterior, each beside its expected
+    value, and caveats."""
     ratio, shift, source = _expected(result, metrics)
     directions = (
         f"{metrics.variance_ratio_smallest.mean:.4g} to {metrics.variance_ratio_largest.mean:.4g}"
@@ -93,7 +95,8 @@ def _rows_against_posterior(result: Result, metrics: Metrics) -> list[Row]:
 
 
 def one_chain_rows(one: OneChain) -> list[Row]:
-    """Rows for the quality of a single chain, beside the metrics of all chains together."""
+    """Rows that state the quality of a single chain, shown beside the metrics of all chains
+    together."""
     common, shared = one.common_error.mean, ""
     if not math.isnan(common):
         shared = f"; {100 * common:.2g} % is common to all chains of a data set"
@@ -127,8 +130,8 @@ def _over_chains(sd: float, unit: str) -> str:
 
 
 def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
-    """Expected variance ratio and squared mean error, and their source: the prediction, or exact
-    draws."""
+    """Expected variance ratio, expected squared error of the mean, and where they come from: the
+    plan's prediction, or exact draws."""
     # The mean of n independent draws is off by trace(Sigma)/n, even if the draws are exact.
     chance = metrics.posterior_trace / metrics.independent_draws
     prediction = result.plan.prediction
@@ -141,7 +144,8 @@ def _expected(result: Result, metrics: Metrics) -> tuple[float, float, str]:
 
 
 def notes(result: Result, metrics: Metrics) -> list[str]:
-    """Caveats about the metrics of a result: far from the prediction, or too few chains."""
+    """Sentences of caution about the metrics of a result: they are far from the plan's prediction,
+    or need more chains."""
     texts = []
     prediction = result.plan.prediction
     if prediction is not None:
@@ -156,7 +160,8 @@ def notes(result: Result, metrics: Metrics) -> list[str]:
 
 
 def notes_on_chains(metrics: Metrics) -> list[str]:
-    """Caveats about metrics that need more chains of a data set than there are."""
+    """Sentences of caution about metrics that would need more chains of a data set than were
+    run."""
     texts = []
     if metrics.chains_for_wasserstein2 is not None:
         texts.append(
@@ -197,7 +202,8 @@ class Result:
     num_undefined: int
     """Gradient entries that were not finite; a device treats NaN as 0."""
     moments: Moments
-    """Sums over the kept rounds, from which mean and covariance are computed."""
+    """Sums of the kept rounds' deviations from a centre and of their products, from which mean and
+    covariance are computed."""
     chains: Array | None
     """Kept draws, (experiment, chain, draw, dim), if asked for."""
     evidence: Evidence | None = None
@@ -209,9 +215,9 @@ class Result:
     """Predictions of the model at some draws of the first data set, (chain, draw, prediction); None
     for a model without predictions, or where no draws were kept."""
     blocking: str = ""
-    """Grouping of the chains by the engine, for speed, in words; empty where it had no choice."""
+    """How the engine grouped the chains for speed, in words; empty where it had no choice."""
     measure_one_chain: Callable[[], OneChain | None] = lambda: None
-    """Computes :attr:`one_chain`."""
+    """Function that computes :attr:`one_chain`, the quality of single chains."""
     layout: named_draws.Layout | None = None
     """Name and shape of every parameter in theta; None for a model without names."""
 
@@ -230,18 +236,18 @@ class Result:
 
     @property
     def mean(self) -> Array:
-        """Pooled mean of the draws, (experiment, dim)."""
+        """Mean of the draws over all chains and kept rounds, (experiment, dim)."""
         return self.moments.mean
 
     @property
     def covariance(self) -> Array:
-        """Pooled covariance of the draws, (experiment, dim, dim); an error where entries are too
-        many, which have a ``variance`` only."""
+        """Covariance of the draws over all chains and kept rounds, (experiment, dim, dim); an error
+        for a model with too many entries, whose result has the ``variance`` only."""
         return self.moments.covariance
 
     @property
     def variance(self) -> Array:
-        """Pooled variance of every entry of the draws, (experiment, dim)."""
+        """Variance of every entry of theta over all chains and kept rounds, (experiment, dim)."""
         return self.moments.variance
 
     @property
@@ -254,7 +260,8 @@ class Result:
         return named_draws.by_parameter(self._first_draws, self.layout)
 
     def summary(self, interval: float = 0.9) -> Grid:
-        """Mean, spread, interval, Monte Carlo error, effective draws and R-hat of every entry.
+        """A table with mean, standard deviation, central interval, Monte Carlo error, effective
+        draws and R-hat of every entry of theta, for the first data set.
 
         Parameters
         ----------
@@ -360,13 +367,14 @@ class Result:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """Coverage of the run's epsilon: it is of one chain, and releasing all chains would cost
-        more; None where the privacy is unknown."""
+        """What the run's epsilon covers: one chain, and what releasing all chains would cost; None
+        where the privacy is unknown."""
         return coverage_of(self.plan, self.num_chains)
 
     @cached_property
     def one_chain(self) -> OneChain | None:
-        """Quality of one chain by itself; None for a model whose posterior is not known."""
+        """Quality of a single chain against the exact posterior; None for a model whose posterior
+        is not known."""
         return self.measure_one_chain()
 
     @cached_property

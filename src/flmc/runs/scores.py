@@ -1,4 +1,5 @@
-r"""Scores of methods: predictions of held-out examples, and errors against the exact posterior.
+r"""Scores of the methods in a comparison: how well they predict held-out examples, and how far they
+are from the exact posterior.
 
 Every score is of one group of draws, that is of one chain, or of one point estimate:
 
@@ -43,7 +44,8 @@ LABELS = {
 
 
 class Scorer(ABC):
-    """Scores groups of draws."""
+    """Scores groups of draws, a chain or a point estimate each: subclasses compare them with
+    held-out examples or with the exact posterior."""
 
     num_test: int = 0
     """Held-out examples that are predicted; 0: the scorer needs none."""
@@ -64,7 +66,8 @@ def make_scorers(model: Model, test: FederatedData | None) -> tuple[Scorer, ...]
 
 
 def _held_out_scorer(model: Model, test: FederatedData) -> Scorer:
-    """The scorer of held-out examples that suits a model; others are refused."""
+    """The scorer that predicts the examples of ``test`` with draws of the model; models that cannot
+    predict them are refused."""
     if test.num_samples < 1:
         raise InvalidSetting("there must be at least 1 held-out example, got 0: hold out more")
     if isinstance(model, LinearGaussian) and model.num_experiments == 1:
@@ -79,7 +82,7 @@ def _held_out_scorer(model: Model, test: FederatedData) -> Scorer:
 
 
 class _ClassScorer(Scorer):
-    """Scores of probabilities of classes."""
+    """Scores the probabilities that draws give to the classes of held-out examples."""
 
     def __init__(self, model: LogDensityModel, test: FederatedData) -> None:
         self._model, self._test, self._classes = model, test, class_numbers(test)
@@ -95,7 +98,7 @@ class _ClassScorer(Scorer):
 
 
 class _LinearScorer(Scorer):
-    """Scores of a linear regression with known noise."""
+    """Scores the predictions of a linear regression with known noise for held-out examples."""
 
     def __init__(self, model: LinearGaussian, test: FederatedData) -> None:
         if test.features.shape[1] != model.dim:
@@ -120,7 +123,7 @@ class _LinearScorer(Scorer):
 
 
 class _PosteriorScorer(Scorer):
-    """Errors against the exact posterior of every data set."""
+    """Scores the mean of draws by its distance from the exact posterior mean of their data set."""
 
     def __init__(self, posterior: Gaussian) -> None:
         self._posterior = posterior

@@ -13,12 +13,12 @@ from flmc.sampling.simulation import RoundObserver
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State of a run after a stretch of rounds."""
+    """State of a run that is under way, after some of its rounds."""
 
     round: int
-    """Finished rounds."""
+    """Number of finished rounds."""
     num_rounds: int
-    """Rounds of the plan."""
+    """Number of all rounds of the plan."""
     draws: Array | None
     """Draws of the first data set so far, (chain, draw, dim), in the sampler's coordinates; None
     where none are kept. This is the run's own memory: copy what is to be used later."""
@@ -27,7 +27,7 @@ class Snapshot:
 
 
 Watch = Callable[[Snapshot], None]
-"""A function of the user's own, called after every stretch of rounds."""
+"""A user's function that is called with a snapshot after every stretch of rounds."""
 
 
 class SnapshotObserver:

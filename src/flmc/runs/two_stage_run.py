@@ -1,4 +1,5 @@
-"""Execution of a two-stage plan: the pilot, coordinates from its draws, and the main run."""
+"""Execution of a two-stage plan: a pilot run, new coordinates computed from its draws, and the main
+run in these coordinates."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from flmc.runs.results import Result
 from flmc.sampling.simulation import never
 
 _CURVES = 1.5
-"""Factor by which the curvature may differ from that of a normal posterior, within its width."""
+"""Factor by which the posterior's curvature may differ from that of a normal law, within its
+width."""
 _CLIP_MARGIN = 2.0
 """Factor of the variance of local gradients that the clip leaves unclipped, because devices differ:
 with 1 the means of the example with eight hospitals are off by 0.12 standard deviations, with 2 by
@@ -39,7 +41,8 @@ covariance is then too small by a factor of (1 - sqrt(1/2))^-2 = 12 at most."""
 
 
 class PilotFindings(NamedTuple):
-    """Everything that the second stage takes from the pilot: it is computed from its draws alone.
+    """Everything that the main run takes from the pilot run; it is computed from the pilot's draws
+    alone.
 
     Attributes
     ----------
@@ -59,7 +62,8 @@ class PilotFindings(NamedTuple):
 
 @dataclass(frozen=True)
 class TwoStageResult:
-    """Both stages of a finished run."""
+    """Outcome of a two-stage run: the result of the pilot, that of the main run, and what the pilot
+    found."""
 
     plan: TwoStagePlan
     """The plan of both stages, made before the first round."""
@@ -107,7 +111,8 @@ def run_two_stages(
     out: str | Path | None = None,
     stop: Callable[[], bool] = never,
 ) -> TwoStageResult:
-    """Run the pilot with one chain, and the second stage in the coordinates that it finds.
+    """Run the pilot with one chain, compute coordinates from its draws in which the posterior is
+    about round, and run the second stage in these.
 
     Parameters
     ----------
@@ -173,8 +178,8 @@ def run_two_stages(
 
 
 def read_pilot(pilot: Result) -> PilotFindings:
-    r"""Coordinates and curvature from the draws of a pilot run of one data set; too few effective
-    draws are refused.
+    r"""Coordinates for the second stage and the posterior's curvature in them, computed from the
+    draws of a pilot run of one data set; too few effective draws are refused.
 
     Let draws of a normal law with covariance :math:`T\Sigma` have the covariance
     :math:`S = RR^\top`. In coordinates of R the curvature is :math:`R^\top\Sigma^{-1}R`, with the
@@ -202,8 +207,9 @@ def read_pilot(pilot: Result) -> PilotFindings:
 
 
 def effective_draws(draws: Array) -> float:
-    """Effective number of draws, (chain, draw, dim): the harmonic mean over entries, because the
-    errors of a covariance add up over entries, each with one over its effective draws."""
+    """Number of independent draws that ``draws`` (chain, draw, dim) are worth for estimating a
+    covariance: the harmonic mean over entries, because the errors add up over entries, each with
+    one over its effective draws."""
     if draws.shape[1] < FEWEST_DRAWS:
         return 0.0
     each = effective_size_of_mean(np.moveaxis(draws, 2, 0))
@@ -211,8 +217,8 @@ def effective_draws(draws: Array) -> float:
 
 
 def _stretch_to_clip(plan: Plan, smoothness: float) -> float:
-    """Factor of the coordinates at which gradients of a posterior with this smoothness just fit the
-    uplink's clip; 1 where nothing is clipped."""
+    """Factor by which the coordinates are stretched so that gradients of a posterior with this
+    smoothness just fit the uplink's clip; 1 where nothing is clipped."""
     uplink = plan.uplink
     if not math.isfinite(uplink.clip):
         return 1.0

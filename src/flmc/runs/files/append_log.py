@@ -69,7 +69,8 @@ class Log:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the file holds exactly what this object read and appended: nobody else wrote."""
+        """Whether the file still holds exactly what this object read and appended, so that no other
+        process wrote into it."""
         return not self.entries or (
             self.path.exists() and zlib.crc32(read_regular(self.path)) == self._checksum
         )
@@ -82,8 +83,8 @@ def framed(text: str) -> bytes:
 
 
 def read_entries(path: Path) -> tuple[list[str], int]:
-    """Whole entries from the beginning of a log, and the bytes they take; none if there is no
-    file."""
+    """Whole entries from the beginning of a log, and the number of bytes that they take; none and 0
+    if there is no file."""
     if not path.exists():
         return [], 0
     data = read_regular(path)

@@ -1,4 +1,5 @@
-"""Files that survive: whole or not at all, locked, and checked when they are read."""
+"""Files that survive crashes: written whole or not at all, locked, and checked when they are
+read."""
 
 from __future__ import annotations
 
@@ -109,8 +110,8 @@ def _digest_of(document: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Path, *, signed: bool = False) -> dict[str, Any]:
-    """The object in a JSON file, without its digest, which is checked; ``signed``: one without a
-    digest is refused (files of early versions have none)."""
+    """The object in a JSON file, without its digest, which is checked; with ``signed`` a file
+    without a digest is refused (files of early versions have none)."""
     try:
         document = json.loads(read_regular(path).decode())
     except (OSError, ValueError, RecursionError) as error:

@@ -1,4 +1,5 @@
-"""The grid of a sweep: the settings that vary, and their values."""
+"""The grid of a sweep, that is of runs with many combinations of settings: which settings vary, and
+over which values."""
 
 from __future__ import annotations
 
@@ -15,13 +16,14 @@ from flmc.base.errors import InvalidSetting
 from flmc.settings.schema import Settings, merge, unknown_setting
 
 _RANGE = {"start", "stop", "count", "spacing"}
-"""Keys of a range of values."""
+"""Keys of a setting's value that is given as a range, not as a list."""
 _MOST_POINTS = 1_000_000
 
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """The grid of a sweep: shared settings, and those that vary."""
+    """The grid of a sweep: settings that all its points share, and the values of those that
+    vary."""
 
     base: dict[str, Any]
     """Settings that all points share, by name."""
@@ -72,7 +74,7 @@ def _refuse_idle(names: set[str]) -> None:
 
 
 def _values(name: str, given: Any) -> list[Any]:
-    """The values of one axis, from a list or a range."""
+    """The values over which the setting ``name`` varies, from a list or a range."""
     if isinstance(given, list) and given:
         if any(isinstance(value, bool) for value in given):
             raise InvalidSetting(f"{name} in [sweep] must hold numbers or words, got {given!r}")

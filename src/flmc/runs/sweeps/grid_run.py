@@ -1,4 +1,5 @@
-"""The run of a grid: every point is planned and run, and finished points are kept on disk.
+"""The run of a sweep's grid: every point (one combination of settings) is planned and run, and the
+rows of finished points are kept on disk.
 
 A point's row is a file named by the digest of its settings, so that equal points are computed once
 and a second start computes only the missing ones. A point that fails becomes a row with its error,
@@ -23,7 +24,7 @@ from flmc.runs.sweeps.table import Sweep, write_rows
 from flmc.runs.sweeps.workers import Work
 
 _GRID = "sweep.json"
-"""File with the grid of the table beside it."""
+"""Name of the file that says of which grid the table beside it is."""
 
 
 def run_grid(
@@ -34,7 +35,8 @@ def run_grid(
     *,
     plan_only: bool = False,
 ) -> Sweep:
-    """Compute the missing rows of a grid by ``work``, and return all of them.
+    """Compute the missing rows of a sweep's grid with the function ``work``, and return the rows of
+    all points.
 
     Points are kept in ``out/points``; in the end the rows and the grid are written to
     ``table.csv``, ``table.parquet`` (with pyarrow) and ``sweep.json``. Without ``out`` nothing is
@@ -83,7 +85,7 @@ def differs(grid: SweepGrid, out: Path, *, plan_only: bool = False) -> bool:
 
 
 def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
-    """The grid in plain values."""
+    """The grid and whether it is planned only, in plain values, for JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "settings": grid.base,
@@ -93,7 +95,8 @@ def _document(grid: SweepGrid, plan_only: bool) -> dict[str, Any]:
 
 
 class _Store:
-    """Finished points as files of a directory; without a directory (None) nothing is kept."""
+    """Rows of finished points, each in a file of a directory; without a directory (None) nothing is
+    kept."""
 
     def __init__(self, directory: Path | None) -> None:
         self.directory = directory

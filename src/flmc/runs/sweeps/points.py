@@ -38,7 +38,7 @@ _DATA = (
     "example_norm",
     "seed",
 )
-"""Settings that decide the model."""
+"""Settings that decide the model of a point, with its data."""
 _IDLE = ("threads", "checkpoint_rounds", "chains")
 """Settings left out of the digest: two without effect, and ``chains``, which enters as the number
 of chains that it results in."""
@@ -103,7 +103,8 @@ def plan_point(given: Mapping[str, Any]) -> dict[str, Any]:
 def _row_of(
     given: Mapping[str, Any], columns: Callable[[Settings], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The columns of a point with ``error`` None, or its ``error`` alone."""
+    """The row of a point: its ``columns`` and ``error`` None, or, if it failed, the message in
+    ``error`` alone."""
     try:
         return {**columns(merge({}, given)), "error": None}
     except FlmcError as error:
@@ -113,7 +114,7 @@ def _row_of(
 
 
 def _run_columns(settings: Settings) -> dict[str, Any]:
-    """Columns of a point that is planned and run."""
+    """Planned and measured columns of a point that is planned and run, by name."""
     problem = assemble(settings)
     plan = problem.plan()
     result = run(
@@ -133,7 +134,7 @@ def _run_columns(settings: Settings) -> dict[str, Any]:
 
 
 def _plan_only_columns(settings: Settings) -> dict[str, Any]:
-    """Columns of a point that is planned only."""
+    """Columns of a point that is planned but not run, by name."""
     plan = assemble(settings, _shared_model(settings)).plan()
     return {**_plan_columns(plan, with_run=settings.scope == "run"), **_finding_columns(plan)}
 
@@ -155,7 +156,8 @@ def _shared_model(settings: Settings) -> Model:
 
 
 def _plan_columns(plan: Plan, *, with_run: bool) -> dict[str, Any]:
-    """Columns of the plan: its decisions, privacy and prediction."""
+    """Columns with the plan's decisions, privacy and prediction, by name; ``with_run``: with the
+    privacy of the whole run."""
     once, run_ = _stated(plan.round_cost), _stated(plan.run_cost if with_run else None)
     row = {
         "gain_used": plan.typical_gain,
@@ -191,7 +193,7 @@ def _stated(cost: Cost | None) -> tuple[float | None, float | None]:
 
 
 def _finding_columns(plan: Plan) -> dict[str, Any]:
-    """Columns of the plan's findings and warnings, and its digest."""
+    """Columns with the digest of a plan and what speaks against it, by name."""
     worst = gravest(plan.findings)
     return {
         "plan_digest": plan.digest,
@@ -202,7 +204,7 @@ def _finding_columns(plan: Plan) -> dict[str, Any]:
 
 
 def _measured_columns(result: Result) -> dict[str, Any]:
-    """Columns of the measurements, with the values to compare them with."""
+    """Columns with what a run measured, and the values to compare it with, by name."""
     document = result.to_document()
     row: dict[str, Any] = {
         "clipped_fraction": result.clipped_fraction,

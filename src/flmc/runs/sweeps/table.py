@@ -1,4 +1,5 @@
-"""The table of a sweep, on the screen and as files, and ``flmc.sweep``, which makes one."""
+"""The table of a sweep over combinations of settings, on the screen and as files, and
+``flmc.sweep``, which makes one."""
 
 from __future__ import annotations
 
@@ -181,7 +182,8 @@ def write_rows(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _column(values: list[Any]) -> list[Any]:
-    """Values of one type for Parquet: a column that mixes numbers and words is text."""
+    """The values of one column converted to a single type, as Parquet needs it: a column that mixes
+    numbers and words becomes text."""
     # Parquet's whole numbers have 64 bits; a larger one, a seed perhaps, becomes a float.
     values = [float(v) if isinstance(v, int) and abs(v) >= 2**63 else v for v in values]
     kinds = {type(v) for v in values if v is not None}
@@ -269,7 +271,8 @@ def sweep(
 
 
 def _axes(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """The varying settings with tuples, ranges and arrays turned into lists, as a file has them."""
+    """The settings that vary, with tuples, ranges and arrays turned into lists, as a TOML file has
+    them."""
     if not isinstance(vary, Mapping):
         raise InvalidSetting(
             f"vary must be a dict of lists or ranges by setting, got {type(vary).__name__}"

@@ -21,12 +21,13 @@ _log = logging.getLogger(__name__)
 
 Task = tuple[str, dict[str, Any]]
 Work = Callable[[Sequence[Task]], Iterator[tuple[str, dict[str, Any]]]]
-"""A function that computes tasks, and yields their keys and rows as they finish."""
+"""A function that computes tasks (points of a sweep, each with its key), and yields their keys and
+rows as they finish."""
 
 
 def on_this_machine(workers: int, *, plan_only: bool = False) -> Work:
-    """A function that computes tasks in processes of this machine, by joblib; 1: in this
-    process."""
+    """A function that computes the points of a sweep in ``workers`` processes of this machine, by
+    joblib; with 1 worker in this process."""
     task_done = partial(_do, plan_only=plan_only)
 
     def work(tasks: Sequence[Task]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -126,13 +127,14 @@ def _joblib() -> Any:
 
 
 def _do(task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
-    """Key and row of one task."""
+    """Key and row of one task, a point of a sweep."""
     key, given = task
     return key, plan_point(given) if plan_only else run_point(given)
 
 
 def _do_for(parent: int, task: Task, *, plan_only: bool) -> tuple[str, dict[str, Any]]:
-    """Key and row of one task, in a worker process of ``parent``."""
+    """Key and row of one task, a point of a sweep, computed in a worker process of the process
+    ``parent``."""
     _follow(parent)
     return _do(task, plan_only=plan_only)
 
@@ -205,8 +207,9 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def on_dask(address: str, workers: int, *, plan_only: bool = False) -> Iterator[Work]:
-    """A function that computes tasks on the Dask cluster at an address, or on ``workers`` processes
-    of this machine (`local`); a task whose worker dies runs elsewhere."""
+    """A context that gives a function which computes the points of a sweep on the Dask cluster at
+    an address, or on ``workers`` processes of this machine (`local`); a point whose worker dies
+    runs elsewhere."""
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError as error:

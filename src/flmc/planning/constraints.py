@@ -1,5 +1,6 @@
-"""The constraints of a plan: the largest gain by power, by Langevin noise and by privacy, the step,
-and the burn-in, a method of :class:`Constraints` each."""
+"""The constraints of a plan. Methods of :class:`Constraints` give the largest gain by transmit
+power, by the noise that the sampler needs and by the privacy budget, the sampler's step, and the
+burn-in."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ from flmc.uplink.uplink import Uplink
 
 @dataclass(frozen=True)
 class Constraints:
-    """Model, uplink and limits of a plan, and what each limit allows; values are cached."""
+    """Model, uplink and limits that a plan is made for, with methods for the gain that each limit
+    allows; costly values are cached."""
 
     model: Model
     uplink: Uplink
@@ -46,11 +48,13 @@ class Constraints:
     num_rounds: int
     scheduler: Scheduler
     assumed_privacy_limit: float | None = None
-    """Gain in place of the accountant's limit, for searches; None: the accountant is asked."""
+    """Gain that a search assumes the privacy budget to allow, to save time; None: the privacy
+    accountant computes it."""
 
     @cached_property
     def rounds(self) -> PlannedRounds | None:
-        """Drawn rounds, where the channel decides who transmits; else None."""
+        """Rounds drawn at random to plan with, where path gains decide which devices transmit; else
+        None."""
         if not self.scheduler.by_channel:
             return None
         sizes = (self.num_rounds, self.model.num_devices, self.model.dim)
@@ -72,7 +76,8 @@ class Constraints:
 
     @property
     def _published_step_size(self) -> float:
-        """The paper's step for the scheme of the uplink; one without is refused."""
+        """The step that the paper prints for the uplink's scheme; a scheme for which it prints none
+        is refused."""
         if self.uplink.published_step_size is None:
             raise InvalidSetting(
                 f"langevin 'paper' has no step for the {self.uplink.scheme} scheme: give step_size"
@@ -81,7 +86,8 @@ class Constraints:
 
     @cached_property
     def power_limit(self) -> float:
-        """Gain that power allows, in nine rounds of ten where the channel is random."""
+        """Largest gain that the transmit power allows; where the channel is random, the gain that
+        it allows in nine rounds of ten."""
         # The lower order statistic, not an interpolation: it is the gain of a drawn round.
         if self.rounds is not None:
             return float(np.quantile(self.power_gains, 0.1, method="lower"))
@@ -91,15 +97,16 @@ class Constraints:
 
     @cached_property
     def average_limit(self) -> float:
-        """Gain at which the device that spends most power does so within its long-term limit, over
-        the channels that plans draw; infinite without such a limit."""
+        """Largest gain at which every device keeps the limit of its mean power over all rounds,
+        over the channels that plans draw; infinite without such a limit."""
         if self.uplink.average_snr_db is None:
             return math.inf
         return average_limited_gain(self.uplink, self.rounds_for_power)
 
     @cached_property
     def rounds_for_power(self) -> DrawnRounds:
-        """Rounds over which the long-term limit of power is taken."""
+        """Rounds drawn at random over which a device's mean power is taken, for the limit of that
+        mean."""
         if self.rounds is None:
             sizes = (self.model.num_devices, self.model.dim)
             return draw_rounds_for_power(self.uplink, *sizes, self.active, self.num_rounds)
@@ -109,8 +116,8 @@ class Constraints:
 
     @cached_property
     def power_gains(self) -> Array:
-        """Gain that power allows in each of the drawn rounds, (drawn, 1); one where none are
-        drawn."""
+        """Largest gain that the transmit power allows in each of the rounds drawn to plan with,
+        (drawn, 1); a single value, (1, 1), where none are drawn."""
         if self.rounds is None:
             return np.full((1, 1), self.power_limit)
         each = power_limited_gain(self.uplink, self.rounds.fading, self.rounds.active)[:, None]
@@ -118,7 +125,8 @@ class Constraints:
 
     @cached_property
     def privacy_limit(self) -> float:
-        """Constant gain that the privacy budget allows; infinite without a budget."""
+        """Largest gain, the same in all rounds, that the privacy budget allows; infinite without a
+        budget."""
         if self.assumed_privacy_limit is not None:
             return self.assumed_privacy_limit
         often = self.scheduler.most_rounds(self.num_rounds, self.model.num_devices)
@@ -128,7 +136,8 @@ class Constraints:
 
     @cached_property
     def _variances(self) -> dict[float, float]:
-        """Cache of :meth:`estimate_variance` by step: burn-in asks for each twice."""
+        """Cache of :meth:`estimate_variance`: variances by step, because the burn-in asks for each
+        twice."""
         return {}
 
     def step_size(self, given: float | str, largest_gain: float) -> tuple[float, bool]:
@@ -150,11 +159,12 @@ class Constraints:
         ), True
 
     def estimate_variance(self, step: float, given: Array | None) -> float:
-        """Variance of the server's estimate in a round, over the channels that plans draw; 0 for an
-        uplink whose noise follows the step.
+        """Variance of the noise in an entry of the server's gradient estimate in a round, over the
+        channels that plans draw; 0 for an uplink whose noise follows the step.
 
-        ``given`` is a gain that was given; else it is what the constraints allow at this ``step``.
-        A budget that is spent unevenly counts as if it were spent evenly."""
+        ``given`` is a gain that the user gave; without one the gain is what the constraints allow
+        at this ``step``. A budget that is spent unevenly over rounds counts as if it were spent
+        evenly."""
         uplink, num_devices = self.uplink, self.model.num_devices
         if uplink.noise_is_exact:
             return 0.0
@@ -189,10 +199,12 @@ class Constraints:
         distance: float,
         gain: Array | None,
     ) -> float:
-        """Factor by which the first ``num_fast`` steps are larger.
+        """Factor by which the steps of the first ``num_fast`` rounds are larger than those of later
+        rounds.
 
-        It is 1 unless it is ``given`` as a number, or step and factor are both automatic; ``gain``
-        is a gain that was given."""
+        It is ``given`` if that is a number, is chosen for the ``distance`` that chains have to
+        travel if both step and factor are automatic, and is 1 else. ``gain`` is a gain that the
+        user gave."""
         if given != "auto":
             return checks.positive("burn_in_step_factor", given)
         if auto_step is None or self.curvature.smoothness is None:
@@ -204,8 +216,8 @@ class Constraints:
         )
 
     def langevin_limit(self, step: float, factor: float, num_fast: int) -> Array:
-        """Largest gain (1 or round, 1) that leaves enough noise for the sampler; one for all rounds
-        unless devices come and go.
+        """Largest gain (1 or round, 1) at which the received signal still has as much noise as the
+        sampler needs; one for all rounds unless the number of transmitting devices changes.
 
         Only the ideal uplink, whose noise is exact by definition, follows the larger steps of
         burn-in (``factor`` times ``step`` in ``num_fast`` rounds) and cannot be switched off."""

@@ -1,4 +1,5 @@
-"""From a model, an uplink and limits to gain and step: everything that a plan decides."""
+"""Decision of a plan: from a model, an uplink and limits to the numbers of rounds, the sampler's
+step and the gain, without a prediction of what will be sampled."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from flmc.uplink.schedulers import AllDevices, GivenDevices
 from flmc.uplink.uplink import Uplink
 
 _MOST_TRIALS = 30
-"""Largest number of trials of an automatic burn-in, each longer; the last is taken as it is."""
+"""Largest number of burn-in lengths, each longer than the one before, that are tried for an
+automatic burn-in; the last is taken even if it is too short."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,12 @@ def decide(
     request: Request,
     privacy_limit: float | None = None,
 ) -> Plan:
-    """Plan without a forecast: rounds, step and gain under the limits.
+    """Plan with rounds, step and gain decided under the limits, but without prediction and
+    findings.
 
-    ``privacy_limit`` is a gain that stands in for the accountant's in a search that cannot wait for
-    it; such a plan keeps no budget and must not be handed out.
-    """
+    ``privacy_limit`` is an estimate of the gain that the budget allows, for a search that cannot
+    wait for the privacy accountant; a plan made with it may break the budget and must not be handed
+    out."""
     _check_kinds(model, uplink, limits)
     checks.one_of("start", request.start, ("prior", "zero"))
     if uplink.clips_examples:
@@ -86,8 +89,8 @@ def decide(
 
 
 def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
-    """The plan with the shortest burn-in that is found to be long enough; at least a tenth of the
-    rounds is kept."""
+    """The plan with the shortest burn-in found that is as long as the sampler needs; at least a
+    tenth of the rounds is kept."""
     total = checks.at_least("num_rounds with burn_in 'auto'", task.num_rounds, 2)
     most = total - max(1, total // 10)
     burn_in = 1
@@ -107,7 +110,7 @@ def _with_automatic_burn_in(task: Constraints, request: Request) -> Plan:
 
 
 def _decide(task: Constraints, request: Request) -> Plan:
-    """The plan for a given number of rounds of burn-in."""
+    """The plan for a request whose number of rounds of burn-in is fixed."""
     model, uplink, limits, curvature = task.model, task.uplink, task.limits, task.curvature
     rounds = _Rounds.checked(task.num_rounds, request)
     distance = distance_to_travel(model, request.start)
@@ -156,7 +159,8 @@ def _decide(task: Constraints, request: Request) -> Plan:
 def _bytes_of_plan(
     model: Model, uplink: Uplink, limits: Limits, policy: Scheduler, num_rounds: int
 ) -> float:
-    """Bytes of memory that planning takes, for the check before it starts."""
+    """Estimate of the memory that planning takes, in bytes, so that a plan too large is refused
+    before it starts."""
     # Measured: of each round; of each device in it, where devices or path gains are drawn for the
     # whole run; and of each device's data, whose Hessian is used where the posterior is known.
     each = 300.0 if limits.allocation == "adaptive" else 64.0
@@ -168,7 +172,8 @@ def _bytes_of_plan(
 
 
 def _check_kinds(model: Model, uplink: Uplink, limits: Limits) -> None:
-    """Refuse a model, an uplink or limits of another class."""
+    """Raise ``InvalidSetting`` if the model, the uplink or the limits are not of the class that
+    they must be."""
     kinds = {"model": (model, Model), "uplink": (uplink, Uplink), "limits": (limits, Limits)}
     for name, (value, kind) in kinds.items():
         if not isinstance(value, kind):
@@ -202,8 +207,8 @@ class _Rounds(NamedTuple):
 
 
 def _scheduler_of(request: Request, num_rounds: int, num_devices: int) -> Scheduler:
-    """The policy that was asked for, checked; an array in which everybody transmits becomes
-    AllDevices."""
+    """The scheduler, which says who transmits in a round, that a request asks for, checked; an
+    array in which every device transmits in every round becomes ``AllDevices``."""
     scheduler, active = request.scheduler, request.active
     if scheduler is not None and active is not None:
         raise InvalidSetting(
@@ -219,8 +224,8 @@ def _scheduler_of(request: Request, num_rounds: int, num_devices: int) -> Schedu
 
 
 def _check_gain(task: Constraints, given: float | Sequence[float] | Array) -> Array:
-    """Gain that was given in place of the planned one, (1 or round, 1 or dim), if power allows
-    it."""
+    """Gain that the user gave in place of the planned one, as an array (1 or round, 1 or dim);
+    refused where the transmit power does not allow it."""
     cap = np.atleast_2d(checks.finite_array("gain", given))
     dim, uplink = task.model.dim, task.uplink
     if uplink.noise_is_exact:

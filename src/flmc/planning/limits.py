@@ -1,4 +1,5 @@
-"""Limits of the gain: those a user asks for, and the largest gain by each constraint."""
+"""Limits of the gain, the amplitude of a symbol at the receiver: the limits that a user sets
+(:class:`Limits`), and the largest gain that each constraint allows (:class:`GainLimits`)."""
 
 from __future__ import annotations
 

@@ -27,28 +27,31 @@ from flmc.uplink.csi import arrival_of
 from flmc.uplink.uplink import Uplink
 
 EXPERIMENTS_PREDICTED = 8
-"""Largest number of data sets that a prediction averages over."""
+"""Largest number of data sets (experiments of a model) that a prediction averages over."""
 
 # Trapezoidal rule for the standard normal: exact to rounding for smooth functions, 1e-3 of the jump
 # in slope at a kink (the clip).
 NODES = np.linspace(-8.0, 8.0, 161)
-"""Nodes of the rule for means over the standard normal distribution."""
+"""Nodes of the quadrature by which means over the standard normal distribution are computed,
+(node)."""
 WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
-"""Weights of the rule for means over the standard normal distribution."""
+"""Weights of the nodes in a mean over the standard normal distribution, (node); they add up to 1.
+"""
 _MOST_ITERATIONS = 200
 """Largest number of iterations of the search for the stationary law."""
 _NUMBERS_AT_ONCE = 2_000_000
 """Numbers of an array of devices, entries and nodes that is held at once: 16 MB."""
 _MOST_WORK = 5e8
-"""Multiplications of an iteration beyond which no prediction is made."""
+"""Number of multiplications in one iteration beyond which a problem is too large to be predicted.
+"""
 _TOLERANCE = 1e-9
 """Change of covariance and squared mean at which the iteration ends, over the trace."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Stationary values of the chain; ratios are to the exact posterior, and all are means over
-    data sets."""
+    """Predicted stationary law of a plan's chain, compared with the exact posterior; every number
+    is a mean over data sets unless it says otherwise."""
 
     variance_ratio: float
     """Trace of the chain's covariance over that of the posterior's."""
@@ -161,8 +164,8 @@ class _Stationary:
     """Variance of the channel's noise in the server's estimate, a number or (dim)."""
 
     def gradient_law(self, mean: Array, covariance: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of every device's gradient entries, (experiment, device,
-        dim)."""
+        """Mean and standard deviation of every device's gradient entries, each (experiment, device,
+        dim), when theta is normal with the given mean and covariance."""
         centre = np.einsum("ekij,ej->eki", self.hessian, mean) - self.offset
         variance = np.einsum(
             "ekij,ejl,ekil->eki", self.hessian, covariance, self.hessian, optimize=True
@@ -171,8 +174,9 @@ class _Stationary:
         return centre, np.sqrt(np.maximum(variance, np.finfo(float).tiny))
 
     def averages(self, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
-        """Drift (experiment, dim), its Jacobian (experiment, dim, dim), and noise variance
-        (experiment, dim)."""
+        """Sum of the devices' expected symbols (experiment, dim), its Jacobian in the mean
+        (experiment, dim, dim), and the variance of the server's estimate (experiment, dim), for a
+        normal theta with the given mean and covariance."""
         centre, spread = self.gradient_law(mean, covariance)
         drift, variance = np.zeros(mean.shape), np.zeros(mean.shape)
         jacobian = np.zeros(covariance.shape)
@@ -241,8 +245,8 @@ class _Stationary:
 
 
 def _symbol_law(uplink: Uplink, gradient: Array) -> tuple[Array, Array]:
-    """Mean and variance of the symbols of gradients. A bit's variance follows from its mean, which
-    need not be computed twice."""
+    """Mean and variance of the symbols that devices send for given gradients, both in the shape of
+    ``gradient``. A bit's variance follows from its mean, which need not be computed twice."""
     symbol = uplink.mean_symbol(gradient)
     if uplink.symbol_format.kind == "bits":
         return symbol, np.asarray(1.0 - np.square(symbol))

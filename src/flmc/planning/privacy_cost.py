@@ -31,19 +31,20 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Exposure:
-    """What the most exposed device transmits at the caps of the gain, as privacy events."""
+    """Privacy events of a plan: what the device that reveals most transmits, if every gain is as
+    large as the plan allows."""
 
     round: Event
-    """Event of the worst round."""
+    """What that device transmits in the round that reveals most."""
     run: Event
-    """Event of the whole run."""
+    """What that device transmits in all rounds of the run."""
     num_rounds: int
-    """Number of rounds that the event of the run counts for the device."""
+    """Number of rounds in which that device transmits, as the event of the run counts them."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """An (epsilon, delta) statement."""
+    """Statement of (epsilon, delta)-differential privacy: what a round or a run costs."""
 
     epsilon: float
     """Upper bound of epsilon; infinite where there is none."""
@@ -129,7 +130,7 @@ def _loudest_of_each_rank(caps: Array, active: Array) -> Array:
 
 
 def has_budget(uplink: Uplink, limits: Limits) -> bool:
-    """Whether a privacy budget limits the gain."""
+    """Whether the limits include a privacy budget that limits the uplink's gain."""
     return limits.epsilon is not None and limits.privacy != "off" and not uplink.noise_is_exact
 
 

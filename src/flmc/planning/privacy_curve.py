@@ -1,4 +1,4 @@
-"""Privacy cost of a plan as a function of the rounds that have been run."""
+"""Privacy cost of a plan as a function of the number of rounds that have been run, for plots."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from flmc.planning.privacy_cost import cost_of_run, exposure_of
 
 
 class SpentAfter(NamedTuple):
-    """Privacy cost of the first rounds of a run."""
+    """Privacy cost of a run after its first rounds: their number, and the epsilon."""
 
     rounds: int
     epsilon: float
-    """Upper bound at the run's delta; infinite where there is none."""
+    """Upper bound of epsilon of these rounds at the run's delta; infinite where there is none."""
 
 
 def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
@@ -33,8 +33,8 @@ def rounds_to_show(num_rounds: int, num_points: int = 9) -> tuple[int, ...]:
 
 
 def privacy_over_rounds(plan: Plan, counts: tuple[int, ...]) -> Iterator[SpentAfter]:
-    """Epsilon of the first rounds of a plan for several counts, each as soon as it is computed;
-    nothing where the privacy is unknown."""
+    """Privacy cost of a plan's first rounds, for each number of rounds in ``counts``, yielded as
+    soon as it is computed; nothing where the privacy is unknown."""
     if plan.exposure is None:
         return
     for count in counts:

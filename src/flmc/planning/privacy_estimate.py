@@ -84,8 +84,8 @@ def gain_estimator(
 
 
 def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Request) -> float | None:
-    """Estimate of what a budget of the run allows a request; None for other budgets, for which the
-    accountant is quick."""
+    """Estimate of the largest gain that a privacy budget of the whole run allows for a request;
+    None for other budgets, for which the exact accountant is quick."""
     if limits.scope != "run" or limits.allocation != "static" or not has_budget(uplink, limits):
         return None
     policy = request.scheduler or AllDevices()
@@ -94,7 +94,8 @@ def estimate_limit(model: Model, uplink: Uplink, limits: Limits, request: Reques
 
 
 def estimate_epsilon(plan: Plan) -> float:
-    """Estimate of the run's epsilon, for a search; the accountant states the bound."""
+    """Quick estimate of the epsilon that a plan's run costs at the run's delta, for a search; it is
+    no bound."""
     if plan.exposure is None:
         return math.inf
     apart = sensitivity(plan.uplink, plan.limits.neighbouring)

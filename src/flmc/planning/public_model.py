@@ -21,7 +21,8 @@ from flmc.uplink.uplink import Uplink
 
 
 class PublicLaw(NamedTuple):
-    """The law of a chain as far as public knowledge tells."""
+    """What a plan's chain will sample, compared with the posterior, as far as public sizes of the
+    data tell."""
 
     variance_ratio: float
     """Variance of the samples over the posterior's."""
@@ -34,12 +35,14 @@ class PublicLaw(NamedTuple):
     # The curvature is the same in all directions, so the ratio is too.
     @property
     def variance_ratio_smallest(self) -> float:
-        """The variance ratio in any direction."""
+        """The variance ratio, which is the same in every direction, under the name that predictions
+        from data use."""
         return self.variance_ratio
 
     @property
     def variance_ratio_largest(self) -> float:
-        """The variance ratio in any direction."""
+        """The variance ratio, which is the same in every direction, under the name that predictions
+        from data use."""
         return self.variance_ratio
 
 
@@ -67,13 +70,13 @@ class PublicModel(Model):
     def clipped_gradient(
         self, theta: Array, example_clip: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (experiment, chain, device, dim)."""
+        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
         return self.gradient(theta, experiments)
 
     def norm_clipped_gradient(
         self, theta: Array, example_norm: float, experiments: slice = slice(None)
     ) -> Array:
-        """Zeros, (experiment, chain, device, dim)."""
+        """Zeros, (experiment, chain, device, dim): nothing is known of the data."""
         return self.gradient(theta, experiments)
 
     def law(self, plan: Plan) -> PublicLaw:
@@ -105,7 +108,8 @@ class PublicModel(Model):
         return PublicLaw(step * variance / (slope * rest), shift, outside)
 
     def _estimate_variance(self, plan: Plan, uplink: Uplink, gradient: Array) -> float:
-        """Variance of the server's estimate in kept rounds, over rounds and entries."""
+        """Variance of an entry of the server's gradient estimate in a plan's kept rounds, averaged
+        over rounds and entries, for devices whose gradient entries are ``gradient``."""
         active = plan.expected.num_active
         each = float(uplink.symbol_variance(gradient) @ WEIGHTS)
         noise = uplink.noise_power / np.square(plan.planned_gain) + each * active

@@ -41,7 +41,7 @@ def _epsilon(cost: Cost | None) -> float | None:
 
 
 def _predicted(plan: Plan, name: str) -> float | None:
-    """A number of the prediction; None where there is no prediction."""
+    """The number ``name`` of a plan's prediction; None where there is no prediction."""
     value: float | None = getattr(plan.prediction, name, None)
     return value
 
@@ -103,7 +103,8 @@ class Requirement:
         return f"{self.text} is not met: {self.name} is {said}"
 
     def _broken_word(self, plan: Plan) -> str | None:
-        """The sentence for a requirement that is a word."""
+        """Sentence that says why a plan does not meet a requirement that is a single word; None if
+        it does."""
         if self.name in ("feasible", "good"):
             worst = gravest(plan.findings)
             if not worst or (self.name == "feasible" and worst[0].severity != "infeasible"):

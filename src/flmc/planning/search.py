@@ -42,25 +42,27 @@ makes infeasible outweighs them."""
 
 
 class Sloped(NamedTuple):
-    """A link of a family with a given slope at 0; slope None: the link itself."""
+    """Link of a family, described by its slope at 0 whatever the clip; with the slope None it is
+    the family's link as it is."""
 
     family: Link
     slope: float | None = None
 
     def at(self, clip: float) -> Link | None:
-        """The link for gradients up to a clip; None where the family has none so steep."""
+        """The link for gradients clipped at ``clip``; None where the family has none so steep."""
         return self.family if self.slope is None else self.family.with_slope(self.slope, clip)
 
 
 def bends(link: Link, clip: float) -> bool:
-    """Whether the mean bit at the clip is below that of a straight line."""
+    """Whether a link is curved below the clip: its mean bit at the clip is smaller than a straight
+    line with its slope at 0 would give."""
     bound = link.bound_to(clip)  # a straight link has no shape before it knows its clip
     return float(bound.mean(np.array(clip), clip)) < (1 - 1e-6) * clip * bound.slope(clip)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Everything that a plan is made from."""
+    """One choice of everything that a plan is made from: model, uplink, limits and settings."""
 
     model: Model
     uplink: Uplink
@@ -115,7 +117,8 @@ class Candidate:
 
 
 def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Candidate]:
-    """All combinations of the values of free settings, the last setting fastest."""
+    """Candidates made from ``held`` with every combination of the values that ``free`` lists by
+    setting; the last setting changes fastest."""
     if not free:
         yield held
         return
@@ -128,24 +131,24 @@ def variants(held: Candidate, free: Mapping[str, Sequence[Any]]) -> Iterator[Can
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate, its plan and the findings against it."""
+    """A candidate that was tried out: its plan, and the findings against that plan."""
 
     candidate: Candidate
     plan: Plan | None
-    """Without a forecast; None where no plan can be made."""
+    """The plan, without prediction and findings; None where no plan can be made."""
     law: Prediction | PublicLaw | None
     findings: tuple[Finding, ...]
     refusal: str = ""
-    """Why no plan can be made."""
+    """The message that says why no plan can be made; empty where there is one."""
 
     @property
     def good(self) -> bool:
-        """Whether there is a plan and nothing speaks against it."""
+        """Whether a plan could be made and no finding but notes speaks against it."""
         return self.plan is not None and not self.gravity
 
     @property
     def gravity(self) -> float:
-        """Weight of the findings, 0 where nothing but notes speaks against the plan."""
+        """Sum of the weights of all findings: 0 where nothing but notes speaks against the plan."""
         return sum(_GRAVITY[each.severity] for each in self.findings)
 
     @property
@@ -182,12 +185,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Answer:
-    """The trials of a question."""
+    """Result of a search: all trials, and those among them that meet what is required."""
 
     table: tuple[Trial, ...]
     """All trials, in the order of the candidates."""
     ranked: tuple[Trial, ...]
-    """Those that meet what is required, the best first."""
+    """Trials that meet what is required, the best first."""
 
     @property
     def best(self) -> Trial | None:
@@ -196,8 +199,8 @@ class Answer:
 
     @property
     def obstacles(self) -> dict[str, int]:
-        """How many trials each finding, by its code, or each refusal of a plan, by its words, stood
-        in the way of, the most frequent first."""
+        """Number of trials with each finding, by its code, or with each refusal of a plan, by its
+        message; the most frequent first."""
         counts: Counter[str] = Counter()
         for each in self.table:
             codes = {finding.code for finding in each.findings}
@@ -212,8 +215,8 @@ def ask(
     required: Callable[[Trial], bool] = lambda trial: trial.plan is not None,
     try_out: Callable[[Candidate], Trial] = Candidate.try_out,
 ) -> Answer:
-    """The answer to a question: every candidate is tried out, and those that meet what is required
-    are ranked; of equals the first comes first."""
+    """The answer to a search: every candidate is tried out, the trials that meet what is
+    ``required`` are ranked by ``minimise``, and of equals the first comes first."""
     table = tuple(try_out(each) for each in candidates)
     return Answer(table, tuple(sorted(filter(required, table), key=minimise)))
 
@@ -248,23 +251,25 @@ def _draws(trial: Trial) -> float:
 
 
 class Axis(NamedTuple):
-    """How the values of one number are searched, by decibels or by logarithms."""
+    """Scale on which the values of one number are searched, in decibels or in logarithms of the
+    number."""
 
     step: float
-    """First step away from the value given."""
+    """First step away from the value at which the search starts, in units of the scale."""
     reach: float
-    """Largest distance from the value given."""
+    """Largest distance from the value at which the search starts, in units of the scale."""
     resolution: float
-    """Distance to which the answer is known."""
+    """Distance to which the result is known, in units of the scale."""
     whole: bool = False
-    """Whether values are whole numbers."""
+    """Whether the number can only be whole."""
     best: bool = False
-    """Whether the best value is asked for, not the smallest."""
+    """Whether the search is for the value with the best trial, not for the smallest that suffices.
+    """
 
 
 def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: float) -> float:
-    """The smallest place that meets, to a resolution, above ``low``, which does not, up to
-    ``high``, which does."""
+    """The smallest place between ``low`` and ``high`` at which ``meets`` is true, to
+    ``resolution``; it must be false at ``low`` and true at ``high``."""
     while high - low > resolution:
         middle = (low + high) / 2
         low, high = (low, middle) if meets(middle) else (middle, high)
@@ -272,12 +277,11 @@ def bisect(meets: Callable[[float], bool], low: float, high: float, resolution: 
 
 
 def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float | None:
-    """The smallest place on an axis that meets, by steps that grow, then by halving; None where
-    none is within reach.
+    """The smallest place on an axis at which ``meets`` is true, found by growing steps and then by
+    halving; None where there is none within reach of ``start``.
 
-    From a start that meets the search goes down; from another one up and then down, for more is not
-    always better.
-    """
+    Where ``start`` meets, the search goes down; else it goes up and then down, for more is not
+    always better."""
     bracket = _bracket(meets, start, axis)
     return None if bracket is None else bisect(meets, *bracket, axis.resolution)
 
@@ -285,7 +289,8 @@ def smallest(meets: Callable[[float], bool], start: float, axis: Axis) -> float 
 def _bracket(
     meets: Callable[[float], bool], start: float, axis: Axis
 ) -> tuple[float, float] | None:
-    """A place that does not meet and one above it that does; None where none does."""
+    """A place at which ``meets`` is false and one above it at which it is true, found from
+    ``start``; None where it is true nowhere within reach."""
     step, last = axis.step, start
     if meets(start):
         while abs(last - step - start) <= axis.reach:
@@ -305,7 +310,8 @@ def _bracket(
 
 
 def _floor(meets: Callable[[float], bool], place: float, axis: Axis) -> tuple[float, float]:
-    """A bracket below a place that meets."""
+    """Two places, the upper one at which ``meets`` is true and a lower one at which it is false or
+    beyond which the axis does not reach, found downwards from ``place``, at which it is true."""
     step = axis.step
     while meets(place - step) and step < axis.reach:
         place, step = place - step, 1.5 * step

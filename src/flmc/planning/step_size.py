@@ -56,7 +56,8 @@ STABLE_SHARE = 0.2
 """Share of the step 2/(mu + L) that an automatic step takes: the discretisation error of the
 variance is 11 % for mu = L, at most 25 %."""
 QUANTISATION_SHARE = 0.6
-"""Largest share of the Langevin noise that an automatic step leaves to quantisation."""
+"""Largest share of the noise that Langevin sampling needs which may come from the randomness of
+bits when the step is automatic; the rest is the channel's."""
 
 _UNEVEN_HEAT = 0.02
 """Excess of the mean temperature that an automatic step accepts where rounds with few devices are
@@ -104,8 +105,8 @@ def auto_step_size(
 
 
 def _step_for_mean(steps: Array) -> float:
-    """Step at which the mean over rounds of a variance that grows with the step reaches its bound:
-    the harmonic mean of the steps at which each round does."""
+    """Step at which a variance that grows in proportion to the step, averaged over rounds, reaches
+    its bound: the harmonic mean of ``steps`` (round), at which single rounds reach it."""
     if steps.min() == steps.max():
         return float(steps.min())
     return float(1.0 / np.mean(1.0 / steps))

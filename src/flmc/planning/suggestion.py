@@ -1,8 +1,9 @@
-"""Settings from public knowledge alone: sizes, and the scale of the features.
+"""Suggestion of settings that meet a user's requirements, from public knowledge alone: sizes of the
+data, and the scale of the features.
 
 Many plans are made with a quick estimate of the privacy limit; the best are made again with the
-accountant, and returned only if nothing speaks against them. Where nothing fits, the same search
-with one requirement relaxed at a time says what stands in the way, and by how much."""
+exact accountant, and returned only if nothing speaks against them. Where nothing fits, the same
+search with one requirement relaxed at a time says what stands in the way, and by how much."""
 
 from __future__ import annotations
 
@@ -38,38 +39,42 @@ from flmc.uplink.uplink import Uplink
 MOST_ROUNDS = 100_000
 """Rounds beyond which nothing is suggested."""
 _KEPT = 60
-"""Number of kept rounds that is suggested."""
+"""Number of rounds after burn-in in a suggestion, unless the user fixed the rounds."""
 _FEWEST_BURN_IN = 40
 """Rounds of burn-in that are suggested at least."""
 _MARGIN = 1.05
-"""Rounds of burn-in over those needed, because the number needed is a rough estimate."""
+"""Suggested rounds of burn-in over those that are needed: some more, because the number needed is a
+rough estimate."""
 _MOST_TRIALS = 39
-"""Trials of longer and longer runs with one uplink."""
+"""Largest number of ever longer runs that are tried with one uplink."""
 _STEEPNESS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4)
-"""Slope times the spread of local gradients that is tried: steeper links hide more and bend
-more."""
+"""Products that are tried of a link's slope and the standard deviation of a local gradient's entry:
+steeper links hide more and bend more."""
 _CLIPS = (3.0, 3.5, 4.5)
-"""Clips that are tried, in standard deviations of a local gradient."""
+"""Clips that are tried, in standard deviations of an entry of a local gradient."""
 _WIDE_CLIPS = (3.5, 6.0)
-"""The same where single examples are hidden, which the device's clip has no part in."""
+"""Clips that are tried where privacy hides single examples, in the same unit: the device's clip
+then has no part in privacy and may be wide."""
 _EXAMPLE_NORMS = (2.1, 2.5, 3.0, 3.5)
 """Bounds of an example's norm that are tried, over the root of the number of entries plus 2."""
 _MOST_SUGGESTIONS = 4
-"""Candidates that are made again with the accountant."""
+"""Number of the best candidates whose plans are made again with the exact privacy accountant."""
 _LARGEST_FACTOR = math.log(1000.0)
-"""Largest factor by which a requirement is relaxed, in logarithms."""
+"""Logarithm of the largest factor by which a requirement is relaxed to find out what stands in the
+way."""
 _RESOLUTION = 0.03
-"""Resolution of that factor, in logarithms."""
+"""Accuracy of the factor by which a requirement must be relaxed, in logarithms."""
 _PROMISING = 4
-"""Candidates that are tried with a relaxed requirement: those that need the fewest rounds."""
+"""Number of candidates that are tried again with a relaxed requirement: those that need the fewest
+rounds."""
 
 
 @dataclass(frozen=True)
 class PublicQuestion:
-    """The question for settings that fit, where only sizes are known."""
+    """Search for settings that meet given requirements, where only sizes of the data are known."""
 
     held: Candidate
-    """Everything that is given, with a public model."""
+    """The settings that are given, with a model of which only sizes are known."""
     fixed: frozenset[str] = frozenset()
     """Names of what is given among ``link``, ``slope_parameter``, ``clip``, ``example_bound``,
     ``num_rounds`` and ``num_burn_in``; the others are free. A step, a gain, a start and a factor of
@@ -80,12 +85,12 @@ class PublicQuestion:
 
     @property
     def model(self) -> PublicModel:
-        """What is publicly known."""
+        """The model, a linear regression of which only sizes are known."""
         assert isinstance(self.held.model, PublicModel)
         return self.held.model
 
     def relaxed(self, name: str, value: Any) -> PublicQuestion:
-        """The question with another value of one requirement."""
+        """The same question with the value of the requirement ``name`` replaced."""
         held = self.held.with_value(name, value)
         assert held is not None
         return replace(self, held=held)
@@ -99,7 +104,8 @@ class PublicQuestion:
 
     @cached_property
     def calibrated(self) -> PublicQuestion:
-        """The question with its estimate corrected by what the accountant allows the best trial."""
+        """The same question with its estimate of the privacy limit corrected by what the exact
+        accountant allows the best trial."""
         limits = self.held.limits
         best = self.answer.best
         if best is None or not has_budget(self.held.uplink, limits):
@@ -115,7 +121,8 @@ class PublicQuestion:
 
     @cached_property
     def answer(self) -> Answer:
-        """Trials that fit by the estimate of the privacy limit, the shortest run first."""
+        """Result of the search with the estimated privacy limit: the trials that meet the
+        requirements, the shortest run first."""
         return ask(
             self.candidates(),
             attrgetter("length"),
@@ -124,7 +131,8 @@ class PublicQuestion:
         )
 
     def candidates(self) -> Iterator[Candidate]:
-        """Candidates with every value of what is free but the rounds."""
+        """Candidates with every combination of the values that are tried of the settings left open,
+        except the number of rounds."""
         spread, example = self.model.spread, self.held.limits.neighbouring == "example"
         free: dict[str, Sequence[Any]] = {}
         if "clip" not in self.fixed:
@@ -158,8 +166,8 @@ class PublicQuestion:
         return [*links, Sloped(Linear())] if straight else links
 
     def settle(self, candidate: Candidate) -> Trial:
-        """The trial with as many rounds as it needs itself, by the estimate of the privacy
-        limit."""
+        """The candidate planned and judged with as many rounds as it turns out to need, with the
+        estimated privacy limit."""
         open_rounds = "num_rounds" not in self.fixed
         first = _FEWEST_BURN_IN + _KEPT if open_rounds else candidate.request.num_rounds
         try:
@@ -182,7 +190,7 @@ class PublicQuestion:
         return lengthen(at, first, wanted, _MOST_TRIALS if open_rounds else 0)
 
     def _rounds_for(self, plan: Plan) -> int:
-        """Rounds that a plan needs, kept ones included, with a margin."""
+        """Number of rounds that a plan needs: burn-in with a margin, and the kept rounds."""
         needed = max(_FEWEST_BURN_IN, math.ceil(_MARGIN * (plan.rounds_needed or 0)))
         if "num_burn_in" in self.fixed:
             needed = max(needed, int(self.held.request.num_burn_in))
@@ -191,7 +199,8 @@ class PublicQuestion:
     def _asked(
         self, candidate: Candidate, rounds: int, burn_in: int | str | None = None
     ) -> Candidate:
-        """The candidate with so many rounds, and with public curvature."""
+        """The candidate with ``rounds`` rounds, the burn-in ``burn_in`` (None: the one that is
+        fixed, or all rounds but the kept ones), and curvature from public knowledge."""
         request, model = candidate.request, self.model
         if burn_in is None:
             burn_in = request.num_burn_in
@@ -209,7 +218,8 @@ class PublicQuestion:
         return replace(candidate, request=asked)
 
     def _verified(self, trial: Trial) -> Trial | None:
-        """The trial made again with the accountant, with a few more rounds if it needs them."""
+        """The trial made again with the exact privacy accountant, with a few more rounds if it
+        needs them; None where it no longer meets the requirements."""
         candidate, rounds = trial.candidate, _plan_of(trial).num_rounds
         for _ in range(3):
             again = self._asked(candidate, rounds).try_out(lambda: None)
@@ -229,8 +239,8 @@ def _plan_of(trial: Trial) -> Plan:
 
 
 def rounds_may_mend(findings: Sequence[Finding]) -> bool:
-    """Whether another number of rounds might remove all findings: the clipped share and the shift
-    of the mean are the uplink's."""
+    """Whether another number of rounds might remove all findings; it cannot remove a large share of
+    clipped gradients or a shift of the mean, which follow from the uplink."""
     # An infinite shift says that the step is too large, which does depend on the rounds.
     return not any(
         each.code == "clipped"
@@ -240,7 +250,7 @@ def rounds_may_mend(findings: Sequence[Finding]) -> bool:
 
 
 def reasons(trial: Trial) -> list[tuple[str, str]]:
-    """A line of reason for each setting that a trial suggests, by its name in words."""
+    """Pairs of a setting's name in words and a line that says why the trial suggests its value."""
     plan, law = _plan_of(trial), trial.law
     uplink, model = trial.candidate.uplink, trial.candidate.model
     assert isinstance(model, PublicModel)
@@ -278,11 +288,12 @@ def reasons(trial: Trial) -> list[tuple[str, str]]:
 
 
 class Obstacle(NamedTuple):
-    """A requirement that, relaxed alone, would let some settings fit."""
+    """One requirement that stands in the way: relaxed alone, it would let some settings meet all
+    the others."""
 
     name: str
     given: float | None
-    """Its value; None for what has no number."""
+    """Value of the requirement as it is; None for a requirement without a number."""
     needed: float | None
     """The value that would do, with all other requirements as they are; None for what has no
     number."""
@@ -307,7 +318,8 @@ def find_obstacles(question: PublicQuestion) -> list[Obstacle]:
 
 
 def _fixed(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Settings that are fixed and might be left open."""
+    """Obstacles among the settings that the user fixed: each, left open alone, would let some
+    settings fit."""
     held = question.held
     for name in sorted(question.fixed):
         best = replace(question, fixed=question.fixed - {name}).answer.best
@@ -336,7 +348,8 @@ def _number(name: str, uplink: Uplink, counts: Request | Plan) -> float | None:
 
 
 def _scaled(question: PublicQuestion) -> Iterator[Obstacle]:
-    """Requirements with a number that may be scaled: budget, SNR, examples, devices."""
+    """Obstacles among the requirements with a number that can be scaled: privacy budget, SNR,
+    examples and devices."""
     uplink, limits, model = question.held.uplink, question.held.limits, question.model
     samples, devices, snr = model.num_samples, model.num_devices, uplink.snr_db
     # With fewer than four examples a device, local gradients are not what public knowledge says.
@@ -367,11 +380,11 @@ def _scaled(question: PublicQuestion) -> Iterator[Obstacle]:
 
 
 def _promising(question: PublicQuestion) -> list[int]:
-    """Places, among the candidates, of those that need the fewest rounds without a budget.
+    """Indices, among the question's candidates, of those that need the fewest rounds without a
+    privacy budget.
 
-    Places, not candidates: a relaxed question has other values of clips and slopes in the same
-    order.
-    """
+    Indices are returned, not candidates, because a relaxed question has other values of clips and
+    slopes in the same order."""
     loose = question.relaxed("privacy", "off")
     free = replace(loose, fixed=question.fixed - {"num_rounds"})
     lengths = []

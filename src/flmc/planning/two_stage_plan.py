@@ -103,7 +103,8 @@ class TwoStagePlan:
         )
 
     def _second_stage_warning(self) -> Finding:
-        """Warning that the cost of the second stage is not all that was spent."""
+        """Warning, for the plan of the second stage, that its own privacy cost leaves out what the
+        pilot spent."""
         both = "is unknown" if self.cost is None else f"is epsilon {format_up(self.cost.epsilon)}"
         at = "" if self.cost is None else f" at delta {self.cost.delta:g} at most"
         text = (
@@ -113,7 +114,7 @@ class TwoStagePlan:
         return Finding("second-stage", "warning", text)
 
     def listing(self) -> Listing:
-        """The plan in rows."""
+        """Rows of the plan under a title, for display."""
         rows = [
             Row("pilot", f"{self.pilot.num_rounds} rounds, {self.pilot.num_burn_in} not kept"),
             Row("second stage", f"{self.main_rounds} rounds, {_burn_in(self.main_burn_in)}"),
@@ -147,7 +148,7 @@ class TwoStagePlan:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """The plan in plain values, for JSON."""
+        """Both stages of the plan as plain values by field name, for JSON."""
         return {
             "pilot": self.pilot.to_document(),
             "whole": self.whole.to_document(),
@@ -258,7 +259,8 @@ def plan_two_stages(
 def _check_two(
     model: Model, uplink: Uplink, scheduler: Scheduler | None, total: int, first: int
 ) -> None:
-    """Refuse beforehand what the second stage could not do."""
+    """Raise ``InvalidSetting``, before the pilot runs, for settings with which the second stage
+    could not be run."""
     if model.coordinates is not None:
         raise InvalidSetting("the model has coordinates of its own already: plan one stage")
     if uplink.clips_examples and not hasattr(model, "in_coordinates"):

@@ -1,4 +1,4 @@
-"""The plan: a value, its JSON document, and the rows that people see of it."""
+"""The plan of a run: its class, its JSON document, and the rows in which it is shown to people."""
 
 from flmc.planning.plans.plan_value import Plan
 

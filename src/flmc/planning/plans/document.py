@@ -41,7 +41,8 @@ SCHEMA_VERSION = 1
 
 
 def decided(plan: Plan) -> dict[str, Any]:
-    """Part of the document that the plan decides, in plain values."""
+    """Part of a plan's JSON document that holds what the plan decides (rounds, step, gain, uplink),
+    as plain values by field name."""
     gain = plan.gain if plan.gain.size > 1 else float(plan.gain[0, 0])
     fits("the document of so many gains", 500.0 * plan.gain.size)  # measured, with its text
     # The array of GivenDevices is `active`, which the document holds already.
@@ -71,7 +72,9 @@ def decided(plan: Plan) -> dict[str, Any]:
 
 
 def forecast(plan: Plan, with_run: bool) -> dict[str, Any]:
-    """Part of the document that follows from the plan: privacy, release, prediction, findings."""
+    """Part of a plan's JSON document that follows from what is decided: privacy, release,
+    prediction and findings. ``with_run`` includes the privacy of the whole run, which takes longer.
+    """
     return {
         "rounds_needed": plan.rounds_needed,
         "margins_db": {name: to_document(each) for name, each in plan.margins_db.items()},
@@ -127,7 +130,8 @@ def _privacy(plan: Plan, with_run: bool) -> dict[str, Any] | None:
 
 
 def _cost(cost: Cost | None) -> dict[str, Any]:
-    """Epsilon and delta of a cost, and delta at epsilon 0 where that is known; empty without."""
+    """Epsilon and delta of a privacy cost by name, and the delta at epsilon 0 where that is known;
+    empty for None."""
     if cost is None:
         return {}
     stated = {"epsilon": to_document(cost.epsilon), "delta": cost.delta}
@@ -137,7 +141,8 @@ def _cost(cost: Cost | None) -> dict[str, Any]:
 def read(
     document: Mapping[str, Any], uplink: Uplink | None, scheduler: Scheduler | None
 ) -> dict[str, Any]:
-    """Fields of the plan in a document, checked."""
+    """Fields of a plan by name, read from its JSON document and checked; ``uplink`` and
+    ``scheduler`` take the place of the document's where a user has classes of their own."""
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidSetting(
@@ -188,7 +193,7 @@ def refusing_damage() -> Iterator[None]:
 
 
 def _numbers(value: Any) -> Array:
-    """An array in which null stands for infinity."""
+    """Array of the numbers in a JSON document, where null stands for infinity."""
     numbers = np.array(value, dtype=np.float64)
     return np.where(np.isnan(numbers), np.inf, numbers)
 
@@ -206,8 +211,8 @@ def _findings(document: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
-    """Policy of the document; documents written before there were schedulers have ``active``
-    only."""
+    """Scheduler (who transmits in a round) that a JSON document describes; documents written before
+    there were schedulers have the array ``active`` only."""
     if document["active"] is not None:
         return GivenDevices(np.array(document["active"], dtype=np.float64))
     scheduler: Scheduler = _object(document.get("scheduler") or {"type": "AllDevices"}, "scheduler")
@@ -220,7 +225,8 @@ def _settings(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(value: Mapping[str, Any], setting: str) -> Any:
-    """An object of flmc's own, from its class and its settings."""
+    """Object of one of flmc's own classes, made from the class name and the settings in a JSON
+    document; ``setting`` is its name in error messages."""
     kind = _own_classes().get(value["type"])
     if kind is None:
         raise InvalidSetting(

@@ -1,4 +1,5 @@
-"""Gains and transmitting devices that a plan expects in its rounds."""
+"""Gains, and devices that transmit, as a plan expects them in its rounds; rounds are drawn where
+the channel is random."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Expectation:
 
 
 def expect(plan: Plan) -> Expectation:
-    """Gains and transmitting devices of a plan's kept rounds."""
+    """Gains, and numbers of transmitting devices, that a plan expects in its kept rounds."""
     if plan.scheduler.by_channel:
         sizes = (plan.num_rounds, plan.num_devices, plan.dim)
         rounds = draw_planned_rounds(plan.scheduler, plan.uplink.known_fading, *sizes)

@@ -43,17 +43,17 @@ class Radio:
 
     @property
     def path_gain_db(self) -> float:
-        """Path gain in decibels."""
+        """Root mean square path gain, as a power ratio in decibels."""
         return 20.0 * math.log10(self.path_gain)
 
     @property
     def received_snr_db(self) -> float:
-        """SNR at the receiver."""
+        """SNR at the receiver of one device at full power, in decibels."""
         return self.snr_db + self.path_gain_db
 
     @property
     def meaning(self) -> str:
-        """Words for a path gain that stands for several."""
+        """Words that follow the path gain where it is a root mean square of several; else empty."""
         return ", root mean square" if self.varies else ""
 
     def to_document(self) -> dict[str, float | bool | None]:
@@ -146,7 +146,8 @@ def airtime_of(plan: Plan) -> Airtime | None:
 
 
 def _energy_of_a_round(plan: Plan) -> float:
-    """Mean energy of a device in a round over the noise power, silent devices included."""
+    """Energy that one device transmits in a round, over the noise power: the mean over devices and
+    rounds, with 0 for devices that are silent."""
     if plan.expected.rounds is not None:
         rounds, gain = plan.expected.rounds, plan.expected.gain
         energy = _energies(plan.uplink, gain, rounds.fading) * rounds.active

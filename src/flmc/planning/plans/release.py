@@ -157,8 +157,8 @@ def release_of(plan: Plan, num_chains: int, *, with_cost: bool = True) -> Releas
 
 
 def cost_of_chains(plan: Plan, exposure: Exposure, num_chains: int) -> Cost:
-    """Privacy cost of several chains of a plan on the same data: every transmission is made that
-    many times."""
+    """Privacy cost of ``num_chains`` chains of a plan that are run on the same data: that of one
+    chain with every transmission made so many times."""
     return cost_of_run(replace(exposure, run=exposure.run.repeated(num_chains)), plan.limits)
 
 

@@ -42,7 +42,8 @@ USELESS_EPSILON = 20.0
 
 
 def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
-    """Privacy of a round and of the run, with all that a statement needs."""
+    """Rows that state the privacy of a round and of the run, with adversary, neighbouring data and
+    criterion; the run's cost is computed only ``with_run``."""
     exposure, once = plan.exposure, plan.round_cost
     if exposure is None or once is None:
         return [Row("privacy", f"none: {plan.unknown_privacy}")]
@@ -87,7 +88,7 @@ def privacy_rows(plan: Plan, with_run: bool) -> list[Row]:
 
 
 def release_in_words(plan: Plan) -> str:
-    """What is given out, one chain, and what it is worth."""
+    """Words that say that one chain is given out, and how many independent draws it is worth."""
     kept = plan.num_rounds - plan.num_burn_in
     given = f"one chain, {kept} kept round{'s' * (kept != 1)}"
     if plan.effective_draws is None:
@@ -101,7 +102,8 @@ def release_in_words(plan: Plan) -> str:
 
 
 def _price_row(plan: Plan) -> list[Row]:
-    """Row of what an effective draw costs, where that is known."""
+    """List with the row that states the privacy cost per independent draw; empty where that is
+    unknown."""
     release = plan.release()
     if release.price is None:
         return []
@@ -201,7 +203,7 @@ def _link_in_words(link: Link) -> str:
 
 
 def _gain_rows(plan: Plan) -> list[Row]:
-    """Rows of the limits of the gain, and of the gain itself."""
+    """Rows of the largest gain that each constraint allows, and of the gain that the plan uses."""
     rows = []
     for name, words in CONSTRAINTS.items():
         limit = getattr(plan.gain_limits, name)
@@ -224,7 +226,8 @@ def _margin(plan: Plan, name: str) -> str:
 
 
 def _sampling_rows(plan: Plan) -> list[Row]:
-    """Rows of step, temperature, prediction, rounds and devices."""
+    """Rows about the sampler: step, temperature, prediction of what it samples, rounds, and devices
+    that transmit."""
     step = f"{format_number(plan.step_size)} (effective {format_number(plan.effective_step_size)})"
     allowed = getattr(plan.gain_limits, plan.binding, math.inf)
     close = math.isclose(plan.gain_limits.langevin, allowed, rel_tol=1e-9)
@@ -265,7 +268,8 @@ def _sampling_rows(plan: Plan) -> list[Row]:
 
 
 def _shift_in_words(prediction: Prediction) -> str:
-    """Predicted shift of the mean, in the worst direction and in all."""
+    """Words for the predicted distance of the samples' mean from the posterior mean, in the worst
+    direction and over all entries together."""
     share = f"{format_percent(prediction.relative_mean_error)} of trace(Sigma), squared"
     if prediction.mean_shift is None:
         return share
@@ -274,7 +278,7 @@ def _shift_in_words(prediction: Prediction) -> str:
 
 
 def _allocation_in_words(plan: Plan) -> str:
-    """Sentence about the gains of an adaptive allocation."""
+    """Sentence about the gains of a plan that spends its budget unevenly over rounds."""
     low, high = float(plan.gain.min()), float(plan.gain.max())
     if high <= low * (1 + 1e-9):
         return "adaptive, but all rounds have the same gain: other limits leave nothing to allot"

@@ -15,7 +15,8 @@ from flmc.sampling.schedule import DrawSchedule, draw_schedule
 
 
 class Resources(NamedTuple):
-    """What changes speed and memory only, never a result.
+    """Threads, data sets at a time and the listener to progress that an engine may use; they change
+    speed and memory only, never a result.
 
     Attributes
     ----------
@@ -33,7 +34,8 @@ class Resources(NamedTuple):
 
 
 DEFAULT_RESOURCES = Resources()
-"""All processors, data sets by their size, no progress."""
+"""Resources by default: all processors, as many data sets at a time as fit, nobody told of the
+progress."""
 
 
 class Engine(ABC):
@@ -73,7 +75,8 @@ class Engine(ABC):
         return True
 
     def blocking(self, plan: Plan, model: Model, num_chains: int) -> str:
-        """How chains are put together, in words; empty where nothing was to be chosen.
+        """How the engine puts chains together to advance them at once, as a phrase for a report;
+        empty for an engine that has nothing to choose.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ COMPILED = {
 """Engines that `auto` tries first: module, class, package that must be installed, and the extra
 that brings it. They are imported when they are needed, because importing them takes long."""
 ENGINES = ("auto", *COMPILED, NumpyEngine.name)
-"""Names that may be asked for."""
+"""Names of engines that the setting ``engine`` may have."""
 
 
 def choose_engine(name: str, plan: Plan, model: Model) -> Engine:
@@ -72,7 +72,7 @@ def _load(name: str) -> Engine:
 
 @cache
 def _class_of(name: str) -> type[Engine]:
-    """The class of an engine, looked up once."""
+    """The class of the compiled engine of this name, imported at the first call."""
     module, kind, _, _ = COMPILED[name]
     engine: type[Engine] = getattr(importlib.import_module(module), kind)
     return engine

@@ -92,14 +92,16 @@ class DataSetRun(NamedTuple):
             report((first + end - done) / (until - done))
 
     def _tiles(self) -> list[range]:
-        """Chains that are advanced together."""
+        """The chains of the data set cut into ranges of about the same length, each of which is
+        advanced as a whole (a tile)."""
         num_chains = self.chains.position.shape[1]
         most = max(1, _TILE_NUMBERS // (self.plan.num_devices * self.plan.dim))
         size = -(-num_chains // -(-num_chains // most))
         return [range(num_chains)[first : first + size] for first in range(0, num_chains, size)]
 
     def _fixed(self, schedule: Schedule, block: int, tile: range) -> Fixed:
-        """What is fixed for the rounds of a block, as the loop takes it."""
+        """Data, keys of random streams, and factors of symbols and noise in the rounds of a block,
+        for a tile of chains, in single precision, as the compiled loop takes them."""
         plan, uplink = self.plan, self.plan.uplink
         count = schedule.num_active[0]
         with np.errstate(divide="ignore"):
@@ -151,7 +153,8 @@ class DataSetRun(NamedTuple):
 
 
 def _pair(numbers: Array) -> tuple[Any, Any]:
-    """Numbers of double precision as two of single precision each."""
+    """Numbers of double precision as two arrays of single precision: the rounded numbers, and what
+    rounding took from them."""
     single = numbers.astype(np.float32)
     return single, (numbers - single).astype(np.float32)
 
@@ -164,7 +167,8 @@ def _whole_block(rows: Array) -> Array:
 
 
 def _shared(noise: Array) -> Array:
-    """Factors of a block without the axes along which all are alike, (round or 1, dim or 1)."""
+    """Factors of the noise in a block, (round, dim), with a length of 1 for an axis along which
+    all are equal: (round or 1, dim or 1)."""
     if (noise == noise[:1]).all():
         noise = noise[:1]
     if (noise == noise[:, :1]).all():
@@ -201,7 +205,8 @@ class JaxEngine(Engine):
     threaded: ClassVar[bool] = True
 
     def obstacle(self, plan: Plan, model: Model) -> str | None:
-        """Why the loop cannot be compiled for a plan of a model."""
+        """Why JAX cannot compile the rounds of a plan of a model, as the end of a sentence; None if
+        it can."""
         kind = kind_of(plan.uplink)
         if kind is None:
             return f"{type(plan.uplink).__name__} has symbols or a link of its own"
@@ -266,7 +271,8 @@ class JaxEngine(Engine):
         chains.round = until
 
     def theta(self, chains: Chains, model: Model) -> Array:
-        """Positions and centre together, (experiment, chain, dim)."""
+        """Theta of every chain, (experiment, chain, dim): the centre plus the deviation that is the
+        chain's position."""
         return np.asarray(centre_of(model)[:, None] + chains.position.astype(np.float64))
 
     def seconds_per_round(self, plan: Plan, model: Model, num_chains: int) -> float:
@@ -275,7 +281,8 @@ class JaxEngine(Engine):
 
 
 def _costs(plan: Plan, model: Model) -> TracedCosts | None:
-    """Local gradients that JAX can trace, with examples bounded as the uplink asks for."""
+    """Local gradients of the model as a function that JAX can trace, with the gradients of single
+    examples bounded as the uplink asks for; None if the model has none."""
     uplink, bound = plan.uplink, None
     if uplink.clips_examples:
         by_norm = uplink.example_norm is not None
@@ -297,7 +304,8 @@ def _quadratic_gradients(theta: Any, data: Any) -> Any:
 
 
 def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
-    """Local gradients of a model, and the loop of a plan, compiled once for a model."""
+    """Local gradients of a model, and the compiled loop over rounds for a plan's symbols; a model
+    keeps its loops, so that each is compiled once."""
     costs, kind, uplink = _costs(plan, model), kind_of(plan.uplink), plan.uplink
     if costs is None or kind is None:
         raise TypeError("the engine was not asked whether it can run this plan")
@@ -312,7 +320,8 @@ def _loop_of(jax: Any, plan: Plan, model: Model) -> tuple[TracedCosts, _Loop]:
 
 
 def _single(jax: Any, tree: Any) -> Any:
-    """Arrays of a tree where JAX computes, real numbers in single precision."""
+    """A copy of a tree of arrays (nested dicts, lists or tuples) on the processor where JAX
+    computes, with real numbers in single precision."""
 
     def single(leaf: Any) -> Any:
         real = np.issubdtype(leaf.dtype, np.floating)

@@ -32,7 +32,8 @@ def chain_key(
 
 
 def words(key: Any, entry: Any, counter: Any) -> tuple[Any, Any]:
-    """Two words of 32 random bits for every entry."""
+    """Two random words of 32 bits for every entry and every key, as two arrays (..., entry): a
+    function of the keys (..., 2), the numbers of the entries (entry) and a counter."""
     first, second = key[..., 0, None], key[..., 1, None]
     keys = (first, second, first ^ second ^ np.uint32(_PARITY))
     x, y = entry + keys[0], counter + keys[1]
@@ -90,8 +91,8 @@ class SymbolKind(NamedTuple):
 
 
 def kind_of(uplink: Uplink) -> SymbolKind | None:
-    """What is to be compiled for an uplink; None for one with symbols of its own, or a link whose
-    mean bit is no standard function."""
+    """What decides the compiled code of an uplink's symbols; None for an uplink that makes symbols
+    in a way of its own, or whose link has a mean bit that is no standard function."""
     if not uplink.standard_symbols:
         return None
     clipping = uplink.clipping if math.isfinite(uplink.clip) else "none"
@@ -234,7 +235,8 @@ class Span(NamedTuple):
 def compile_rounds(
     jax: Any, gradients: Callable[[Any, Any], Any], kind: SymbolKind
 ) -> Callable[[Stretch, Fixed, Span], Stretch]:
-    """The loop over rounds, compiled when it is first called."""
+    """A function that runs the rounds of a span: from the state before them, what is fixed in the
+    block, and the span, to the state after them. JAX compiles it when it is first called."""
 
     def advance(stretch: Stretch, fixed: Fixed, span: Span) -> Stretch:
         def one(index: Any, before: Stretch) -> Stretch:
@@ -256,7 +258,8 @@ def _round(
     fixed: Fixed,
     span: Span,
 ) -> Stretch:
-    """One round of all chains; ``index`` counts within the block."""
+    """The state of all chains after one round, number ``index`` of the block, from the state
+    before it: gradients, symbols, noise, the step, and sums over kept rounds."""
     numpy = jax.numpy
     local = jax.vmap(gradients, in_axes=(0, None))(fixed.centre + before.position, fixed.data)
     local = local.astype(numpy.float32)  # a user's constants may have made it double
@@ -349,7 +352,8 @@ def _halves(jax: Any, drawn: tuple[Any, Any], low: Any) -> list[Any]:
 
 
 def _summed(sums: tuple[Any, Any, Any, Any], position: Any) -> tuple[Any, ...]:
-    """Sums and their rests with one more position."""
+    """The sums of positions and of their products, each with the rest that rounding left, after one
+    more position (chain, dim) is added."""
     whole = sums[2].ndim == 3
     product = position[:, :, None] * position[:, None] if whole else position * position
     return (*_add(sums[0], sums[1], position), *_add(sums[2], sums[3], product))

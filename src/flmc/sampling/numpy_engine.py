@@ -36,7 +36,7 @@ _BUFFER_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class _Tile:
-    """A rectangle of data sets and chains."""
+    """Some data sets and some chains of each, which the engine advances at once."""
 
     experiments: range
     chains: range

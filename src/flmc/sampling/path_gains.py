@@ -91,7 +91,7 @@ _whole_runs = _WholeRuns(_KEPT_BYTES)
 
 
 def _law(plan: Plan) -> Fading:
-    """Law of the path gains themselves, not of their estimates."""
+    """Law of a plan's true path gains, also where devices know only estimates of them."""
     uplink = plan.uplink
     return uplink.known_fading if uplink.estimated is None else uplink.estimated.fading
 

@@ -27,7 +27,7 @@ from flmc.uplink.uplink import Uplink
 
 
 class Transmission(NamedTuple):
-    """What devices send.
+    """Symbols that all devices send in a round, and the amplitudes with which they send them.
 
     Attributes
     ----------

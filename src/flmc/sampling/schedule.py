@@ -79,7 +79,8 @@ def is_shared(plan: Plan) -> bool:
 
 
 def _is_known(plan: Plan) -> bool:
-    """Whether the plan itself says who transmits, so that the policy need not be asked."""
+    """Whether the plan itself says which devices transmit in every round, so that the scheduler
+    need not draw them."""
     return plan.scheduler.everyone or plan.active is not None
 
 
@@ -152,9 +153,9 @@ def draw_activity(plan: Plan, seed: int, num_experiments: int) -> Activity:
 
 
 def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -> Iterator[Array]:
-    """Who transmits in the rounds of some blocks, (round, device) with 1 or 0, for one experiment
-    after the other; for a single one where the policy has the same devices active in all. The plan
-    itself must not say it."""
+    """Which devices transmit in the rounds of some blocks, as the scheduler draws it: an array
+    (round, device) with 1 or 0 for one experiment after the other, or a single one where all
+    experiments have the same devices active. For plans that do not say it themselves."""
     # All blocks of an experiment before the next: where rounds depend on each other, its path gains
     # are drawn once.
     for experiment in range(num_experiments if plan.scheduler.random else 1):
@@ -168,7 +169,8 @@ def _draw_policies(plan: Plan, seed: int, num_experiments: int, blocks: range) -
 def _draw_active(
     plan: Plan, seed: int, experiments: range, block: int, fading: Array
 ) -> Array | None:
-    """Who transmits, (experiment, round, device) with 1 or 0; None: all."""
+    """Which devices transmit in a block of rounds, from the plan or else from the scheduler,
+    (experiment, round, device) with 1 or 0; None: all."""
     if _is_known(plan):
         rounds = block_of(plan, block)
         return None if plan.active is None else plan.active[None, rounds.start : rounds.stop]
@@ -176,8 +178,9 @@ def _draw_active(
 
 
 def _ask_policy(plan: Plan, seed: int, experiments: range, block: int, fading: Array) -> Array:
-    """Who transmits as the policy draws it, (experiment, round, device) with 1 or 0; a single
-    experiment where the policy is not random."""
+    """Which devices transmit in a block of rounds with path gains ``fading``, as the scheduler
+    draws it, (experiment, round, device) with 1 or 0; a single experiment where the scheduler is
+    not random."""
     rounds = block_of(plan, block)
     if not plan.scheduler.random:
         experiments = experiments[:1]  # the policy says that all have the same devices active
@@ -241,8 +244,8 @@ class Realised(NamedTuple):
 
 
 def draw_realised(plan: Plan, seed: int, num_experiments: int, rounds: range) -> Realised:
-    """Active devices, gain and temperature of some rounds, counted from 0, of a plan whose policy
-    follows the channel."""
+    """Active devices, gain and temperature of some rounds, counted from 0, over all experiments,
+    for a plan whose scheduler decides from the path gains which devices transmit."""
     # Whole blocks are drawn, because streams begin at blocks; ``part`` are the rounds among them.
     blocks = range(rounds.start // ROUNDS_PER_BLOCK, -(-rounds.stop // ROUNDS_PER_BLOCK))
     begin = rounds.start - blocks.start * ROUNDS_PER_BLOCK

@@ -105,8 +105,8 @@ def simulate(
 
 
 class _Pace:
-    """How many rounds to run at a stretch; it changes nothing but how soon a run can stop and be
-    saved.
+    """Decides how many rounds a run makes before it can stop and be saved (a stretch), from the
+    measured time of a round; no result depends on it.
 
     A stretch ends where a block of the random streams ends, unless that is too far away: to go on
     inside a block, its numbers must be drawn again from the beginning."""
@@ -142,6 +142,7 @@ class _Pace:
         return min(num_rounds, max(boundary, wanted // ROUNDS_PER_BLOCK * ROUNDS_PER_BLOCK))
 
     def took(self, rounds: int, seconds: float) -> None:
-        """Learn from a stretch that took so many seconds; the estimate falls to a quarter at most,
-        in case the measurement was luck."""
+        """Set the estimate of a round's seconds from a stretch of so many rounds that took
+        ``seconds``; the estimate falls at most to a quarter of what it was, because one measurement
+        may be too short by chance."""
         self._seconds = max(seconds / rounds, self._seconds / 4, 1e-9)

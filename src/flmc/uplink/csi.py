@@ -1,7 +1,8 @@
 r"""Effects of inexact channel estimates on the drift, the noise and privacy.
 
-With :math:`\hat h = \rho h + e n`, :math:`\rho = \sqrt{1-e^2}`, a symbol arrives with the factor
-:math:`r = \operatorname{Re}(h/\hat h)`.
+A device knows its path gain h only by an estimate :math:`\hat h = \rho h + e n`, with the error e,
+:math:`\rho = \sqrt{1-e^2}` and complex normal n. It inverts the estimate, so a symbol arrives at
+the gain A times the factor :math:`r = \operatorname{Re}(h/\hat h)`.
 
 * Drift: the mean symbol is scaled by :math:`E[r_k]`. It is :math:`\rho` for Rayleigh fading under
   every policy that follows the estimates, because :math:`h = \rho\hat h + e w` with w independent
@@ -39,7 +40,8 @@ _NUMBERS, _ROUNDS = 2**20, 4096
 
 
 class Arrival(NamedTuple):
-    """Mean and mean square of the factor with which symbols arrive, (device) each."""
+    """Mean and mean square, (device) each, of the factor r of the gain with which a device's
+    symbols arrive when it inverts an inexact estimate of its path gain; 1 would be exact."""
 
     mean: Array
     mean_square: Array
@@ -63,7 +65,8 @@ def arrival_of(uplink: Uplink, num_devices: int, policy: Scheduler | None = None
 
 @lru_cache(maxsize=64)
 def _moments(estimated: EstimatedFading, num_devices: int, policy: Scheduler | None) -> Arrival:
-    """Moments of the factor of arrival from drawn channels, of devices that transmit."""
+    """Mean and mean square of the factor with which symbols arrive, over the drawn rounds in which
+    a device transmits."""
     rounds = max(16, min(_ROUNDS, _NUMBERS // num_devices))
     known, arrival = _draw_estimates(estimated, rounds, num_devices)
     factor, weight = arrival[:, :, 0], np.ones(arrival.shape[:2])

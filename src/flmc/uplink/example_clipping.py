@@ -22,7 +22,8 @@ from flmc.models.model import Model
 
 
 class ExampleBounds:
-    """The part of an uplink that bounds single examples; :class:`flmc.Uplink` has the fields."""
+    """The part of an uplink that bounds the gradients of single examples before a device sums them;
+    :class:`flmc.Uplink` declares and describes the fields."""
 
     clip: float
     example_clip: float | None
@@ -35,7 +36,8 @@ class ExampleBounds:
         raise NotImplementedError
 
     def check_examples(self) -> None:
-        """Refuse bounds that are out of their range, or two of them."""
+        """Raise ``InvalidSetting`` if a bound of examples is not positive, both bounds are given,
+        or ``example_shrink`` is outside (0, 1]."""
         for name in ("example_clip", "example_norm"):
             if getattr(self, name) is not None:
                 checks.positive(name, getattr(self, name))
@@ -102,7 +104,8 @@ class ExampleBounds:
 def shrink_factor(
     example_clip: float, feature_scale: float = 1.0, residual_scale: float = 1.0
 ) -> float:
-    r"""Share :math:`\rho(c)` of the curvature that clipping examples at c leaves.
+    r"""Share :math:`\rho(c)`, in (0, 1], that is left of the curvature of linear regression when
+    the gradient entries of single examples are clipped at c.
 
     With standard normal features and residuals it is 0.914, 0.965 and 0.986 at c = 3, 4 and 5.
 
@@ -155,7 +158,8 @@ def mean_shift_variance(example_clip: float) -> float:
 def norm_shrink_factor(
     example_norm: float, dim: int, feature_scale: float = 1.0, residual_scale: float = 1.0
 ) -> float:
-    r"""Share :math:`\rho` of the curvature that bounding the norms of examples leaves.
+    r"""Share :math:`\rho`, in (0, 1], that is left of the curvature of linear regression with
+    ``dim`` entries when the gradient norms of single examples are bounded.
 
     Examples
     --------
@@ -172,10 +176,13 @@ def norm_shrink_factor(
 
 @lru_cache(maxsize=64)
 def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
-    r"""Variance of the shift of the mean by bounding the norms of examples, over the posterior's
-    variance, in each entry.
+    r"""Variance, over the posterior's, of the shift of the posterior mean that bounding the norms
+    of examples' gradients by C causes in each entry of a linear regression.
 
-    As :func:`mean_shift_variance`: the mean square of :math:`\operatorname{clip}(e, C/R)/\rho - e`.
+    As for :func:`mean_shift_variance`, it is the mean square of
+    :math:`\operatorname{clip}(e, C/R)/\rho - e`, with a standard normal residual e, the share
+    :math:`\rho` of :func:`norm_shrink_factor`, and :math:`R^2` chi-squared with ``dim + 2`` degrees
+    of freedom.
     """
     left = norm_shrink_factor(example_norm, dim)
     radius, weight = _radii(dim)
@@ -188,8 +195,9 @@ def norm_mean_shift_variance(example_norm: float, dim: int) -> float:
 
 
 def typical_shrink(example_clip: float | None, example_norm: float | None, dim: int) -> float:
-    """Share of the curvature that is left of a linear regression with standard normal features
-    and residuals; 1 where examples are not bounded."""
+    """Share of the curvature of a linear regression with standard normal features and residuals
+    that is left after single examples' gradients are bounded, by entry or by norm; 1 where they are
+    not bounded."""
     if example_norm is not None:
         return norm_shrink_factor(example_norm, dim)
     return 1.0 if example_clip is None else shrink_factor(example_clip)
@@ -198,8 +206,9 @@ def typical_shrink(example_clip: float | None, example_norm: float | None, dim: 
 def typical_shift_variance(
     example_clip: float | None, example_norm: float | None, dim: int
 ) -> float:
-    """Variance of the shift of the mean, as for :func:`typical_shrink`; 0 where examples are not
-    bounded."""
+    """Variance, over the posterior's, of the shift of the posterior mean that bounding single
+    examples' gradients causes in a linear regression with standard normal features and residuals;
+    0 where they are not bounded."""
     if example_norm is not None:
         return norm_mean_shift_variance(example_norm, dim)
     return 0.0 if example_clip is None else mean_shift_variance(example_clip)

@@ -84,7 +84,8 @@ def draw_planned_channels(
 
 @dataclass(frozen=True)
 class PlannedRounds:
-    """Drawn rounds in which somebody transmits, under a policy that follows the channel.
+    """Drawn rounds in which at least one device transmits, under a scheduler that decides from the
+    path gains who does; rounds in which nobody transmits are skipped.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ class PlannedRounds:
 
     @property
     def num_active(self) -> Array:
-        """Devices in a round that is not skipped, (drawn, 1)."""
+        """Number of devices that transmit in each round that is not skipped, (drawn, 1)."""
         return np.asarray(self.active.sum(axis=1, keepdims=True))
 
     @property
@@ -122,7 +123,8 @@ class PlannedRounds:
 def draw_planned_rounds(
     scheduler: Scheduler, fading: Fading, num_rounds: int, num_devices: int, dim: int
 ) -> PlannedRounds:
-    """Rounds that a plan counts on under a policy that follows the channel, from drawn channels."""
+    """Rounds that a plan counts on where a scheduler decides from the path gains who transmits:
+    channels are drawn, and the scheduler is asked. ``InvalidSetting`` if nobody ever transmits."""
     rounds = standing_for(fading, range(num_rounds))
     channels = draw_planned_channels(fading, rounds, num_rounds, num_devices, dim)
     drawn = np.concatenate([part for _, part in channels.parts()])

@@ -156,7 +156,7 @@ def planned_power_limit(
     *,
     num_rounds: int = 1,
 ) -> float:
-    """Power-limited gain that nine rounds in ten attain.
+    """Largest gain that the power limit allows in nine rounds of ten, a number.
 
     ``active`` says who is expected to transmit, (round, device) with 1 or 0; None: all devices.
     With a constant channel and the same devices all rounds attain it. It is not the mean: the

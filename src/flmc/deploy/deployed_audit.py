@@ -93,7 +93,8 @@ class DeployedUplink:
 
     @property
     def federation(self) -> Federation:
-        """The federation under attack, with a quorum of two devices."""
+        """The federation under attack, with a quorum of two devices (or one, if there is only
+        one)."""
         quorum = min(2, self.plan.num_devices)
         return Federation.of(_RUN, self.plan, quorum=quorum, grid_bits=self.grid_bits)
 
@@ -125,7 +126,7 @@ class DeployedUplink:
 
 @contextmanager
 def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Run]:
-    """A run whose journals exist as long as the context."""
+    """A new run of air and devices for the audit; its journals exist as long as the context."""
     place = _MEMORY if _MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="flmc-audit-", dir=place) as directory:
         run = _Run(uplink, scene, local, Path(directory))
@@ -136,13 +137,14 @@ def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Ru
 
 
 def _gradients(local: Array) -> MakeGradient:
-    """A maker of gradients: the first entry of theta selects the row of ``local`` (round,
-    entry)."""
+    """A function that gives a device its gradients (entry) in the audit: the row of ``local`` (round,
+    entry) that the first entry of theta names, in place of a gradient of data."""
     return lambda federation: lambda theta: np.asarray(local[int(theta[0])])
 
 
 class _Run:
-    """One run of the roles, with messages handed over as bytes."""
+    """One run of a real air and one or two real devices for the audit, in one process, with
+    messages handed over as bytes in place of a network."""
 
     def __init__(self, uplink: DeployedUplink, scene: Scene, local: Array, directory: Path) -> None:
         self._scene, self._federation = scene, uplink.federation
@@ -183,7 +185,8 @@ class _Run:
         self._deliver(self._air.connected(0.0))
 
     def _deliver(self, outgoing: list[Outgoing]) -> None:
-        """Deliver messages and the replies to them, until none is left."""
+        """Deliver messages to the air and the devices, and then the replies to them, until none is
+        left; symbols and the received signal are noted on the way."""
         waiting = deque(each.message for each in outgoing)
         while waiting:
             message = waiting.popleft()
@@ -205,7 +208,7 @@ class _Run:
             waiting.extend(each.message for each in replies)
 
     def collect(self, trials: int) -> Collected:
-        """The signals of consecutive trials."""
+        """The signals of consecutive trials of the audit, (trial, round, entry) each."""
         shape = (trials, self._scene.num_rounds, self._scene.dim)
         collected = Collected(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
         for trial in range(trials):
@@ -247,7 +250,7 @@ class _Run:
         return received.steps, others, own
 
     def close(self) -> None:
-        """Release the journals."""
+        """Release the journals of the air and of the devices."""
         self._air.journal.close()
         for device in self._devices.values():
             device.journal.close()

@@ -1,4 +1,5 @@
-"""A journal file: its entries are on the disk before anything follows from them."""
+"""A journal file: a role writes an entry to the disk before it sends anything that the entry
+tells of."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class JournalFile:
             raise
 
     def _lock_file(self) -> None:
-        """Hold the lock of the file for as long as it is open."""
+        """Lock the journal's file for as long as it is open; raises ``InvalidSetting`` if another
+        process holds the lock."""
         try:
             fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -67,8 +69,8 @@ class JournalFile:
             ) from None
 
     def _refuse_damage(self, whole: int) -> None:
-        """Refuse a journal with unreadable lines before its end: more was answered than the
-        rest says."""
+        """Raise ``RunFailed`` if whole lines follow the readable ``whole`` bytes of the journal:
+        the role has answered more than the readable entries tell."""
         with open_regular(self.path, os.O_RDONLY) as stream:
             stream.seek(whole)
             if b"\n" in stream.read():

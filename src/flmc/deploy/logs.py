@@ -90,7 +90,8 @@ class TextLines(logging.Formatter):
 
 
 def _document(record: logging.LogRecord) -> dict[str, Any]:
-    """The written parts of a record, in plain values."""
+    """The parts of a log record that may be written (time, level, role, message, listed fields,
+    place of an error), by name in plain values."""
     document: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
@@ -109,7 +110,8 @@ def _document(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message with its arguments, or without them if one is neither text nor number."""
+    """The message of a log record with its arguments filled in, or without them if one is neither
+    text nor number."""
     arguments = record.args
     values = list(arguments.values()) if isinstance(arguments, dict) else list(arguments or ())
     if any(_plain(value) == _HIDDEN for value in values):
@@ -118,7 +120,8 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object) -> str | int | float | bool | None:
-    """A text, number or None unchanged; a placeholder for anything else."""
+    """The value itself if it is a text, number or None; a placeholder for anything else, which
+    could hold data."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):  # NumPy's are of other classes than int

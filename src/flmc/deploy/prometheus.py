@@ -30,7 +30,8 @@ _Read = TypeVar("_Read")
 
 
 class MetricsServer:
-    """An open page of metrics, with server and thread of ``prometheus_client``."""
+    """A page with a role's metrics that is being served, by the server and thread of
+    ``prometheus_client``."""
 
     def __init__(self, httpd: Any, thread: threading.Thread) -> None:
         self._httpd, self._thread = httpd, thread
@@ -84,14 +85,16 @@ def serve_metrics(role: Role, port: int | None) -> Iterator[int | None]:
 
 
 class _RoleCollector:
-    """Reads a role when Prometheus asks."""
+    """Collector of ``prometheus_client`` that reads a role's numbers and dropped messages whenever
+    Prometheus asks."""
 
     def __init__(self, role: Role) -> None:
         self._role = role
         self._kind = role.identity.partition("-")[0]
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of the role."""
+        """All metrics of the role at this moment: its numbers, and its dropped messages by
+        reason."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         role = self._role
@@ -118,7 +121,8 @@ class _RoleCollector:
 
 
 def _steadily(read: Callable[[], _Read]) -> _Read:
-    """The value of ``read``, tried again while the role's thread changes what it reads."""
+    """The value that ``read`` returns, called again if the role's thread changes what it reads
+    meanwhile."""
     for _ in range(20):
         try:
             return read()

@@ -1,4 +1,4 @@
-"""Roles made from their configurations."""
+"""Functions that make device, air and server from their configurations, ready to run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from flmc.wire.topics import END, SERVER, Topic
 
 
 def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
-    """A device that has read its data and locked its journal."""
+    """The role of a device in a run, made from its configuration: its data are read, and its
+    journal is open and locked."""
     seal = Seal(read_key(given.air_key))
     name = given.rules.model
     model = read_model(name, given.data, **given.reading)
@@ -38,7 +39,8 @@ def make_device(given: DeviceConfiguration, run: str) -> DeviceRole:
 
 
 def make_air(given: AirConfiguration) -> AirRole:
-    """The air with its locked journal, and a software channel or a recorded receiver."""
+    """The role of the air, made from its configuration: its journal is open and locked, and its
+    channel is in software or a receiver's recorded measurements."""
     federation, opener = given.federation, Opener(read_key(given.air_key))
     channel: Channel = SoftwareChannel(federation)
     if given.receiver is not None:
@@ -70,7 +72,7 @@ class EndedServer(Role):
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """No topics: the role only publishes."""
+        """No topics, because the server of a finished run only publishes."""
         return ()
 
     def connected(self, now: float) -> list[Outgoing]:

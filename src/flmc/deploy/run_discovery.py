@@ -23,7 +23,7 @@ _log = logging.getLogger("flmc.deploy.device")
 
 
 class Offered:
-    """Runs at a broker, as its retained messages show them."""
+    """Runs at a broker that a device could join, as the broker's retained messages show them."""
 
     def __init__(self) -> None:
         self._plans, self._over = set[str](), set[str]()
@@ -36,7 +36,8 @@ class Offered:
         return tuple(map(str, topics))
 
     def take(self, message: Message) -> None:
-        """Take any message, also a hostile one."""
+        """Note what a message says about its run (it has a plan, has ended, or its server has
+        left); any other message, also a hostile one, is ignored."""
         topic = Topic.parse(message.topic)
         if topic is None or not _is_name(topic.run):
             return
@@ -56,12 +57,14 @@ class Offered:
 
     @property
     def going(self) -> list[str]:
-        """Runs in progress: not ended, with a server that has not left."""
+        """Names of the runs in progress, sorted: with a plan, not ended, and with a server that has
+        not left."""
         return sorted(self._plans - self._over - self._left)
 
     @property
     def left(self) -> list[str]:
-        """Runs that have not ended but whose server has left; it may come back."""
+        """Names of the runs, sorted, that have not ended but whose server has left; it may come
+        back."""
         return sorted((self._plans & self._left) - self._over)
 
 
@@ -80,8 +83,8 @@ def _put(names: set[str], name: str, here: bool) -> None:
 
 
 async def find_run(identity: str, transport: Transport) -> str:
-    """The name of the one run in progress, after waiting for it through lost connections;
-    several runs raise ``InvalidSetting``."""
+    """The name of the only run in progress at the broker, after waiting for it through lost
+    connections; raises ``InvalidSetting`` if there are several."""
     while True:
         offered = Offered()
 

@@ -14,7 +14,7 @@ from typing import Any
 from flmc.base.errors import InvalidSetting, MissingExtra
 
 OVERHEAD = 48
-"""Bytes that sealing adds."""
+"""Number of bytes that sealing adds to an answer."""
 _KEY_BYTES = 32
 
 
@@ -70,7 +70,8 @@ class Opener:
         self._box = library.SealedBox(library.PrivateKey(secret))
 
     def open(self, sealed: bytes) -> bytes:
-        """The data in sealed bytes; raises ``NotSealed`` for bytes of anybody else."""
+        """The data in sealed bytes; raises ``NotSealed`` if they are not sealed to this key, or
+        were changed."""
         try:
             return bytes(self._box.decrypt(sealed))
         except Exception as error:  # strangers choose the bytes: any exception is possible
@@ -78,7 +79,8 @@ class Opener:
 
 
 def _library() -> Any:
-    """PyNaCl's public-key boxes of the extra ``mqtt``, or ``MissingExtra``."""
+    """The module of PyNaCl with public-key boxes; raises ``MissingExtra`` if the extra ``mqtt`` is
+    not installed."""
     try:
         from nacl import public
     except ImportError as error:

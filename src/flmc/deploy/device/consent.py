@@ -67,13 +67,13 @@ class Budget:
 
     @property
     def share(self) -> float:
-        """Delta at which one run is accounted."""
+        """Delta at which one run is accounted: the lifetime delta over the number of runs."""
         return self.delta / self.runs
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Decisions of a device's owner.
+    """Decisions of a device's owner, by which the device joins or refuses runs.
 
     Attributes
     ----------
@@ -105,8 +105,8 @@ class Rules:
 
 
 def check_federation(federation: Federation, rules: Rules) -> None:
-    """Refuse a federation that has no place for the device, asks for another model, or depends
-    on data."""
+    """Raise ``Refused`` if a federation has no place for the device, asks for another model than
+    the device's, or has a plan computed from data that the owner does not accept."""
     plan = federation.plan
     if rules.device >= plan.num_devices:
         raise Refused(
@@ -128,7 +128,7 @@ def check_federation(federation: Federation, rules: Rules) -> None:
 
 
 def _refuse_silence(federation: Federation, device: int) -> None:
-    """Refuse a plan in which the device never transmits."""
+    """Raise ``Refused`` if the plan never lets the device (from 0) transmit."""
     active = federation.plan.active
     if active is not None and not (active[:, device] > 0).any():
         raise Refused(f"the plan has device {device} silent in every round")
@@ -177,8 +177,8 @@ def check_budget(
 def check_pace(
     federation: Federation, rehearse: Callable[[], None], clock: Callable[[], float]
 ) -> None:
-    """Refuse a slot of which ``rehearse`` (gradient, sealing, a write to the disk) takes more
-    than half on this device."""
+    """Raise ``Refused`` if the work of an answer, done by ``rehearse`` (gradient, sealing, a write
+    to the disk), takes more than half of the federation's slot on this device."""
     took = []
     # The first attempt may compile code, and others may be interrupted: the fastest counts.
     for _ in range(4):
@@ -196,7 +196,8 @@ def check_pace(
 
 
 def _price(federation: Federation, budget: Budget) -> tuple[float, float]:
-    """Epsilon and delta of a run for a device, finite numbers."""
+    """Epsilon and delta that a whole run costs a device at its budget's share of delta, both
+    finite."""
     delta = budget.share
     try:
         epsilon = cost_of_run(federation, delta, budget.neighbouring)

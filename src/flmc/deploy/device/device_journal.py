@@ -56,7 +56,8 @@ class JoinedRun:
 
 
 class DeviceJournal:
-    """The journal of a device, open and locked, made if there is none."""
+    """The journal of a device over all its runs, open and locked, made if there is none: which runs
+    it joined at which privacy price, and its last answer in each."""
 
     def __init__(self, directory: Path) -> None:
         self._file = JournalFile(directory, FILE)
@@ -131,7 +132,8 @@ class DeviceJournal:
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Sums of epsilon and delta over the answered runs."""
+        """Sums of epsilon and delta over the runs with at least one answer, which count in
+        whole."""
         runs = self.answered
         return sum(run.epsilon for run in runs), sum(run.delta for run in runs)
 
@@ -147,7 +149,7 @@ class DeviceJournal:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """A run in a device's ledger.
+    """One run in a device's ledger, the list of what each run cost its data.
 
     Attributes
     ----------
@@ -190,7 +192,7 @@ class DeviceLedger:
         }
 
     def grid(self) -> Grid:
-        """Table of the runs, with their sum as a note."""
+        """Table of the runs with their prices, and the sums of epsilon and delta as a note."""
         rows = tuple(
             (row.run, format_up(row.epsilon), f"{row.delta:g}", str(row.answers))
             for row in self.rows

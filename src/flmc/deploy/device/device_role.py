@@ -28,7 +28,8 @@ from flmc.wire.topics import END, PLAN, ROUND, THETA, UPLINK, Topic, device_name
 from flmc.wire.transport import Message
 
 _FARTHEST = 1e100
-"""Largest ratio of gain and path gain, or of their inverse, that is computed with."""
+"""Largest ratio of the announced gain to a path gain, and of a path gain to the gain, at which a
+device computes its transmit amplitude."""
 MOST_PLAN_BYTES = 32 * 2**20
 """Bytes of the largest plan that a device reads."""
 MakeGradient = Callable[[Federation], LocalGradient]
@@ -36,8 +37,10 @@ MakeGradient = Callable[[Federation], LocalGradient]
 
 
 class DeviceRole(Role):
-    """A device of a federation; ``seal`` uses the air's key from the device's set-up, and tests
-    may replace ``entropy`` (random bits) and ``clock`` (monotonic)."""
+    """A device of a federation, the process of one owner of data: it joins or refuses a run, and
+    answers every round once with symbols made from its gradient. ``seal`` encrypts to the air's key
+    from the device's set-up; tests may replace ``entropy`` (random bits) and ``clock``
+    (monotonic)."""
 
     def __init__(
         self,
@@ -67,26 +70,28 @@ class DeviceRole(Role):
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """Plan, theta, announcements, and the end of the run."""
+        """Topics that the device reads: plan, announcements of rounds, theta, and the end of the
+        run."""
         return self.reads(PLAN, ROUND, THETA, END)
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Answered rounds, epsilon reserved for all runs, and answers that overran their slot."""
+        """Numbers for Prometheus by name: answered rounds of this run, answers that took longer
+        than their slot, and epsilon charged over all runs."""
         joined = self.journal.runs.get(self.run)
         counts = {"answers_total": joined.answers if joined else 0, "overran_total": self._overran}
         return {**counts, "epsilon_reserved": self.journal.spent[0]}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """The device's presence; everything known of the current round is forgotten and asked
-        again."""
+        """The message with the device's presence; the device forgets theta and announcements,
+        which the broker delivers again on a new connection."""
         self._theta = self._sent = None
         self._announcements.clear()
         self._waiting.clear()
         return [self._own_presence()]
 
     def _own_presence(self) -> Outgoing:
-        """The device's state: here, joined or refused."""
+        """The message that publishes the device's state in the run: here, joined or refused."""
         digest = "" if self.federation is None else self.federation.digest.hex()
         if self.refusal is not None:
             return self.presence(Presence("refused", self.refusal, digest))
@@ -117,7 +122,8 @@ class DeviceRole(Role):
         return self._take_theta(payload, now)
 
     def _take_plan(self, payload: bytes) -> list[Outgoing]:
-        """Accept the plan of the run, or refuse it with the reason."""
+        """Accept the plan of the run, or refuse it; returns the message with the reason of a
+        refusal, and none otherwise."""
         if len(payload) > MOST_PLAN_BYTES:
             raise Dropped("oversized")
         if self.federation is not None and stated_digest(payload) == self.federation.digest.hex():
@@ -140,7 +146,8 @@ class DeviceRole(Role):
         return []
 
     def _refuse(self, why: str) -> list[Outgoing]:
-        """Leave the run for good, with the reason."""
+        """Leave the run for good, and return the message that publishes the refusal with its
+        reason."""
         if self.refusal is None:
             self.log.error("refused: %s", why, extra={"event": "refused", "why": why})
         self.refusal, self.finished = why, True
@@ -148,13 +155,15 @@ class DeviceRole(Role):
 
     @property
     def farewell(self) -> Presence:
-        """A refusal, which stays readable at the broker, or the usual farewell."""
+        """The presence that the device publishes last: its refusal of the plan, which stays
+        readable at the broker, or else ``gone``."""
         if self.refusal is None:
             return super().farewell
         return Presence("refused", self.refusal)
 
     def _take_announcement(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Join at the first announcement; answer if theta is known."""
+        """Take the announcement of a round, join the run if it is the first one, and return the
+        messages to publish: presence after joining, and the answer if theta is known."""
         federation = self.federation
         assert federation is not None
         plan = federation.plan
@@ -178,7 +187,8 @@ class DeviceRole(Role):
         return outgoing + self._answer(now)
 
     def _join(self, federation: Federation, announced: Announcement) -> list[Outgoing]:
-        """Take part in the run, or refuse it with the reason."""
+        """Join the run if budget and pace allow it, or refuse it; returns the message with the
+        device's new state."""
         if federation.run not in self.journal.runs and announced.round > 1:
             return self._refuse(
                 f"the run is at round {announced.round}, and this journal knows nothing of it: a"
@@ -199,7 +209,8 @@ class DeviceRole(Role):
         return [self._own_presence()]
 
     def _take_theta(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Take theta of a round, and answer if the round is announced already."""
+        """Take theta of a round, and return the answer to publish if the air has announced the
+        round already; raises ``Dropped`` if theta is too large."""
         federation = self.federation
         assert federation is not None
         theta = Theta.from_bytes(payload, federation.plan.dim)
@@ -214,8 +225,8 @@ class DeviceRole(Role):
         return self._answer(now)
 
     def _answer(self, now: float) -> list[Outgoing]:
-        """The answer to the round with known theta and announcement, new or repeated; empty
-        while one of them is missing."""
+        """The message with the sealed answer to the round, newly computed or repeated from the
+        journal, due at the end of the slot; empty while theta or the announcement is missing."""
         federation, theta, number = self.federation, self._theta, self.rules.device
         if federation is None or theta is None or self._gradient is None:
             return []
@@ -256,7 +267,8 @@ class DeviceRole(Role):
     def _make_answer(
         self, federation: Federation, asked: Announcement, theta: Theta, binding: bytes
     ) -> None:
-        """Compute, seal and journal the answer to a new round."""
+        """Compute the answer to a new round from the local gradient at theta, seal it to the air's
+        key, and write it to the journal."""
         plan, joined = federation.plan, self.journal.runs[self.run]
         if joined.answers >= plan.scheduler.most_rounds(plan.num_rounds, plan.num_devices):
             raise Dropped("over-cap", "as many rounds as the plan allows were answered")
@@ -277,7 +289,8 @@ class DeviceRole(Role):
         self.journal.answer(self.run, theta.round, binding, gain, sealed)
 
     def _slot_end(self, federation: Federation, now: float) -> float:
-        """Time at which the answer leaves; overruns are counted and logged."""
+        """Time on the monotonic clock at which the answer to a question of time ``now`` is sent; an
+        answer that took longer than its slot is counted and logged."""
         at, overran = slot_end(federation.slot_ms / 1000, now, self._clock())
         if overran:
             self._overran += 1
@@ -314,15 +327,16 @@ def transmit(
 
 
 def can_invert(announcement: Announcement, number: int) -> bool:
-    """Whether the ratios of gain and path gain of a device stay far from overflow and
-    underflow."""
+    """Whether the transmit amplitudes of a device, announced gain over path gain, stay far from
+    overflow and underflow."""
     with np.errstate(over="ignore", under="ignore"):
         wanted = announcement.gain / announcement.fading[number]
     return bool(((wanted > 1 / _FARTHEST) & (wanted < _FARTHEST)).all())
 
 
 def slot_end(slot: float, asked: float, now: float) -> tuple[float, bool]:
-    """Time at which an answer leaves, and whether it took longer than a slot; times in seconds."""
+    """Time at which an answer is sent, a whole number of slots after ``asked``, and whether
+    computing it until ``now`` took longer than one slot; all times are in seconds."""
     # A late answer waits for the end of a whole slot, so that its delay reveals as little as
     # possible about the time of the computation.
     slots = max(1, math.ceil((now - asked) / slot))

@@ -74,8 +74,9 @@ def chains_of(plan: Plan, kept: Array, centre: Array) -> Chains:
 
 
 def absences(plan: Plan, ledger: Sequence[str]) -> tuple[Finding, ...]:
-    """A finding about devices missing in the kept rounds; none if all were there. ``ledger``
-    has a line of JSON a round."""
+    """A finding that fewer devices than planned were active in the rounds after burn-in, with the
+    temperature that followed; empty if none was missing. ``ledger`` has one line of JSON for each
+    round."""
     rounds = [json.loads(line) for line in ledger[plan.num_burn_in :]]
     active = np.array([plan.num_devices - len(each["silent"]) for each in rounds])
     planned = plan.num_active[plan.num_burn_in :][: len(active)]
@@ -107,5 +108,6 @@ def draws_of_record(directory: Path) -> tuple[Plan, Array, float, list[str]]:
 
 
 def result_of_record(directory: Path) -> Result:
-    """The result of a finished record, as the server knows it."""
+    """The result of a finished run from its record on disk, as the server knows it: without data,
+    so without a posterior to compare with."""
     return result_without_data(*draws_of_record(directory))

@@ -58,7 +58,8 @@ class ServerRecord:
             raise
 
     def _open(self, federation: Federation) -> None:
-        """Create the record, or reopen that of the same federation."""
+        """Create the record in its directory, or reopen an unfinished one; raises
+        ``InvalidSetting`` if it is of another federation."""
         if not (self.directory / "run.json").exists():
             asked = describe(federation.plan, 0, 1, ENGINE, True)
             about = federation.to_document()
@@ -72,7 +73,8 @@ class ServerRecord:
         check_same_run(self.directory, federation)
 
     def _read(self) -> None:
-        """Read the committed rounds."""
+        """Read theta and the number of active devices of every committed round from the disk;
+        raises ``RunFailed`` if the record is damaged."""
         dim = self.federation.plan.dim
         try:
             for number, entry in enumerate(self._file.entries()):
@@ -91,14 +93,15 @@ class ServerRecord:
             )
 
     def _keep(self, theta: Array, num_active: int = 0) -> None:
-        """Append the theta after a round."""
+        """Append theta (dim) after a round, and the round's number of active devices, to the file
+        of committed rounds."""
         text = base64.b64encode(np.ascontiguousarray(theta, dtype="<f8").tobytes()).decode()
         self._file.append({"round": len(self.thetas), "active": num_active, "theta": text})
         self.thetas.append(theta)
 
     @property
     def round(self) -> int:
-        """Number of committed rounds."""
+        """Number of committed rounds, whose theta is on the disk."""
         return max(0, len(self.thetas) - 1)
 
     @property
@@ -108,7 +111,8 @@ class ServerRecord:
 
     @property
     def ledger(self) -> list[str]:
-        """Lines of the ledger: the committed rounds, and perhaps one more after a crash."""
+        """Lines of the ledger, one of JSON for each committed round (gain, silent devices,
+        temperature), and perhaps one more after a crash."""
         return self._log.entries
 
     def commit(
@@ -135,17 +139,19 @@ class ServerRecord:
         self.num_active.append(count)
 
     def finish(self, result: Result) -> None:
-        """Write the result; the record is then like that of a simulation."""
+        """Write the result of the run, and remove the file of committed rounds; the record is then
+        like that of a simulation."""
         finish_record(self.directory, result.to_document(), result.arrays)
         (self.directory / _ROUNDS).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Release files and lock."""
+        """Release the record's files and its lock."""
         self._held.close()
 
 
 def check_same_run(directory: Path, federation: Federation) -> None:
-    """Refuse a record of another run."""
+    """Raise ``InvalidSetting`` if the record in a directory is of another federation, by its
+    digest."""
     identity, digest = str(records.describe(directory).get("identity")), federation.digest.hex()
     if identity != digest:
         raise InvalidSetting(

@@ -28,15 +28,16 @@ from flmc.wire.topics import AIR_STATUS, ALIVE, END, PLAN, RECEIVED, STATUS, THE
 _SHARE = 0.02
 """Largest share of the server's time for privacy accounting."""
 _STATUS_SECONDS = 0.5
-"""Shortest time between two statuses, in seconds."""
+"""Shortest time between two statuses of the server, in seconds."""
 _SECOND_THOUGHTS = 15.0
 """Seconds in which refusing devices may change their mind after all others have joined."""
 
 
 class ServerRole(Role):
-    """The server of a federation. Round 1 begins when all devices have joined, or after
-    ``patience`` seconds with a quorum; ``wall_clock`` (seconds since 1970) stamps the status,
-    ``clock`` is the monotonic clock."""
+    """The server of a federation: it publishes theta, takes the received signal of each round, and
+    makes the Langevin step. Round 1 begins when all devices have joined, or after ``patience``
+    seconds with a quorum; ``wall_clock`` (seconds since 1970) stamps the status, ``clock`` is the
+    monotonic clock."""
 
     def __init__(
         self,
@@ -66,17 +67,18 @@ class ServerRole(Role):
 
     @property
     def last_round(self) -> int:
-        """Last round of the run: the last that the privacy budget affords."""
+        """Number of the last round, from 1, that the plan's privacy budget affords; the run ends
+        after it."""
         return self.federation.plan.affordable_rounds
 
     @property
     def subscriptions(self) -> tuple[str, ...]:
-        """Received signals, the air's status, and all presences."""
+        """Topics that the server reads: received signals, the air's status, and all presences."""
         return (*self.reads(RECEIVED, AIR_STATUS), self.topic(ALIVE, "+"))
 
     @property
     def next_wake(self) -> float | None:
-        """Time of the next status."""
+        """Time on the monotonic clock at which the server publishes its next status."""
         return self._status_at + _STATUS_SECONDS
 
     @property
@@ -86,7 +88,8 @@ class ServerRole(Role):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Committed rounds, devices in the last one, epsilon spent, and median time of a round."""
+        """Numbers for Prometheus by name: committed rounds, active devices in the last one, epsilon
+        spent, and median time of a round in seconds; unknown ones are left out."""
         numbers: dict[str, float] = {"round": self.record.round, "active": self._active}
         if self._spending.epsilon is not None:
             numbers["epsilon"] = self._spending.epsilon
@@ -94,7 +97,9 @@ class ServerRole(Role):
         return numbers if median is None else {**numbers, "round_seconds": median}
 
     def connected(self, now: float) -> list[Outgoing]:
-        """Presence, plan, theta and status: the broker may have forgotten them."""
+        """Messages that the server publishes on a new connection, because the broker may have
+        forgotten them: presence, plan, theta and status, or the end of a run without rounds
+        left."""
         self._began = now if self._began is None else self._began
         if self._phase == "running" and self._round_began is None:
             self._round_began = now
@@ -109,7 +114,7 @@ class ServerRole(Role):
         return [*outgoing, *self._ask(now), self._status(now)]
 
     def _ask(self, now: float) -> list[Outgoing]:
-        """Theta for the next round; no message before the run has begun."""
+        """The message with theta for the next round; empty unless the run is in progress."""
         if self._phase != "running":
             return []
         self._asked = now
@@ -132,8 +137,8 @@ class ServerRole(Role):
         return self._take_received(payload, now)
 
     def _begin_if_ready(self, now: float) -> list[Outgoing]:
-        """Begin round 1 when all devices have joined or refused, or patience has run out with a
-        quorum."""
+        """Begin round 1 if a quorum has joined and either all devices have joined or the time to
+        wait is over; returns theta and status to publish, empty if the run does not begin now."""
         if self._phase != "waiting":
             return []
         joined = self._count("joined")
@@ -159,7 +164,9 @@ class ServerRole(Role):
         )
 
     def _take_received(self, payload: bytes, now: float) -> list[Outgoing]:
-        """Make the Langevin step, commit it, and ask for the next round."""
+        """Make the Langevin step from the received signal of a round, write the new theta to the
+        disk, and return the messages to publish: theta for the next round, or the end of the run.
+        """
         federation, plan, record = self.federation, self.federation.plan, self.record
         received = Received.from_bytes(payload, plan.num_devices, plan.dim)
         number = record.round + 1
@@ -207,7 +214,8 @@ class ServerRole(Role):
         return asked if now - self._status_at < _STATUS_SECONDS else [*asked, self._status(now)]
 
     def wake(self, now: float) -> list[Outgoing]:
-        """Publish the status, and theta again if no signal has come for long."""
+        """Messages to publish because time has passed: the first theta if round 1 can begin, theta
+        again if no signal has come for long, and the status."""
         outgoing = self._begin_if_ready(now)
         if now - self._asked >= self._repeat_seconds:
             outgoing += self._ask(now)
@@ -216,8 +224,8 @@ class ServerRole(Role):
         return outgoing
 
     def _finish(self, now: float) -> list[Outgoing]:
-        """Write the result and publish the end of the run; a run that its budget cut short has
-        failed."""
+        """Write the result, and return the last status and the message that ends the run; a run
+        that its privacy budget cut short counts as failed, without a result."""
         plan, record = self.federation.plan, self.record
         if record.round < plan.num_rounds:
             return self._fail(
@@ -234,7 +242,8 @@ class ServerRole(Role):
         return [self._status(now, last=True), self.say(END, b'{"why":"finished"}')]
 
     def _fail(self, why: str, now: float) -> list[Outgoing]:
-        """End a run that cannot go on, with the reason."""
+        """End a run that cannot go on, and return the last status and the message that ends the
+        run, both with the reason."""
         self._phase, self.failure, self.finished = "failed", why, True
         self.log.error("failed: %s", why, extra={"event": "failed", "why": why})
         document = json.dumps({"why": why}).encode()
@@ -250,7 +259,8 @@ class ServerRole(Role):
         return for_answers(self.federation, self.record.round + 1, now - self._round_began)
 
     def _status(self, now: float, *, last: bool = False) -> Outgoing:
-        """The status of the run; the last one has epsilon up to the last round."""
+        """The message with the status of the run; for the ``last`` one epsilon is computed up to
+        the last round, for others perhaps up to an earlier one."""
         self._status_at = now
         plan, record = self.federation.plan, self.record
         self._spending.update(record, now=last)
@@ -281,8 +291,8 @@ class ServerRole(Role):
 
 
 class Spending:
-    """Epsilon spent by the device that spent most, up to some round; computed now and then,
-    because it takes time."""
+    """Epsilon spent in a run by the device that spent most, up to some round; the server computes
+    it only now and then, because it takes time."""
 
     def __init__(self) -> None:
         self.epsilon: float | None = 0.0
@@ -317,14 +327,16 @@ class Spending:
 
 
 def before_round_1(federation: Federation, joined: int, refused: int) -> str:
-    """Number of joined and refused devices before round 1, in words."""
+    """What the run waits for before round 1, in words: how many devices have joined, the quorum,
+    and how many refused."""
     devices, quorum = federation.plan.num_devices, federation.quorum
     words = f"{joined} of {devices} devices have joined, a quorum is {quorum}"
     return words + (f"; {refused} refused" if refused else "")
 
 
 def for_answers(federation: Federation, round_number: int, seconds: float) -> str:
-    """What a slow round waits for, in words; empty within the first two deadlines."""
+    """What a round waits for after ``seconds``, in words; empty within the time of two
+    deadlines."""
     if seconds <= 2 * federation.deadline_ms / 1000:
         return ""
     return (

@@ -137,8 +137,8 @@ def _new_run(uplink: DeployedUplink, scene: Scene, local: Array) -> Iterator[_Ru
 
 
 def _gradients(local: Array) -> MakeGradient:
-    """A function that gives a device its gradients (entry) in the audit: the row of ``local`` (round,
-    entry) that the first entry of theta names, in place of a gradient of data."""
+    """A function that gives a device its gradients (entry) in the audit, in place of gradients of
+    data: the first entry of theta names the row of ``local`` (round, entry)."""
     return lambda federation: lambda theta: np.asarray(local[int(theta[0])])
 
 

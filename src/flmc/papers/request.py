@@ -1,5 +1,5 @@
-"""The request of a reproduction, the same for every study: changed settings, and a user's own
-curves."""
+"""What a user asks of a reproduction, in the same form for every study: figures, changed settings,
+and the user's own curves."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ experiments."""
 def change_base_case(
     paper: str, base: Mapping[str, Any], changes: Mapping[str, str], changeable: Sequence[str]
 ) -> Settings:
-    """The settings ``base`` of a study with those that a user changes (as written, by name); a name
-    that is not ``changeable`` is refused."""
+    """The settings ``base``, which all points of a study share, with those in ``changes`` replaced
+    (values as the user wrote them, by name); an error if a name is not ``changeable``."""
     for name in changes:
         if name not in changeable:
             raise InvalidSetting(
@@ -32,8 +32,12 @@ def change_base_case(
 def read_own_curve(
     name: str, path: Path, inherited: Mapping[str, Any], own_axis: str | None = None
 ) -> Settings:
-    """Settings of a user's own curve from a TOML file, over those ``inherited`` from the study.
-    ``own_axis`` is the setting that the study varies, if it is the same in all figures."""
+    """Settings of a curve that a user adds to a study: those in the TOML file at ``path``, and
+    those ``inherited`` from the study where the file is silent.
+
+    ``own_axis`` is the setting that the study varies along the x axis, if it is the same in all
+    figures.
+    """
     file = read_file(path)
     for each in (*_FROM_THE_STUDY, *((own_axis,) if own_axis else ())):
         if each in file:
@@ -52,13 +56,14 @@ fraction."""
 
 
 def _silent(name: str) -> Callable[[float], None]:
-    """A stage whose progress is not shown."""
+    """A stage of the work whose progress is not shown: the function that it returns takes the
+    finished fraction and does nothing."""
     return lambda done: None
 
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """The request of a reproduction.
+    """What a user asks of the reproduction of a study.
 
     Attributes
     ----------
@@ -94,8 +99,8 @@ class StudyRequest:
     stage: Stage = _silent
 
     def command(self, *names: str, **values: object) -> str:
-        """The command line of this request, with the options ``names`` (attributes) and
-        ``values``."""
+        """The command line that repeats this request: its options are the attributes ``names``, and
+        ``values`` by name."""
         spelled = {**{name: getattr(self, name) for name in names}, **values}
         words = ["flmc reproduce"]
         words += [f"--{name} {value}" for name, value in spelled.items() if value is not None]
@@ -107,7 +112,8 @@ class StudyRequest:
 
 
 def refuse_given(request: StudyRequest, paper: str, **why: str) -> None:
-    """Refuse options that have no meaning for a study, each with its reason, by name."""
+    """Raise an error if the request sets an option that has no meaning for this study; ``why`` has
+    the reason of each such option, by name."""
     usual = StudyRequest(request.out)
     for name, reason in why.items():
         if getattr(request, name) != getattr(usual, name):

@@ -59,8 +59,8 @@ SCHEME_STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Draw every picture of a study from the CSV in a directory, as PNG and PDF; gives file name of
-    the PNG and caption of each."""
+    """Draw every picture of a study from the CSV files in the directory ``out``, as PNG and PDF,
+    and return the file name of the PNG and the caption of each."""
     drawn = []
     points = read_table(out / "points.csv") if study.figures else []
     for number in study.figures:
@@ -84,7 +84,8 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
 def _draw_figure(
     study: Study, number: str, reading: Reading, rows: Sequence[Mapping[str, Any]], out: Path
 ) -> str:
-    """Draw one figure of the paper under one reading; returns the name of the PNG."""
+    """Draw the paper's figure ``number`` under one reading of its text from the rows of the CSV, as
+    PNG and PDF; returns the file name of the PNG."""
     curves = list(dict.fromkeys(row["curve"] for row in rows))
     styles = SCHEME_STYLES if number != "4" else None
     figure, (left, right) = new_figure(columns=2, width=3.5, height=2.7, layout=None)
@@ -111,7 +112,8 @@ def _draw_figure(
 
 
 def _draw_beyond(out: Path) -> str:
-    """Draw the comparison beyond the paper; returns the name of the PNG."""
+    """Draw the comparison of the paper's schemes with calibrated ones (which goes beyond the paper)
+    from its CSV in ``out``; returns the file name of the PNG."""
     figure, panels = new_figure(columns=2, rows=2, width=3.5, height=2.8)
     panels[0].set_title(f"epsilon {EPSILON_OF_SNR_FIGURE:g} of a round, delta {DELTA:g}", size=9)
     panels[1].set_title(f"{SNR_OF_EPSILON_FIGURES:g} dB", size=9)
@@ -158,7 +160,8 @@ def write(study: Study, out: Path, command: str) -> None:
 
 
 def _claim_rows(study: Study) -> list[dict[str, Any]]:
-    """A row of the CSV for every claim under every reading."""
+    """Rows of the CSV of claims: one for the verdict on each claim under each reading of the
+    paper."""
     return [
         {
             "reading": reading,
@@ -173,7 +176,8 @@ def _claim_rows(study: Study) -> list[dict[str, Any]]:
 
 
 def _combination_row(judged: JudgedCombination) -> dict[str, Any]:
-    """A row of the CSV for one combination of the search."""
+    """The row of the CSV of the search for one interpretation of the paper's text: its choices, and
+    the claims that hold under it."""
     return {
         **vars(judged.combination),
         "changes": judged.changes,
@@ -183,7 +187,8 @@ def _combination_row(judged: JudgedCombination) -> dict[str, Any]:
 
 
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
-    """The report as blocks; pictures are given by file name and caption."""
+    """The report on a study as a list of blocks (headings, paragraphs, tables, pictures);
+    ``pictures`` are pairs of file name and caption."""
     preview = (
         ""
         if study.experiments >= FULL

@@ -1,4 +1,5 @@
-"""The sections of the report and its summary, from the results and the formulas alone.
+"""The sections of the report on the study, and its summary. All numbers in them are computed from
+the results or from formulas.
 
 The constants are sentences that do not depend on measurements."""
 
@@ -127,7 +128,8 @@ INTERVALS = (
 
 
 def claims_section(study: Study) -> list[Block]:
-    """The section on the claims: how they are judged, a table of verdicts, and a likely reason."""
+    """The section on the paper's claims: how they are judged, a table of verdicts, and a likely
+    reason why some fail."""
     names = list(study.verdicts)
     header = ["claim", "decided by", *(reading.label for reading in readings.READINGS)]
     rows = []
@@ -143,7 +145,8 @@ def claims_section(study: Study) -> list[Block]:
 
 
 def landmarks_section(study: Study) -> list[Block]:
-    """The section on the landmarks; empty if no measured figure has one."""
+    """The section on the landmarks (numbers that the paper's text states): printed and measured
+    values; no blocks if no measured figure has one."""
     header = ["number", "printed", *(reading.label for reading in readings.READINGS)]
     rows = [
         [
@@ -165,12 +168,14 @@ def landmarks_section(study: Study) -> list[Block]:
 
 
 def in_words(values: Sequence[float], unit: str) -> str:
-    """Values of a landmark with their unit, for a table; ``none`` without a value."""
+    """The measured values of a landmark with their unit, as the text of a table's cell; ``none`` if
+    there is no value."""
     return ", ".join(f"{value:.3g}{unit}" for value in values) or "none"
 
 
 def contradiction_section() -> list[Block]:
-    """The section with the proof that two claims contradict each other under the printed bound."""
+    """The section that proves that two of the paper's claims contradict each other under its
+    printed privacy bound."""
     return [
         ("heading", "What needs no search"),
         ("text", CONTRADICTION.format(stops=digital_stops_db())),
@@ -178,7 +183,8 @@ def contradiction_section() -> list[Block]:
 
 
 def _reason() -> str:
-    """A paragraph: why digital cannot win at the printed steps, from the formulas alone."""
+    """A paragraph that shows, by formulas alone, why the digital scheme cannot have the smaller
+    error at the printed step sizes."""
     # The printed digital step; kappa = a/2 of the sigmoid with a = 0.05; K. With V_q = K and the
     # noise N_0/A^2 = 2/eta of the printed Langevin limit, T = eta (V_q + N_0/A^2)/(2 kappa).
     step, slope, devices = 8.28e-3, 0.025, 20
@@ -188,7 +194,8 @@ def _reason() -> str:
 
 
 def beyond_section(study: Study) -> list[Block]:
-    """The section on the comparison beyond the paper."""
+    """The section on the comparison of the paper's schemes with calibrated ones, which goes beyond
+    the paper."""
     header = [
         "sweep",
         "x",
@@ -231,12 +238,13 @@ def beyond_section(study: Study) -> list[Block]:
 
 
 def failing(judged: JudgedCombination) -> list[str]:
-    """Names of the claims that do not hold under a combination."""
+    """Names of the paper's claims that do not hold under one interpretation of its text."""
     return [name for name in CLAIMS if name not in judged.holds]
 
 
 def search_section(study: Study) -> list[Block]:
-    """The section on the search: the numbers of claims that combinations satisfy."""
+    """The section on the search over interpretations of the paper's text: how many interpretations
+    satisfy how many claims."""
     header = [*(name.replace("_", " ") for name in CHOICES), "claims", "fails"]
     rows = [
         [
@@ -264,7 +272,8 @@ def search_section(study: Study) -> list[Block]:
 
 
 def search_verdict(study: Study) -> str:
-    """The largest number of claims that hold, and under how many combinations, as a sentence."""
+    """A sentence: the largest number of claims that hold at once, and under how many
+    interpretations of the paper's text they do."""
     judged = study.combinations
     best, total = len(judged[0].holds), len(CLAIMS)
     most = sum(len(each.holds) == best for each in judged)
@@ -277,7 +286,8 @@ def search_verdict(study: Study) -> str:
 
 
 def _by_langevin(judged: Sequence[JudgedCombination]) -> str:
-    """The most claims that each way to switch the Langevin limit satisfies, in words."""
+    """Words that say, for each choice of the schemes to which the Langevin noise limit applies, the
+    largest number of claims that hold."""
     printed_steps = [
         f for f in judged if f.combination.analog_step == 1.0 == f.combination.digital_step
     ]
@@ -300,7 +310,7 @@ def _by_langevin(judged: Sequence[JudgedCombination]) -> str:
 
 
 def summary(study: Study) -> list[Block]:
-    """The summary: the question, the readings, and the findings."""
+    """The summary of the report: what was asked, the readings of the paper, and the findings."""
     return [
         ("heading", "Summary"),
         ("text", QUESTION),

@@ -46,7 +46,8 @@ SEARCH_POINTS = 16
 
 @dataclass
 class Study:
-    """All results of a reproduction."""
+    """All results of reproducing the study: measured curves, verdicts on claims, landmarks, the
+    comparison beyond the paper, and the search over interpretations."""
 
     figures: tuple[str, ...]
     """Numbers of the figures that were measured."""
@@ -85,7 +86,7 @@ class Study:
         return Grid(("claim", *self.verdicts), rows, title, tuple(self._summary()))
 
     def _summary(self) -> list[Row]:
-        """The outcome in sentences."""
+        """Rows below the table of verdicts that say the outcome of the study in sentences."""
         rows = [
             Row(
                 "",
@@ -203,14 +204,14 @@ def conduct(request: StudyRequest) -> Study:
 
 
 def _inherited(base: BaseCase) -> dict[str, Any]:
-    """Settings of the base case that a user's own curve inherits; the paper's budget is of a round,
-    as flmc's default is."""
+    """The settings of the base case that a user's own curve has unless its file says otherwise. The
+    privacy budget is per round, as in the paper."""
     names = ("clip", "fading", "noise_power", "rounds", "burn_in", "start", "delta")
     return {name: getattr(base.settings, name) for name in names}
 
 
 def _refuse_names(own: Mapping[str, Settings], points: list[FigurePoint]) -> None:
-    """Refuse a user's own curve with the name of a curve of the paper."""
+    """Raise an error if a user's own curve has the name of one of the paper's curves."""
     taken = {point.curve for point in points}
     for name in own:
         if name in taken:
@@ -218,7 +219,8 @@ def _refuse_names(own: Mapping[str, Settings], points: list[FigurePoint]) -> Non
 
 
 def _figures(curves: Curves, reading: str, own: Collection[str]) -> Figures:
-    """The paper's curves of all figures under one reading."""
+    """The paper's curves under one reading, by figure and name; the curves ``own``, which a user
+    added, are left out."""
     figures: dict[str, dict[str, Any]] = {}
     for figure, name, curve in curves.errors:
         if name == reading and curve not in own:

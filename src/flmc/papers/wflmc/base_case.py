@@ -1,5 +1,5 @@
-"""The base case of the study: sizes, channel, clip and budget, the data, and the published
-curves."""
+"""The base case of the study, that is, what all its curves share: sizes, channel, clip, privacy
+budget and data; and the reader of the published curves."""
 
 from __future__ import annotations
 
@@ -66,21 +66,23 @@ class BaseCase:
 
     @cached_property
     def step_size(self) -> float:
-        r"""Step of the sampler: as it was given, or :math:`0.2 \cdot 2/(\mu + L)`."""
+        r"""Step of the sampler: as the settings give it, else :math:`0.2 \cdot 2/(\mu + L)` with
+        the smallest and largest curvature :math:`\mu` and L of the negative log posterior."""
         if self.settings.step_size != "auto":
             return self.settings.step_size
         return STEP_SHARE * 2.0 / (self.model.convexity + self.model.smoothness)
 
     @property
     def num_burn_in(self) -> int:
-        """Rounds that are not kept."""
+        """Number of rounds at the beginning of a run that are not kept."""
         if self.settings.burn_in == "auto":
             raise InvalidSetting("burn_in of the study must be a number of rounds, got 'auto'")
         return self.settings.burn_in
 
     @property
     def num_kept(self) -> int:
-        """Rounds over which the largest distance is taken."""
+        """Number of rounds after burn-in; the study's error is the largest distance from the
+        posterior over them."""
         return self.settings.rounds - self.num_burn_in
 
 

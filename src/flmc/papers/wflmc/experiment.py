@@ -1,5 +1,6 @@
-"""The experiment of 100 runs, each on its own channel, and their largest distance from the
-posterior over kept rounds."""
+"""The study's experiment: 100 runs, each on its own channel, whose thetas in one round form a
+cloud. The result is the largest squared W2 distance of that cloud from the posterior over all kept
+rounds."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Channels:
     _active: dict[float, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def active(self, snr_db: float) -> npt.NDArray[np.bool_]:
-        """Devices that transmit at an SNR by the study's rule, (run, round, device)."""
+        """Whether a device transmits in a round at an SNR in dB, by the study's rule, which looks
+        at path gains: booleans, (run, round, device)."""
         if snr_db not in self._active:
             runs, rounds, devices = self.fading.shape
             every = self.fading.reshape(-1, devices, 1)
@@ -82,8 +84,8 @@ class Laboratory:
         return self.case.model.num_experiments
 
     def _plan(self, uplink: Uplink) -> Plan:
-        """A plan with the study's rounds and step; gains and active devices come from a
-        schedule."""
+        """A plan for an uplink with the study's rounds and step. Its gain is only a placeholder:
+        gains and active devices come from the schedule with which it is run."""
         settings = self.case.settings
         return plan(
             self.case.model,
@@ -99,7 +101,8 @@ class Laboratory:
 
     @cached_property
     def analog(self) -> Plan:
-        """The study's uplink: norm clipping, fading."""
+        """The plan of the study's own uplink: analog transmission over fading channels, with
+        gradients clipped as in the base case."""
         settings = self.case.settings
         return self._plan(
             Analog(
@@ -112,7 +115,7 @@ class Laboratory:
 
     @cached_property
     def channels(self) -> Channels:
-        """The channel of every run."""
+        """Path gains of every run, drawn once from the seed, so that all curves share them."""
         parts = []
         for run in range(self.num_runs):
             one = range(run, run + 1)
@@ -131,8 +134,8 @@ class Laboratory:
         return Channels(np.stack(parts), self.analog.dim)
 
     def run(self, gain: Array, active: Array) -> Array:
-        """Thetas of kept rounds, (run, kept, dim), with gains (run or 1, round) and active devices
-        (run or 1, round, device)."""
+        """Thetas of kept rounds, (run, kept, dim), of the study's analog uplink with the given
+        gains at the receiver, (run or 1, round), and active devices, (run or 1, round, device)."""
         runs = (self.num_runs,)
         gains = np.broadcast_to(gain, runs + gain.shape[1:])
         talks = np.broadcast_to(active, runs + active.shape[1:])
@@ -173,7 +176,8 @@ class Laboratory:
         return _kept(chains.draws)
 
     def _schedule_at(self, snr_db: float) -> DrawSchedule:
-        """A function that makes schedules from the study's channels and its rule at an SNR."""
+        """A function that gives a run its schedule: path gains from the study's channels, and
+        active devices by the study's rule at an SNR in dB."""
         fading, active = self.channels.fading, self.channels.active(snr_db)
 
         def schedule(plan: Plan, seed: int, experiments: range, block: int) -> Schedule:
@@ -186,7 +190,8 @@ class Laboratory:
         return schedule
 
     def run_ideal(self) -> Array:
-        """Thetas of kept rounds with exact gradients and exact noise, (run, kept, dim)."""
+        """Thetas of kept rounds, (run, kept, dim), of Langevin Monte Carlo without a channel: exact
+        gradients, and noise of exactly the right size."""
         return self.run_plan(self._plan(Ideal()))
 
     def worst_distances(self, thetas: Array) -> Array:
@@ -248,7 +253,8 @@ class Laboratory:
 
 
 def _kept(draws: Array | None) -> Array:
-    """Draws of runs of one chain each, without the axis of the chains."""
+    """Draws (run, kept, dim), from the draws of a result, whose axis of chains has length 1 and is
+    dropped."""
     if draws is None:
         raise RuntimeError("the draws were not kept")
     return np.asarray(draws[:, 0])

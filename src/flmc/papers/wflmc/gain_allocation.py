@@ -54,7 +54,8 @@ step waits for memory, and for the pages of newly allocated arrays."""
 
 
 class Programs(NamedTuple):
-    """Programs of the same shape, one for each run.
+    """Convex programs that choose the gains of all rounds, one for each run, all of the same shape;
+    the module's docstring has the formula.
 
     Attributes
     ----------
@@ -82,7 +83,8 @@ class Programs(NamedTuple):
         return np.where(ago >= 0, self.decay ** np.maximum(ago, 0), 0.0)
 
     def objective(self, shares: Array) -> Array:
-        """The largest bound over kept rounds, (run), at shares (run, round)."""
+        """The largest of the error bounds of all kept rounds, (run), if each round uses the given
+        share of its largest gain, (run, round)."""
         bounds = self.base + (self.weight / shares) @ self.memory.T
         return np.asarray(bounds.max(axis=1))
 
@@ -93,8 +95,9 @@ class Programs(NamedTuple):
 
 @one_blas_thread()
 def solve(programs: Programs) -> Array:
-    """Shares that minimise the largest bound, (run, round); the largest shares where the optimum is
-    not unique. ``RunFailed`` if the iteration does not converge."""
+    """Shares of each round's largest gain, (run, round), that minimise the largest error bound over
+    kept rounds; the largest such shares where the optimum is not unique. Raises ``RunFailed`` if
+    the iteration does not converge."""
     shares = np.ones_like(programs.weight)
     # Where the budget allows the largest gains, they are optimal.
     bound = np.flatnonzero((programs.cost.sum(axis=2) > 1.0).any(axis=1))
@@ -105,7 +108,7 @@ def solve(programs: Programs) -> Array:
 
 
 class _Point(NamedTuple):
-    """State of the iteration, for each run.
+    """State of the interior-point iteration: an approximate solution for each run.
 
     Attributes
     ----------
@@ -121,12 +124,13 @@ class _Point(NamedTuple):
 
     @property
     def gap(self) -> Array:
-        """Sum over constraints of price times slack, (run, 1)."""
+        """Sum over all constraints of price times slack, (run, 1): it is 0 at the optimum."""
         return np.asarray((self.multipliers * self.slack).sum(axis=1, keepdims=True))
 
 
 def _interior_point(programs: Programs) -> Array:
-    """Shares of programs in which the budget binds."""
+    """Optimal shares (run, round) of programs in which the privacy budget binds, by the
+    interior-point iteration."""
     # The objective without a budget is the unit, so that tolerances do not depend on the data.
     unit = programs.objective(np.ones_like(programs.weight))[:, None]
     programs = programs._replace(base=programs.base / unit, weight=programs.weight / unit)
@@ -154,8 +158,8 @@ def _interior_point(programs: Programs) -> Array:
 
 
 def _start(programs: Programs) -> _Point:
-    """Start of the iteration: a constant share that spends most of the budget, and prices with a
-    gap of 1."""
+    """The point at which the iteration starts: the same share in all rounds, which spends most of
+    the privacy budget, and prices for which the gap (sum of price times slack) is 1."""
     cost = programs.cost.sum(axis=2)
     share = 0.9 / cost.max(axis=1, keepdims=True)
     rounds = programs.weight.shape[1]
@@ -168,7 +172,9 @@ def _start(programs: Programs) -> _Point:
 
 
 def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple[_Point, Array]:
-    """The point after one Newton step, and the error of the point before it, (run)."""
+    """The point after one Newton step, and how far ``point`` itself is from satisfying the
+    optimality conditions, (run). ``memory`` is that of the programs, and ``tie`` the small weight
+    that selects among equal optima."""
     unknowns, slack, prices = point
     rounds, kept = memory.shape[1], memory.shape[0]
     inverse = np.exp(unknowns[:, :-1])
@@ -183,21 +189,25 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     )
 
     def of_bounds(weights: Array) -> Array:
-        """Derivatives of the bounds in q, each times its weight, added up, (run, round)."""
+        """Sum of the derivatives of the error bounds in q (minus the logarithms of the shares),
+        each times its weight, (run, round)."""
         return np.asarray(noise * (weights[:, :kept] @ memory))
 
     def of_budgets(weights: Array) -> Array:
-        """Minus the derivatives of the budgets in q, each times its weight, added up."""
+        """Minus the sum of the derivatives of the devices' budgets in q (minus the logarithms of
+        the shares), each times its weight, (run, round)."""
         return np.asarray((weights[:, None, kept:-rounds] @ used)[:, 0])
 
     def transposed(weights: Array) -> Array:
-        """Derivatives of the constraints, each times its weight, added up, (run, round + 1)."""
+        """Sum of the gradients of all constraints in the unknowns, each times its weight, (run,
+        round + 1)."""
         # Those of the shares are -1 on the diagonal.
         in_shares = of_bounds(weights) - of_budgets(weights) - weights[:, -rounds:]
         return np.concatenate([in_shares, -weights[:, :kept].sum(axis=1, keepdims=True)], axis=1)
 
     def derivative(direction: Array) -> Array:
-        """Change of the constraints along a direction, (run, constraint)."""
+        """Directional derivatives of all constraints, (run, constraint), along a direction of the
+        unknowns, (run, round + 1)."""
         in_shares = direction[:, :-1]
         bounds = (noise * in_shares) @ memory.T - direction[:, -1:]
         budgets = -(used @ in_shares[..., None])[..., 0]
@@ -245,15 +255,16 @@ def _solve_positive(matrices: Array, right: Array) -> Array:
 
 
 def _step_length(values: Array, change: Array) -> Array:
-    """Length of a step, at most 1, that keeps positive values positive, (run, 1)."""
+    """Factor of ``change``, at most 1 and nearly the largest possible, with which positive
+    ``values`` stay positive when it is added, (run, 1)."""
     with np.errstate(divide="ignore"):
         far = np.where(change < 0, -values / change, np.inf)
     return np.asarray(np.minimum(1.0, _TO_THE_BOUNDARY * far.min(axis=1, keepdims=True)))
 
 
 def published_budget(epsilon: float, delta: float) -> float:
-    r"""Published budget R of a run: :math:`(\sqrt{\epsilon + c^2} - c)^2` with :math:`\sqrt\pi\,
-    c\, e^{c^2} = 1/\delta`."""
+    r"""The study's bound R on a device's privacy spending over a run, as published:
+    :math:`(\sqrt{\epsilon + c^2} - c)^2` with :math:`\sqrt\pi\, c\, e^{c^2} = 1/\delta`."""
     # In logarithms, because 1/delta and exp(c^2) may overflow.
     wanted = -math.log(delta) - 0.5 * math.log(math.pi)
     c = brentq(lambda c: math.log(c) + c * c - wanted, 1e-300, 10.0 + math.sqrt(abs(wanted)))
@@ -261,8 +272,9 @@ def published_budget(epsilon: float, delta: float) -> float:
 
 
 def exact_budget(epsilon: float, delta: float) -> float:
-    r"""Exact budget R of the Gaussian mechanism: :math:`\mu^2/2` at the largest :math:`\mu`
-    with :math:`\delta(\epsilon; \mu) \le \delta`."""
+    r"""The bound R on a device's privacy spending over a run by the exact analysis of the Gaussian
+    mechanism: :math:`\mu^2/2` at the largest :math:`\mu` with :math:`\delta(\epsilon; \mu) \le
+    \delta`, where :math:`\mu` is the shift of the mean in standard deviations of the noise."""
     low, high = 0.0, 1.0
     while gaussian.delta(epsilon, high) <= delta:
         low, high = high, 2.0 * high
@@ -275,7 +287,8 @@ def exact_budget(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Allocations:
-    """Squared gains of all runs on one channel at one SNR.
+    """Largest squared gains at the receiver for all runs at one SNR, and what the study's rules
+    allocate below them.
 
     Attributes
     ----------
@@ -291,8 +304,8 @@ class Allocations:
 
     @classmethod
     def of(cls, case: BaseCase, snr_db: float, fading: Array, active: Array) -> Allocations:
-        """Limits of power and Langevin noise on channels (run, round, device), at an SNR in dB:
-        energy of a block over that of its noise."""
+        """Allocations under the limits of power and Langevin noise, for path gains ``fading`` (run,
+        round, device); the SNR in dB is the energy of a block of symbols over that of its noise."""
         settings = case.settings
         energy = 10.0 ** (snr_db / 10.0) * settings.noise_power * settings.dim
         weakest = np.where(active > 0, fading, np.inf).min(axis=2)
@@ -303,22 +316,24 @@ class Allocations:
 
     @classmethod
     def noiseless(cls, case: BaseCase) -> Allocations:
-        """Limits without a channel: all devices, Langevin noise only; one run stands for all."""
+        """Allocations without a channel: all devices transmit and only Langevin noise limits the
+        gain, so that one run stands for all."""
         settings = case.settings
         largest = np.full((1, settings.rounds), case.step_size * settings.noise_power / 2.0)
         return cls(case, largest, np.ones((1, settings.rounds, settings.devices)))
 
     def static(self, budget: float) -> Array:
-        """Squared gains under one cap for all rounds of a run, (run, round), which spends the
-        budget R of the device that transmits most often."""
+        """Squared gains (run, round) of the static rule: each round has its largest gain, but at
+        most a cap that is the same for all rounds of a run. With every round at the cap, the device
+        that transmits most often would spend exactly its privacy budget R."""
         settings = self.case.settings
         most = self.active.sum(axis=1).max(axis=1, keepdims=True)
         cap = settings.noise_power * budget / (2.0 * settings.clip**2 * most)
         return np.asarray(np.minimum(self.largest, cap))
 
     def adaptive(self, budget: float) -> Array:
-        """Squared gains that minimise the largest bound over kept rounds, (run, round), within the
-        budget R of every device."""
+        """Squared gains (run, round) of the adaptive rule: they minimise the largest error bound
+        over kept rounds, and no device spends more than its privacy budget R."""
         return np.asarray(self.largest * solve(self.programs(budget)))
 
     def programs(self, budget: float) -> Programs:
@@ -351,8 +366,8 @@ class Allocations:
 
 
 def _start_distance(case: BaseCase) -> float:
-    r"""Squared W2 between prior and posterior, :math:`\|m\|^2 + \operatorname{tr}(\Sigma + I - 2
-    \Sigma^{1/2})`."""
+    r"""Squared W2 distance between the standard normal prior and the posterior with mean m and
+    covariance :math:`\Sigma`: :math:`\|m\|^2 + \operatorname{tr}(\Sigma + I - 2 \Sigma^{1/2})`."""
     posterior = case.model.posterior
     values = np.linalg.eigvalsh(posterior.covariance[0])
     return float(np.square(posterior.mean[0]).sum() + (values + 1.0 - 2.0 * np.sqrt(values)).sum())

@@ -49,8 +49,8 @@ _FIRST = ("static", "adaptive", "without DP", "noiseless with DP", "noiseless wi
 
 
 def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
-    """Draw the pictures from the CSV in a directory, as PNG and PDF; gives file name of the PNG and
-    caption of each."""
+    """Draw the pictures of a study from the CSV in the directory ``out``, as PNG and PDF, and
+    return the file name of the PNG and the caption of each."""
     rows = [_as_drawn(row) for row in read_table(out / "points.csv")]
     ours = [curve for curve in study.curves if curve not in _FIRST]
     crosses = "; crosses: as published" if study.published else ""
@@ -68,7 +68,8 @@ def draw_study(study: Study, out: Path) -> list[tuple[str, str]]:
 
 
 def _as_drawn(row: Mapping[str, str]) -> dict[str, Any]:
-    """A row of the table as `draw_curves` takes it, and the factor of its band."""
+    """A row of the CSV with numbers under the names that `draw_curves` expects, and ``spread``, the
+    factor by which the band about the curve reaches up and down."""
     spread = float(row["log_sd"] or "nan")
     return {
         **row,
@@ -82,7 +83,8 @@ def _as_drawn(row: Mapping[str, str]) -> dict[str, Any]:
 def _draw(
     study: Study, out: Path, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], name: str
 ) -> str:
-    """Draw some curves into a picture; returns the name of the PNG."""
+    """Draw the named curves into one picture, as PNG and PDF in ``out``; returns the file name of
+    the PNG."""
     figure, (axes,) = new_figure(columns=1, width=6.4, height=4.2)
     own = {
         curve: {"color": _OWN_COLOURS[i % len(_OWN_COLOURS)], "marker": "P*Xh"[i % 4]}
@@ -147,7 +149,8 @@ def write(study: Study, out: Path, command: str) -> None:
 
 
 def report(study: Study, command: str, pictures: Sequence[tuple[str, str]]) -> list[Block]:
-    """The report as blocks; pictures are given by file name and caption."""
+    """The report on a study as a list of blocks (headings, paragraphs, tables, pictures);
+    ``pictures`` are pairs of file name and caption."""
     versions = f"flmc {VERSION}, NumPy {np.__version__}, Python {platform.python_version()}"
     made = (
         f"Made by `{command}` with seed {study.seed}: {study.experiments} experiments of"
@@ -213,7 +216,8 @@ def findings(study: Study) -> list[str]:
 
 
 def _about_the_flat_parts(study: Study) -> str:
-    """Legend of the dotted line, the bands and the last columns."""
+    """A paragraph that explains the pictures' dotted line and bands and the last columns of the
+    table."""
     return (
         "Bands: one standard deviation of one experiment. Dotted: what"
         f" {NUM_RUNS} runs of an exact sampler with the same memory have on average,"
@@ -225,13 +229,13 @@ def _about_the_flat_parts(study: Study) -> str:
 
 
 def _table(study: Study) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of all points, with the published values."""
+    """Header and cells of the table of all measured points, beside the published values."""
     header = ["curve", "SNR [dB]", "squared W2", "sd of log", "all runs", "published", "z"]
     return header, [_cells(point) for point in study.points]
 
 
 def _cells(point: CurvePoint) -> list[str]:
-    """A point as cells of a table."""
+    """The cells of one point's row in the table of the report."""
 
     def number(value: float, form: str) -> str:
         return "-" if math.isnan(value) else format(value, form)
@@ -248,7 +252,8 @@ def _cells(point: CurvePoint) -> list[str]:
 
 
 def _in_words(study: Study, digital: str, analog: str) -> str:
-    """Comparison of the digital scheme with the study's own, in a sentence."""
+    """A sentence that compares the errors of the curve ``digital`` with those of the study's own
+    curve ``analog``."""
     ratios = {snr: study.at(digital, snr).mean / study.at(analog, snr).mean for snr in study.snr_db}
     best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return (
@@ -258,7 +263,8 @@ def _in_words(study: Study, digital: str, analog: str) -> str:
 
 
 def _what_is_learnt(study: Study) -> str:
-    """The paragraph about the digital scheme, with this study's numbers."""
+    """The paragraph on what the study teaches about the digital scheme, with the measured
+    numbers."""
     low, high = SNR_DB[1], SNR_DB[-1]
     digital = [curve for curve in study.curves if curve.startswith("digital")]
     best = min(digital, key=lambda curve: study.at(curve, high).mean)

@@ -81,7 +81,8 @@ class CurvePoint:
 
 @dataclass
 class Study:
-    """All results of the reproduction."""
+    """All results of reproducing the study: every curve at every SNR, and what they are compared
+    with."""
 
     case: BaseCase
     seed: int
@@ -104,7 +105,8 @@ class Study:
 
     @property
     def budget_db(self) -> float:
-        """The exact budget over the published one, in dB."""
+        """Ratio of the privacy budget R of the exact analysis to the published one, in dB: how much
+        more power privacy allows."""
         return 10.0 * math.log10(self.budgets[1] / self.budgets[0])
 
     @property
@@ -118,12 +120,13 @@ class Study:
         return list(dict.fromkeys(point.curve for point in self.points))
 
     def at(self, curve: str, snr_db: float) -> CurvePoint:
-        """The point of a curve at an SNR."""
+        """The measured point of the curve with this name at an SNR in dB."""
         return next(p for p in self.points if p.curve == curve and p.snr_db == snr_db)
 
     @property
     def why_not_compared(self) -> str:
-        """Why there is no comparison with print, where there is none."""
+        """A clause that says why measured values are not compared with the published ones; meant
+        for studies without a comparison."""
         if self.changed:
             return "the base case was changed (--set)"
         if not self.published:
@@ -132,12 +135,14 @@ class Study:
 
     @property
     def largest_z(self) -> CurvePoint | None:
-        """The compared point that is farthest from print; None if nothing was compared."""
+        """The point whose measured value is farthest from the published one, in standard
+        deviations; None if no point was compared."""
         compared = [point for point in self.points if not math.isnan(point.z)]
         return max(compared, key=lambda point: abs(point.z), default=None)
 
     def grid(self) -> Grid:
-        """A table with the distance of every curve at every SNR, and z of the published value."""
+        """A table with the distance from the posterior of every curve at every SNR, and by how many
+        standard deviations z the published value differs."""
         rows = []
         for curve in self.curves:
             points = [self.at(curve, snr) for snr in self.snr_db]
@@ -152,7 +157,7 @@ class Study:
         return Grid(header, tuple(rows), title, tuple(self._summary()))
 
     def _summary(self) -> list[Row]:
-        """The outcome in sentences."""
+        """Rows below the table that say the outcome of the study in sentences."""
         rows = [Row("", f"Data: {self.case.source}.")]
         worst = self.largest_z
         if worst is None:
@@ -212,7 +217,8 @@ _INHERITED = ("clip", "fading", "noise_power", "scope", "epsilon", "run_delta", 
 
 @dataclass(frozen=True)
 class Design:
-    """Settings that are planned and run at every SNR of the study.
+    """A curve that the study did not publish: settings that flmc plans and runs at every SNR of the
+    study.
 
     Attributes
     ----------
@@ -230,20 +236,21 @@ class Design:
 
     @property
     def described(self) -> str:
-        """The settings in words, with those inherited from the study."""
+        """The settings of this curve in words, including those that it inherits from the study."""
         given = self.settings.model_dump(exclude_unset=True, mode="json")
         words = [f"{name} = {value}" for name, value in given.items()]
         rule = "" if self.own_rule else "; who transmits: the study's rule"
         return ", ".join(words) + rule
 
     def has_channel_of(self, case: BaseCase) -> bool:
-        """Whether its channels and active devices are those of the study."""
+        """Whether this curve can be run on the study's own channels, with the study's rule for who
+        transmits."""
         names = ("fading", "rounds", "csi_error", "modulation")
         same = all(getattr(self.settings, name) == getattr(case.settings, name) for name in names)
         return same and not self.own_rule
 
     def plan(self, case: BaseCase, snr_db: float) -> Plan:
-        """The plan at an SNR in dB, on the data of the base case."""
+        """The plan of this curve at an SNR in dB, for the data of the base case."""
         changed: dict[str, object] = {"snr_db": snr_db}
         if not self.own_rule:
             changed["scheduling"] = f"wflmc:{snr_db}"
@@ -255,7 +262,8 @@ class Design:
 
 
 def flmc_designs(case: BaseCase, changes: dict[str, str]) -> list[Design]:
-    """The digital scheme at two slopes, or with the changed link, and analog with its own step."""
+    """The curves that flmc adds to the study: the digital scheme with two slope parameters, or with
+    the link that ``changes`` names, and the analog scheme with a step of its own."""
     link: dict[str, Any] = {
         name: changes[name] for name in ("link", "slope_parameter") if name in changes
     }
@@ -325,7 +333,8 @@ def conduct(request: StudyRequest) -> Study:
 
 
 def _planned(designs: Sequence[Design], case: BaseCase) -> list[tuple[Design, list[Plan]]]:
-    """All designs with their plans at all SNRs, so that an impossible one fails before any run."""
+    """Each design with its plans at all SNRs. All are planned before anything is run, so that an
+    impossible design fails early."""
     plans: list[tuple[Design, list[Plan]]] = []
     for design in designs:
         if design.name in (*CURVES, "static, exact budget", *(each.name for each, _ in plans)):
@@ -338,15 +347,16 @@ def _planned(designs: Sequence[Design], case: BaseCase) -> list[tuple[Design, li
 
 @dataclass
 class _Measurements:
-    """Measures thetas and adds points to a study."""
+    """Computes distances from the posterior out of the thetas of runs, and adds them to a study as
+    points of its curves."""
 
     study: Study
     laboratory: Laboratory
     published: Published | None
 
     def add(self, curve: str, snr_db: Sequence[float], thetas: Array) -> None:
-        """Add the point of a curve from the thetas of all runs, (run, kept, dim), at one SNR, or at
-        several where the curve is flat."""
+        """Add a point to a curve from the thetas of all runs, (run, kept, dim): at one SNR in dB,
+        or at several where the curve does not depend on it."""
         distances = self.laboratory.worst_distances(thetas)
         pooled = self.laboratory.worst_distance(thetas)
         logs = np.log(distances)
@@ -370,7 +380,8 @@ class _Measurements:
 
 
 def _measure_noiseless(measured: _Measurements, request: StudyRequest) -> None:
-    """The baselines without a channel, the same at every SNR."""
+    """Measure the two baselines without a channel, with and without privacy, which are the same at
+    every SNR, and add them to the study."""
     report = request.stage("without a channel")
     laboratory, study = measured.laboratory, measured.study
     measured.add("noiseless without DP", SNR_DB, laboratory.run_ideal())
@@ -382,8 +393,8 @@ def _measure_noiseless(measured: _Measurements, request: StudyRequest) -> None:
 
 
 def _measure_allocations(measured: _Measurements, request: StudyRequest) -> None:
-    """The study's three allocations over fading channels, and the static one with the exact
-    budget."""
+    """Measure the study's three ways to choose gains over fading channels (without privacy, static,
+    adaptive), and the static one with the exact privacy budget, at every SNR."""
     report = request.stage("analog over fading channels")
     laboratory, study = measured.laboratory, measured.study
     published, exact = study.budgets
@@ -415,7 +426,8 @@ def _measure_allocations(measured: _Measurements, request: StudyRequest) -> None
 def _measure_designs(
     measured: _Measurements, designs: Sequence[tuple[Design, list[Plan]]], request: StudyRequest
 ) -> None:
-    """flmc's own plans, and a user's own curves."""
+    """Run the plans of flmc's own curves and of a user's own curves at every SNR, and add the
+    points to the study."""
     report = request.stage("digital, and plans of flmc's own")
     laboratory = measured.laboratory
     for index, (design, plans) in enumerate(designs):

@@ -1,8 +1,8 @@
-"""Privacy event of bits whose probabilities are known in the worst case: all data of a device are
-replaced.
+"""Privacy event of one-bit symbols when all data of a device are replaced: the probability of a +1
+bit is then known in the worst case, for both data sets.
 
-Losses of many entries are composed on a grid (``tight``) or bounded by their tails (``tail``,
-``paper``)."""
+Privacy losses of many entries are composed on a grid (criterion ``tight``), or the tails of their
+sum are bounded (``tail``, ``paper``)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, total_mu
 
 SYMMETRY_TOLERANCE = 1e-12
-"""Distance of high + low from 1 up to which a pair counts as symmetric: rounding of the link."""
+"""Difference of high + low from 1 up to which the two probabilities of a +1 bit count as symmetric:
+links are rounded."""
 
 _MANY, _NEAR, _FAR = 1000, 0.02, 0.15
-"""Entries sent from which on the loss is nearly Gaussian at the gains that a budget allows; first
-steps of a search from the Gaussian gain, in logarithms, from there on and below."""
+"""Number of entries from which on the loss is nearly Gaussian at the gains that a budget allows;
+and the first steps of a search that begins at the Gaussian gain, in logarithms, with at least so
+many entries and with fewer."""
 _SUMMED = 64
-"""Number of bits up to which the probability of a sum is summed up."""
+"""Number of bits up to which the tail of a binomial distribution is summed term by term; for more
+it is bounded."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ class BitEvent(ComposedEvent):
 
     @property
     def error(self) -> float:
-        """Probability 1 - p of the symmetric pair (p, 1 - p); of two values that differ by rounding
-        the more revealing one."""
+        """Probability of the less likely bit, 1 - p of the symmetric pair (p, 1 - p); of two values
+        that differ by rounding, the more revealing one."""
         return min(self.low, 1.0 - self.high)
 
     @property
@@ -72,16 +75,17 @@ class BitEvent(ComposedEvent):
 
     @property
     def hull(self) -> PairHull:
-        """All pairs that neighbours can make: one, or both orders of one that is not symmetric,
-        because neighbours may mix the orders over entries."""
+        """Polygon around all pairs of bit probabilities that neighbouring data can make: one pair,
+        or both orders of a pair that is not symmetric, because neighbours may mix the orders over
+        entries."""
         if self.symmetric:
             return PairHull.of([(self.error, self.error)])
         return PairHull.of([(self.low, 1.0 - self.high), (1.0 - self.high, self.low)])
 
     @property
     def mu(self) -> float:
-        """Distance of the means in standard deviations if bits are deterministic: they move
-        by 2 A."""
+        """Distance of the means in standard deviations of the noise if bits are deterministic:
+        replacing the data then moves a received entry by 2 A, A being the gain."""
         return total_mu(2.0, self.noise_power, self.transmissions)
 
     @property
@@ -120,7 +124,8 @@ class BitEvent(ComposedEvent):
             )
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta by the tails of the loss, in closed form for deterministic bits."""
+        """Upper bound of the delta that goes with ``epsilon`` by ``tail`` or ``paper``, from the
+        tails of the privacy loss; in closed form for deterministic bits."""
         if criterion == "paper":
             return self._paper_delta(epsilon, num_devices or 2)
         if self.deterministic:
@@ -129,14 +134,16 @@ class BitEvent(ComposedEvent):
 
     @property
     def losses(self) -> list[tuple[BitLossLaw, int]]:
-        """Laws of the loss of one entry under the first data set, and their counts."""
+        """Law of one entry's privacy loss under the first data set for each distinct gain, and the
+        number of entries that were sent with it."""
         return [(BitLossLaw.under_first(pair), count) for pair, count in self.pairs]
 
     def _paper_delta(self, epsilon: float, num_devices: int) -> float:
-        """Delta of the paper's bound, twice the probability that X exceeds epsilon.
+        """Delta that goes with ``epsilon`` by the paper's bound of the privacy loss: twice the
+        probability that X exceeds epsilon.
 
-        The event is {X > epsilon or Y < -epsilon} with w = z + A (K - 1) in X and its mirror image
-        in Y."""
+        X is the bound of the loss at the received value w = z + A (K - 1), with noise z, gain A and
+        K devices, and Y its mirror image; the bound fails where X > epsilon or Y < -epsilon."""
         if self.deterministic:  # the loss is linear in the noise
             mean = (num_devices - 1) * self.mu**2 / 2
             return min(1.0, 2 * math.exp(log_ndtr((mean - epsilon) / self.mu)))
@@ -144,7 +151,8 @@ class BitEvent(ComposedEvent):
         return min(1.0, 2 * exceedance(laws, epsilon))
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta when every bit is received as it was sent."""
+        """Delta that goes with ``epsilon`` when every bit is received as it was sent, so that only
+        the randomness of bits hides the data."""
         # Certain bits reveal everything; the paper's bound tends to the largest loss.
         if self.deterministic or criterion == "paper":
             return 1.0

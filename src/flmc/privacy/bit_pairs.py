@@ -42,22 +42,26 @@ from flmc.base.arrays import Array
 from flmc.base.special import ndtr, normal_between
 
 REACH, FAR_REACH = 13.0, 37.0
-"""Standard deviations of noise beyond which mass is counted as lost: 6e-39, and 6e-300 for deltas
-that are as small."""
+"""Standard deviations beyond which the noise's mass counts as lost: a mass of 6e-39, and of 6e-300
+where delta is about as small."""
 _LOUD = 1e6
 """Largest amplitude that is computed with: the noise changes no bit long before."""
 _QUIET = 0.1
-"""Amplitude below which B(t) is integrated."""
+"""Amplitude below which B(t), the normal mass between t - A and t + A, is integrated, because the
+difference of two tails would lose digits."""
 _FARTHEST = 600.0
-"""Largest loss that is computed with: exponentials of larger ones overflow. What is beyond counts
-as infinite."""
+"""Largest privacy loss that is computed with, because exponentials of larger ones overflow; what is
+beyond counts as infinite."""
 _ROUNDING = 4e-16
-"""Share of each term of D that is added to it, so that rounding never makes D too small."""
+"""Share of each term of the excess D that is added to it, so that rounding never makes D too small.
+"""
 _TURN = 0.1
-"""Distance of two places in the sum of the angles 2 arcsin sqrt(q) and 2 arcsin sqrt(p): puts the
-vertices 0.06 % of the gap beyond the curve."""
+"""Distance of two neighbouring places on the curve of pairs (p, q), in the sum of the angles 2
+arcsin sqrt(q) and 2 arcsin sqrt(p): it puts the vertices 0.06 % of the gap p - q beyond the curve.
+"""
 _TRIED = 1001
-"""Places on each of the scales on which angles are measured."""
+"""Number of places on each of the scales, one even and one logarithmic, on which angles are
+measured."""
 _HULL_ROUNDING = 1e-12
 """Share by which gaps are enlarged, so that rounding leaves no pair outside the polygon."""
 
@@ -89,7 +93,8 @@ class PairHull:
 
     @property
     def largest_loss(self) -> float:
-        """Largest loss of one entry at any gain; infinite where a bit is certain."""
+        """Largest privacy loss of one entry, whatever the gain; infinite where a bit is certain
+        under one data set."""
         with np.errstate(divide="ignore"):
             ratios = np.maximum(np.log1p(self.gap / self.low), np.log1p(self.gap / self.miss))
         return float(np.max(ratios))
@@ -107,13 +112,15 @@ class PairHull:
         return np.asarray(np.clip(np.where(u > 0, up, down), -_FARTHEST, _FARTHEST))
 
     def loss_range(self, amplitude: float, reach: float = REACH) -> tuple[float, float]:
-        """Smallest and largest loss within reach of the noise, over all vertices."""
+        """Smallest and largest privacy loss over all vertices at received values that the noise
+        reaches, at most ``reach`` of its standard deviations from a bit of the given amplitude."""
         far = min(amplitude, _LOUD) + reach
         ends = self.loss(np.array([-far, far]), amplitude)
         return float(ends.min()), float(ends.max())
 
     def spread(self, amplitude: float) -> float:
-        """Largest standard deviation of the loss under P, over some vertices.
+        """Standard deviation of the privacy loss under the first data set, the largest over some
+        vertices.
 
         It sets the size of a grid, not a bound, so the vertices at both ends and the one with the
         largest gap do."""
@@ -161,23 +168,27 @@ class PairHull:
 
 
 class MovedBit(NamedTuple):
-    """Probabilities of a bit at some places, before and after the gradient moved."""
+    """Probabilities of a bit before and after its gradient entry moved up, for several places of
+    the entry, (place)."""
 
     low: Array
     """Probability q of +1 before."""
     gap: Array
-    """By how much it grows, with full relative accuracy."""
+    """Growth p - q of the probability of +1 by the move, with full relative accuracy."""
     miss: Array
     """Probability of -1 afterwards, with full relative accuracy."""
     slope: Array
-    """Derivative of the gap with respect to q: the ratio of the densities, minus 1."""
+    """Derivative of the gap with respect to q: the ratio of the link's densities after and before
+    the move, minus 1."""
 
 
 class MovableLink(Hashable, Protocol):
-    """What the accountant needs of a link whose density is log-concave."""
+    """What the privacy accountant needs of a link (the probability of a +1 bit given a gradient
+    entry) whose density is log-concave."""
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        """Probabilities before and after gradient entries at ``x`` moved up by ``shift``."""
+        """Probabilities of a bit before and after gradient entries at ``x`` (place) moved up by
+        ``shift``, each (place)."""
 
 
 # Kept: searches for a gain ask for the same hull again and again.
@@ -215,8 +226,8 @@ def hull_of_moves(link: MovableLink, clip: float, shift: float) -> PairHull:
 
 
 def _places(link: MovableLink, clip: float, shift: float) -> Array:
-    """Places in [-clip, clip - shift], the ends among them, at which both probabilities turn by
-    little from one to the next."""
+    """Places of a gradient entry in [-clip, clip - shift], both ends among them, so dense that the
+    bit probabilities before and after the move change little from one place to the next."""
     if shift >= 2.0 * clip:
         return np.array([-clip])
     # The link may rise within any fraction of the clip, about 0 or about minus the shift.

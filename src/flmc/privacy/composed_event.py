@@ -1,5 +1,6 @@
-"""Privacy events of bits whose losses are composed on a grid: from the pairs of one entry and the
-gains of all to epsilon and delta."""
+"""Privacy events of one-bit symbols whose privacy losses are composed on a grid: from the bit
+probabilities in one entry under two neighbouring data sets, and the gains of all entries, to
+epsilon and delta."""
 
 from __future__ import annotations
 
@@ -19,23 +20,25 @@ from flmc.privacy.transmissions import round_up, total_mu
 MOST_GAINS = 64
 """Largest number of distinct gains whose losses are composed one by one; more are rounded up."""
 _TINY = 1e-24
-"""Delta below which mass beyond the usual reach of the noise may matter."""
+"""Delta below which noise beyond its usual reach may matter, so that a longer reach is computed."""
 _FAR = 600.0
-"""Minus the logarithm of the mass that may leave a window then."""
+"""Minus the logarithm of the mass that may leave the window of an FFT when delta is that small."""
 _FEW, _FINE_FOR_MANY = 4, 40.0
 """Number of gains up to which grids are as fine as usual, and grid steps per standard deviation of
 a loss where there are more, or many pairs are compared at every point."""
 _LOUD = 1e6
-"""Amplitude over noise at which no noise changes a bit."""
+"""Amplitude of a bit, in standard deviations of the noise, at which the noise changes no bit."""
 
 
 class ComposedEvent(Event):
-    """Event of bits, given by the pairs of probabilities that neighbours can make in an entry."""
+    """Privacy event of one-bit symbols, given by the pairs of bit probabilities that two
+    neighbouring data sets can make in an entry."""
 
     @property
     @abstractmethod
     def hull(self) -> PairHull:
-        """All pairs of bit probabilities that neighbours can make in an entry."""
+        """Polygon around all pairs of bit probabilities that two neighbouring data sets can make in
+        an entry."""
 
     @property
     def deterministic(self) -> bool:
@@ -50,7 +53,8 @@ class ComposedEvent(Event):
         return self.hull.largest_loss * self.num_transmissions
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of delta: composed on a grid, or in closed form for deterministic bits."""
+        """Upper bound of the delta that goes with ``epsilon`` by ``tight``: composed on a grid, or
+        in closed form for deterministic bits."""
         if self.deterministic:
             return gaussian.delta(epsilon, self.mu)
         delta = composed_loss(self, REACH).delta(epsilon)
@@ -82,8 +86,8 @@ class ComposedEvent(Event):
 # A search for a gain ends with the event whose epsilon is asked for next, mostly by the same sum.
 @lru_cache(maxsize=16)
 def composed_loss(event: ComposedEvent, reach: float) -> ComposedLoss:
-    """Sum of the losses of all entries of an event, as an upper bound; the noise reaches as many
-    standard deviations as ``reach`` says."""
+    """Sum of the privacy losses of all entries of an event, as an upper bound; noise beyond
+    ``reach`` standard deviations counts as lost."""
     hull, scale = event.hull, math.sqrt(event.noise_power)
     # Losses of a symmetric pair are plus or minus the largest one where bits are received without
     # error.

@@ -28,21 +28,24 @@ from flmc.privacy.root_finding import FIRST_STEP, largest_argument, largest_gain
 from flmc.privacy.transmissions import Transmissions
 
 CRITERIA = ("tight", "tail", "paper")
-"""Names of the privacy criteria that are known."""
+"""Names of the privacy criteria by which a cost can be stated; the module describes them."""
 _SMALLEST_TAIL = 1e-13
-"""Smallest delta of the criteria about tails: probabilities near 1e-15 are not resolved."""
+"""Smallest delta that the criteria ``tail`` and ``paper`` accept: probabilities near 1e-15 are lost
+in rounding."""
 _ROUNDED = 1 - 1e-14
-"""Share of the largest loss from which on an epsilon counts as having reached it: both are
-rounded."""
+"""Share of the largest possible privacy loss from which on an epsilon counts as equal to it,
+because both are rounded."""
 
 
 class GainSearch(NamedTuple):
-    """Where a search for the largest gain begins, and how exact it is."""
+    """Settings of a search for the largest gain that a privacy budget allows: where it begins, and
+    how exact it is."""
 
     start: float
-    """A gain of about the right size."""
+    """Gain at which the search begins, of about the right size."""
     first_step: float = FIRST_STEP
-    """First step from there, in logarithms: small, because far above the answer delta is costly."""
+    """First step of the search away from its start, in logarithms of the gain: small, because delta
+    is costly to compute far above the answer."""
     tolerance: float = 1e-9
     """Relative width at which the search ends, in logarithms."""
     limited: bool = False
@@ -50,7 +53,8 @@ class GainSearch(NamedTuple):
 
 
 def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
-    """Error for a budget that not even the smallest gain is known to keep."""
+    """Error, to be raised by the caller, for a privacy budget that not even the smallest gain is
+    known to keep."""
     return InvalidSetting(
         f"no gain is known to stay within epsilon {epsilon:g} at delta {delta:g}: such a small"
         " delta is lost in the rounding of the accountant; use a larger delta (1e-12 or more) or a"
@@ -59,12 +63,12 @@ def nothing_allowed(epsilon: float, delta: float) -> InvalidSetting:
 
 
 class Event(ABC):
-    """Privacy event of one device; every epsilon and delta is an upper bound, every gain a lower
-    one.
+    """Privacy event: what one device transmitted in the worst case, and what it costs in epsilon
+    and delta. Every epsilon and delta is an upper bound, every gain a lower one.
 
     A subclass is a frozen dataclass with the fields ``noise_power`` and ``transmissions``. It
-    implements :attr:`largest_loss`, :attr:`mu` and :meth:`tight_delta`; the rest has answers that
-    hold for every event, which a subclass overrides where it knows better ones."""
+    implements :attr:`largest_loss`, :attr:`mu` and :meth:`tight_delta`; the other methods hold for
+    every event, and a subclass overrides those for which it knows better answers."""
 
     noise_power: float
     """Variance N_0 of the channel's noise in an entry."""
@@ -78,25 +82,25 @@ class Event(ABC):
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was sent at all."""
+        """Whether the device transmitted nothing: every count or every gain is 0."""
         return not any(count and gain > 0 for gain, count in self.transmissions)
 
     @property
     def softest(self) -> float:
-        """Smallest gain that is not zero."""
+        """Smallest gain, other than zero, with which anything was sent."""
         return min(gain for gain, count in self.transmissions if count and gain > 0)
 
     @property
     @abstractmethod
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any signal-to-noise ratio; infinite where there is
-        none."""
+        """Upper bound of the privacy loss whatever the gains and the noise are; infinite where
+        there is no such bound."""
 
     @property
     @abstractmethod
     def mu(self) -> float:
-        """Distance of the two means in standard deviations of the noise, were this a Gaussian
-        mechanism.
+        """Distance of the means under two neighbouring data sets, in standard deviations of the
+        noise, were this a Gaussian mechanism.
 
         It is exact for a Gaussian mechanism; else it only gives the size of a search's first step.
         """
@@ -108,11 +112,13 @@ class Event(ABC):
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Words of the message that refuses ``tail`` and ``paper``: what is refused, and why."""
+        """Two parts of the message that refuses the criteria ``tail`` and ``paper``: what needs
+        ``tight``, and why."""
         return f"a {type(self).__name__}", "nothing else is proven for it"
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Refuse a criterion that is not proven for this event, with the reason.
+        """Raise ``InvalidSetting``, with the reason, for a criterion that is not proven for this
+        event.
 
         ``num_devices`` is the number of devices in all, which only ``paper`` needs."""
         if criterion not in self.criteria:
@@ -121,17 +127,19 @@ class Event(ABC):
 
     @abstractmethod
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of delta by ``tight``, for an epsilon below the largest loss, where something
-        was sent."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tight``; called
+        only for an epsilon below the largest loss, and where something was sent."""
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of delta by ``tail`` or ``paper``, likewise; asked only of events that have
-        them among their ``criteria``."""
+        """Upper bound of the delta that goes with ``epsilon`` by the criterion ``tail`` or
+        ``paper``; called only for an epsilon below the largest loss, where something was sent, and
+        the event has the criterion among its ``criteria``."""
         raise NotImplementedError(f"{type(self).__name__} states criteria that it does not answer")
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon by ``tight``, and whether a grid was coarsened on the way, where
-        something was sent; from a search on delta, unless a subclass knows better."""
+        """Upper bound of the epsilon that goes with ``delta`` by the criterion ``tight``, and
+        whether a grid was so coarse that the bound is loose; called only where something was sent.
+        It searches on delta, unless a subclass knows better."""
         return self.tail_epsilon(delta, "tight", None), False
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
@@ -200,7 +208,8 @@ class Event(ABC):
         return (0.0, False) if self.silent else _tight_epsilon(self, delta)
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Upper bound of epsilon by any criterion, from a search on delta."""
+        """Upper bound of the epsilon that goes with ``delta`` by any criterion, found by a search
+        on delta."""
 
         def excess(minus: float) -> float:
             return self.delta(-minus, criterion, num_devices) - delta
@@ -253,7 +262,8 @@ class Event(ABC):
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Factor of all gains that the search behind :meth:`allowed_gain` finds; 0: none."""
+        """Largest factor of all gains within (epsilon, delta) that the search behind
+        :meth:`allowed_gain` finds; 0 where it finds none."""
         spent = partial(
             self.delta_at_gain, epsilon=epsilon, criterion=criterion, num_devices=num_devices
         )
@@ -262,8 +272,8 @@ class Event(ABC):
         return self.below_violations(gain, epsilon, delta, criterion, num_devices)
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Where to look for the gain that a budget allows: near the one at which epsilon would be
-        spent on average, were the loss Gaussian."""
+        """Where the search for the gain that a budget allows begins: at the gain whose mean privacy
+        loss would be epsilon, were the loss Gaussian."""
         return GainSearch(min(1.0, epsilon) / self.mu)
 
     def below_violations(
@@ -289,7 +299,7 @@ class Event(ABC):
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
     def repeated(self, times: int) -> Self:
-        """Event of the same transmissions, all made so many times."""
+        """Event of the same transmissions, each made ``times`` times."""
         sent = tuple((gain, times * count) for gain, count in self.transmissions)
         return dataclasses.replace(self, transmissions=sent)  # type: ignore[type-var]  # all are dataclasses
 
@@ -304,11 +314,13 @@ class Event(ABC):
 @lru_cache(maxsize=1024)
 @one_blas_thread()
 def _tight_epsilon(event: Event, delta: float) -> tuple[float, bool]:
-    """Epsilon of an event, kept: plans that differ in other things cost the same."""
+    """Upper bound of an event's epsilon by ``tight``, and whether it is loose; cached, because
+    plans that differ in other things have the same event."""
     return event.solve_epsilon(delta)
 
 
 @lru_cache(maxsize=1024)
 def _tail_epsilon(event: Event, delta: float, criterion: str, num_devices: int | None) -> float:
-    """The same by ``tail`` or ``paper``."""
+    """Upper bound of an event's epsilon by ``tail`` or ``paper``; cached, because plans that differ
+    in other things have the same event."""
     return event.tail_epsilon(delta, criterion, num_devices)

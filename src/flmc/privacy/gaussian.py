@@ -17,8 +17,8 @@ from flmc.privacy.root_finding import largest_argument
 from flmc.privacy.transmissions import Transmissions, total_mu
 
 _SMALL, _HUGE = 1e-2, 1e10
-"""Distances of the means below which delta is a small difference, and from which on epsilon is
-mu^2/2 to all digits that there are."""
+"""Distances mu of the means: below the first, delta is a difference of nearly equal numbers; from
+the second on, epsilon is mu^2/2 to all digits of a double."""
 
 
 def delta(epsilon: float, mu: float) -> float:
@@ -41,7 +41,8 @@ def delta(epsilon: float, mu: float) -> float:
 
 
 def epsilon(target: float, mu: float) -> float:
-    """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up."""
+    """Smallest epsilon >= 0 whose delta is at most ``target``, rounded up, for two normal
+    distributions whose means are ``mu`` standard deviations apart."""
     if delta(0.0, mu) <= target:
         return 0.0
     if math.isinf(mu):
@@ -109,8 +110,9 @@ class GaussianEvent(Event):
 
     @property
     def mu(self) -> float:
-        r"""Distance of the means, :math:`\mu^2 = \sum (\Delta A)^2/N_0`; squares add over entries
-        and rounds."""
+        r"""Distance :math:`\mu` of the means in standard deviations of the noise, :math:`\mu^2 =
+        \sum (\Delta A)^2/N_0` with the sensitivity :math:`\Delta` and the gain A; squares add up
+        over entries and rounds."""
         return total_mu(self.sensitivity, self.noise_power, self.transmissions)
 
     @property
@@ -119,17 +121,19 @@ class GaussianEvent(Event):
         return CRITERIA
 
     def tight_delta(self, epsilon: float) -> float:
-        """Delta of an epsilon, in closed form."""
+        """Delta that goes with ``epsilon`` by the criterion ``tight``, in closed form."""
         return delta(epsilon, self.mu)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta of an epsilon by the criteria about tails, in closed form."""
+        """Delta that goes with ``epsilon`` by ``tail`` or ``paper``, in closed form."""
         return tail_delta(epsilon, self.mu)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Epsilon of a delta, in closed form, and False because no grid can be coarse."""
+        """Epsilon that goes with ``delta`` by the criterion ``tight``, and False: it is exact,
+        without a grid that could be coarse."""
         return epsilon(delta, self.mu), False
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Epsilon by the criteria about tails, in closed form."""
+        """Epsilon that goes with ``delta`` by the criterion ``tail`` or ``paper``, from the closed
+        form of delta."""
         return tail_epsilon(delta, self.mu)

@@ -20,7 +20,8 @@ from flmc.base.special import ndtri, normal_between
 from flmc.privacy.root_finding import largest_argument
 
 _ROUNDING = 1 + 1e-9
-"""Factor of rates that covers rounding, and where a search ended."""
+"""Factor by which rates are enlarged, so that neither rounding nor the end of a search makes them
+too small."""
 ROOT_HALF_PI = math.sqrt(math.pi / 2)
 """The rate of a bit without noise over the link's slope at 0, for sigmoid and probit."""
 
@@ -62,7 +63,7 @@ class GaussianRate(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _steeper(ratio: float, farthest: float) -> float:
-    """Largest 1/(y coth y - r y) for y up to ``farthest``, rounded up."""
+    """Largest 1/(y coth y - r y) for y from 0 to ``farthest``, rounded up; r is ``ratio``."""
     if ratio < 0.01:
         # y coth y >= 1 + y^2/3 - y^4/45, so the denominator is at least 1 - 3 r^2/4 - r^4/8.
         return 1.0 + ratio**2
@@ -88,10 +89,10 @@ def rate_of_bent_link(slope: float) -> GaussianRate:
 
 
 def rate_of_straight_link(ratio: float, clip: float) -> GaussianRate:
-    r"""Rate of the link :math:`(1 + r x/\ell)/2`.
+    r"""Rate of the straight link, whose bit is +1 with probability :math:`(1 + r x/\ell)/2` for a
+    gradient entry x clipped at :math:`\ell`.
 
-    A loud bit at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`.
-    """
+    A loud bit at the clip has the rate :math:`r/(2\ell\,\varphi(\Phi^{-1}((1-r)/2)))`."""
     slope, rest = ratio / clip, (1.0 - ratio) / 2
     loud = math.inf
     if rest > 0.0:

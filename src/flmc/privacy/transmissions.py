@@ -1,5 +1,5 @@
-"""Transmissions: how often which gain was used, which is all that a device's privacy cost depends
-on."""
+"""Transmissions of one device: how many entries it sent with which gain, which is all of its
+behaviour that its privacy cost depends on."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def round_up(transmissions: Transmissions, most: int) -> Transmissions:
 
 
 def _levels(values: Array, counts: Array, most: int) -> IntArray:
-    """Indices of the gains to which others are rounded up, the last one among them."""
+    """Indices, among the increasing ``values``, of at most ``most`` gains to which the others are
+    rounded up; the last is always among them."""
     if most > 1000:  # so many levels need not be chosen well
         steps = np.linspace(0, len(values) - 1, most + 1)[1:]
         return np.unique(np.round(steps).astype(np.intp))
@@ -62,7 +63,8 @@ def _levels(values: Array, counts: Array, most: int) -> IntArray:
     number = np.concatenate([[0], np.cumsum(counts)])
 
     def best(first: int, last: int) -> tuple[float, int]:
-        """What the best division of the gains number first to last saves, and where it is."""
+        """How much the best division of the gains number ``first`` to ``last`` in two saves of the
+        sum of squares, and the index of the last gain of the lower part."""
         if first == last:
             return 0.0, first
         saved = (squares[last] - squares[first:last]) * (

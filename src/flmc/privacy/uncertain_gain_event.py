@@ -51,7 +51,8 @@ class UncertainGainEvent(Event):
 
     @property
     def loud(self) -> Event:
-        """The event at the gains that are rarely exceeded."""
+        r"""The event as if every transmission arrived with the gain :math:`(A + a)/\rho` that is
+        rarely exceeded."""
         sent = tuple(
             ((gain + self.extra) / self.correlation if gain > 0 else 0.0, count)
             for gain, count in self.transmissions
@@ -60,7 +61,8 @@ class UncertainGainEvent(Event):
 
     @property
     def probability(self) -> float:
-        """Probability that any of the transmissions exceeds its gain, at most."""
+        r"""Upper bound of the probability that any of the transmissions arrives with more than the
+        gain :math:`(A + a)/\rho`."""
         return self.exceeded * sum(count for gain, count in self.transmissions if gain > 0)
 
     @property
@@ -70,28 +72,34 @@ class UncertainGainEvent(Event):
 
     @property
     def mu(self) -> float:
-        """That of the loud event."""
+        """Distance of the means, in standard deviations of the noise, at the gains that are rarely
+        exceeded."""
         return self.loud.mu
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """Criteria that are proven for the certain event."""
+        """Criteria that are proven for the event at the planned gains."""
         return self.certain.criteria
 
     def check_criterion(self, criterion: str, num_devices: int | None) -> None:
-        """Refuse what is not proven for the certain event."""
+        """Raise ``InvalidSetting`` for a criterion that is not proven for the event at the planned
+        gains."""
         self.certain.check_criterion(criterion, num_devices)
 
     def tight_delta(self, epsilon: float) -> float:
-        """Delta of the loud event, and the probability that a gain is exceeded."""
+        """Upper bound of delta by ``tight``: that at the gains that are rarely exceeded, plus the
+        probability that one is exceeded."""
         return min(1.0, self.loud.delta(epsilon) + self.probability)
 
     def tail_delta(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """The same by ``tail`` or ``paper``."""
+        """Upper bound of delta by ``tail`` or ``paper``: that at the gains that are rarely
+        exceeded, plus the probability that one is exceeded."""
         return min(1.0, self.loud.delta(epsilon, criterion, num_devices) + self.probability)
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Epsilon of the loud event at what is left of delta; the largest loss where nothing is."""
+        """Upper bound of epsilon by ``tight``, and whether it is loose: epsilon at the gains that
+        are rarely exceeded, for delta minus the probability that one is; the largest loss where
+        nothing of delta is left."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss, False
@@ -99,21 +107,25 @@ class UncertainGainEvent(Event):
         return min(epsilon, self.largest_loss), coarse
 
     def tail_epsilon(self, delta: float, criterion: str, num_devices: int | None) -> float:
-        """Epsilon of the loud event at what is left of delta; the largest loss where nothing is."""
+        """Upper bound of epsilon by ``tail`` or ``paper`` at the gains that are rarely exceeded,
+        for delta minus the probability that one is; the largest loss where nothing of delta is
+        left."""
         left = delta - self.probability
         if left <= 0.0:
             return self.largest_loss
         return self.loud.epsilon(left, criterion, num_devices)
 
     def delta_without_noise(self, epsilon: float, criterion: str, num_devices: int | None) -> float:
-        """Delta at any gain: no gain exceeds an infinite one."""
+        """Upper bound of delta in the limit of an infinite gain: that of the event at the planned
+        gains, because no gain exceeds an infinite one."""
         return self.certain.delta_without_noise(epsilon, criterion, num_devices)
 
     @lru_cache(maxsize=64)  # noqa: B019  # as the method that it overrides
     def solve_gain(
         self, epsilon: float, delta: float, criterion: str, num_devices: int | None
     ) -> float:
-        """Factor of all gains with which they arrive within what the certain event allows."""
+        """Largest factor of all planned gains with which they arrive within the gains that the
+        budget allows, but for the probability that delta includes."""
         if epsilon >= self.largest_loss:
             return math.inf
         left = delta - self.probability
@@ -128,12 +140,12 @@ class UncertainGainEvent(Event):
         return self.planned(allowed)
 
     def planned(self, allowed: float) -> float:
-        """Factor of the planned gains with which they arrive within ``allowed`` times the gains;
-        negative if no gain does."""
+        """Largest factor of the planned gains with which they arrive, estimates being inexact, at
+        no more than ``allowed`` times these gains; not positive if no factor does."""
         return self.correlation * allowed - self.extra / self.softest
 
     def too_loud(self, epsilon: float, allowed: float) -> InvalidSetting:
-        """Error for a budget that no planned gain keeps."""
+        """Error, to be raised by the caller, for a privacy budget that no planned gain keeps."""
         return InvalidSetting(
             f"no gain keeps epsilon {epsilon:g}: a device in a deep fade that inverts a wrong"
             f" estimate at full power may arrive with {self.extra / self.correlation:.3g}, and"
@@ -146,5 +158,5 @@ class UncertainGainEvent(Event):
         return dataclasses.replace(self, certain=self.certain.scaled(gain))
 
     def repeated(self, times: int) -> Self:
-        """Event of the same transmissions, all made so many times."""
+        """Event of the same transmissions, each made ``times`` times."""
         return dataclasses.replace(self, certain=self.certain.repeated(times))

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 # than drawing the picture. So PDFs use the usual font reduced to Latin signs: glyphs, widths and
 # the font's name in the PDF are the same.
 _FAMILY = "flmc small"
-"""Name of the reduced font inside this process."""
+"""Name under which this process registers the reduced font."""
 _SIGNS = frozenset(map(chr, (*range(0x20, 0x7F), *range(0xA0, 0x100), 0x2212)))
-"""Signs of the reduced font: Latin ones, and the minus of numbers on an axis."""
+"""Characters of the reduced font: Latin ones, and the minus of numbers on an axis."""
 
 
 def families_for(figure: Figure) -> list[str]:
-    """Families of sans-serif fonts for the PDF of a drawn figure: the reduced font first, if it has
-    all signs."""
+    """Names of sans-serif fonts for the PDF of a drawn figure, in the order of preference: a font
+    reduced to Latin characters first, which makes small files fast, if it has all characters of the
+    figure."""
     from matplotlib import rcParams
     from matplotlib.text import Text
 
@@ -44,7 +45,8 @@ def families_for(figure: Figure) -> list[str]:
 
 @cache
 def _register_reduced_font() -> bool:
-    """Register the reduced font with Matplotlib; False if the usual one is not TrueType."""
+    """Register the font reduced to Latin characters with Matplotlib; False if the usual font is not
+    TrueType and cannot be reduced."""
     from fontTools import subset
     from matplotlib import font_manager
 
@@ -142,8 +144,9 @@ def new_figure(
     layout: Literal["constrained"] | None = "constrained",
     **settings: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """A new figure without a window, and its Axes row by row, ``width`` by ``height`` inches each.
-    ``layout`` None: the caller sets the margins, which is faster. Needs the extra `plot`.
+    """A new Matplotlib figure without a window, and a list of its Axes row by row, ``width`` by
+    ``height`` inches each. With ``layout`` None the caller sets the margins, which is faster. Needs
+    the extra `plot`.
 
     Examples
     --------
@@ -170,8 +173,11 @@ def draw_curves(
     curves: Sequence[str],
     styles: Mapping[str, Any] | None = None,
 ) -> None:
-    """Draw curves of a table, rows with ``curve`` (a name), ``x``, the column ``value`` and its
-    standard error ``value + "_se"``, with shaded errors. Numbers may be text, as read from CSV.
+    """Draw named curves of a table with shaded standard errors. Each row has the keys ``curve`` (a
+    name) and ``x``, the column that ``value`` names, and its standard error under that name with
+    ``_se``; numbers may be text, as read from CSV. ``styles`` has arguments of Matplotlib's
+    ``plot`` for some curves, by name. The y axis becomes logarithmic if the values span more than a
+    factor of three.
 
     ``styles`` has arguments of Matplotlib's ``plot`` for some curves, by name. The y axis becomes
     logarithmic if the values span more than a factor of three.
@@ -220,8 +226,9 @@ def draw_mse(
     trace: float,
     **settings: Any,
 ) -> None:
-    """Draw the column ``mse`` as :func:`draw_curves` does, with a dotted line at ``trace``, the MSE
-    of exact posterior samples."""
+    """Draw the column ``mse``, the mean squared distance of draws from the posterior mean, as
+    :func:`draw_curves` does, with a dotted line at ``trace``, the value of exact posterior
+    samples."""
     draw_curves(axes, rows, "mse", curves, **settings)
     axes.axhline(trace, color="0.4", linestyle=":", linewidth=1, label="exact samples")
     axes.set_ylabel("MSE")
@@ -230,8 +237,8 @@ def draw_mse(
 def draw_variance_ratio(
     axes: Axes, rows: Sequence[Mapping[str, Any]], curves: Sequence[str], **settings: Any
 ) -> None:
-    """Draw the column ``variance_ratio`` as :func:`draw_curves` does, with a dotted line at 1, the
-    right value."""
+    """Draw the column ``variance_ratio``, the variance of the draws over the posterior's, as
+    :func:`draw_curves` does, with a dotted line at 1, the right value."""
     draw_curves(axes, rows, "variance_ratio", curves, **settings)
     axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1)
     axes.set_ylabel("variance ratio")
@@ -244,16 +251,17 @@ def draw_distance(
     exact: float,
     **settings: Any,
 ) -> None:
-    """Draw the column ``one_run_wasserstein2_squared`` as :func:`draw_curves` does, with a dotted
-    line at ``exact``, the distance of as many exact draws."""
+    """Draw the column ``one_run_wasserstein2_squared``, the squared 2-Wasserstein distance of the
+    draws from the posterior, as :func:`draw_curves` does, with a dotted line at ``exact``, the
+    distance of as many exact draws."""
     draw_curves(axes, rows, "one_run_wasserstein2_squared", curves, **settings)
     axes.axhline(exact, color="0.4", linestyle=":", linewidth=1)
     axes.set_ylabel("squared W2, one run")
 
 
 def write_png(figure: Figure, path: Path) -> Path | None:
-    """Save a figure as PNG; if that fails, warn and return None, because a picture is no reason to
-    lose a result."""
+    """Save a figure as PNG and return its path; if that fails, warn and return None, because a
+    picture is no reason to lose a result."""
     try:
         write_atomically(path, lambda stream: figure.savefig(stream, dpi=160, format="png"))
     except OSError as error:
@@ -263,7 +271,8 @@ def write_png(figure: Figure, path: Path) -> Path | None:
 
 
 def write_png_and_pdf(figure: Figure, out: Path, name: str) -> str:
-    """Save a figure as PNG and as PDF with embedded TrueType fonts; gives the name of the PNG."""
+    """Save a figure in the directory ``out`` as PNG and as PDF with embedded TrueType fonts;
+    returns the file name of the PNG."""
     from matplotlib import rc_context
 
     figure.savefig(out / f"{name}.png", dpi=160)

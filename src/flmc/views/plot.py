@@ -39,20 +39,21 @@ __all__ = ["autocorrelation", "pair", "rank", "reliability", "trace", "write_fig
 _MOST_SHOWN = 2000
 """Draws of a chain that are shown at most."""
 MOST_ENTRIES = 6
-"""Entries that are drawn unless others are asked for."""
+"""Entries of theta that are drawn unless the caller names others."""
 MOST_CHAINS = len(COLOURS)
 """Chains that are drawn at most where each is drawn by itself."""
 _MOST_LETTERS = 22
-"""Letters of an entry's name that fit beside its picture."""
+"""Letters of an entry's name that fit beside its Axes."""
 _RANK_BINS = 20
 _MOST_RANKED = 20_000
-"""Draws of all chains from which R-hat is computed at most, to find the entries to draw."""
+"""Draws of all chains from which R-hat is computed at most, to find the entries that are drawn."""
 _MOST_PREDICTED = 200
 """Draws over which predictive probabilities are averaged at most."""
 
 
 def trace(result: Result, entries: Sequence[str] | None = None) -> Figure:
-    """Draw the draws of every chain in order, and their density beside them.
+    """Draw the values of every chain's draws in their order, and their density beside them, for
+    some entries of theta.
 
     Parameters
     ----------
@@ -84,7 +85,8 @@ def trace(result: Result, entries: Sequence[str] | None = None) -> Figure:
 
 
 def rank(result: Result, entries: Sequence[str] | None = None) -> Figure:
-    """Draw how the ranks of every chain's draws among all draws are distributed.
+    """Draw for every chain a histogram of the ranks that its draws have among the draws of all
+    chains.
 
     Chains that agree have flat histograms, within the grey band of three standard deviations of as
     many independent draws; draws that remember each other scatter more.
@@ -117,7 +119,8 @@ def rank(result: Result, entries: Sequence[str] | None = None) -> Figure:
 def autocorrelation(
     result: Result, entries: Sequence[str] | None = None, most_lags: int = 100
 ) -> Figure:
-    """Draw the correlation of draws so many rounds apart, the mean over chains.
+    """Draw the correlation between draws of a chain against their distance in rounds, averaged over
+    chains.
 
     Parameters
     ----------
@@ -147,7 +150,8 @@ def autocorrelation(
 
 
 def pair(result: Result, entries: Sequence[str] | None = None) -> Figure:
-    """Draw every pair of entries against each other, and each alone on the diagonal.
+    """Draw the draws of every pair of entries of theta against each other, and a histogram of each
+    entry on the diagonal.
 
     Parameters
     ----------
@@ -181,7 +185,8 @@ def pair(result: Result, entries: Sequence[str] | None = None) -> Figure:
 
 
 def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
-    """Draw how often predictions of a confidence are right: a calibrated model is on the diagonal.
+    """Draw the share of right predictions against their confidence, the largest predicted
+    probability: a calibrated model lies on the diagonal.
 
     Parameters
     ----------
@@ -208,14 +213,15 @@ def reliability(scores: Predictive, axes: Axes | None = None) -> Figure:
 
 
 def _short(name: str) -> str:
-    """Name of an entry that fits beside a picture: a long one loses its middle, because its end has
-    the index."""
+    """An entry's name shortened to fit beside its Axes: a long one loses its middle, because its
+    end has the index."""
     half = (_MOST_LETTERS - 1) // 2
     return name if len(name) <= _MOST_LETTERS else f"{name[:half]}…{name[-half:]}"
 
 
 def _chosen(result: Result, entries: Sequence[str] | None) -> tuple[list[str], Array]:
-    """Names and draws of the entries to draw, (chain, draw, entry)."""
+    """Names of the entries to draw, and their draws of the first data set, (chain, draw, entry);
+    ``entries`` None: the first six."""
     draws = result.draws[: result.num_chains]
     names = entry_names(draws.shape[2], result.layout)
     wanted = names[:MOST_ENTRIES] if entries is None else list(entries)

@@ -14,16 +14,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 _QUIET = 2.0
-"""Seconds of work before the first plain line, so that short work prints none."""
+"""Seconds of work before the first plain line of progress, so that short work prints none."""
 _EVERY, _SHARE, _LONGEST = 5.0, 0.1, 60.0
-"""Seconds between two plain lines: at least ``_EVERY``, in long work its share ``_SHARE`` of what
-has passed, but not more than ``_LONGEST``, so that neither a reader waits nor a log overflows."""
+"""Seconds between two plain lines of progress: the share ``_SHARE`` of the time that has passed,
+but at least ``_EVERY`` and at most ``_LONGEST``, so that neither a reader waits nor a log
+overflows."""
 
 
 @contextmanager
 def show_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Show the progress of work called ``what`` on standard error, and give a function that takes
-    its finished fraction: a bar on a terminal after one second, else plain lines after two."""
+    """A context that shows the progress of work called ``what`` on standard error: a bar on a
+    terminal after one second, else plain lines after two. It gives a function to call with the
+    finished fraction, from 0 to 1."""
     console = Console(stderr=True)
     if not console.is_terminal:
         with _plain_lines() as lines:
@@ -46,9 +48,9 @@ def show_progress(what: str) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
-    """Show the progress of stages on standard error: a bar for each on a terminal, else plain
-    lines. Gives a function that begins a stage of a name and returns one that takes its finished
-    fraction."""
+    """A context that shows the progress of work in several stages on standard error: a bar for each
+    on a terminal, else plain lines. It gives a function that begins a stage by its name and returns
+    the function to call with its finished fraction, from 0 to 1."""
     console = Console(stderr=True)
     if not console.is_terminal:
         with _plain_lines() as lines:
@@ -68,7 +70,7 @@ def show_stages() -> Iterator[Callable[[str], Callable[[float], None]]]:
 
 
 def _bar(console: Console) -> Progress:
-    """A bar that vanishes when it ends."""
+    """A progress bar for a terminal, which vanishes when it ends."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -79,14 +81,15 @@ def _bar(console: Console) -> Progress:
 
 
 def _stop(bar: Progress) -> None:
-    """Stop a bar that was started: before rich 14.3 one that was not would print an empty line."""
+    """Stop a progress bar if it was started: before rich 14.3, stopping one that was not would
+    print an empty line."""
     if bar.live.is_started:
         bar.stop()
 
 
 class Stage:
-    """Progress and remaining time of a stage of work, which began at a time in seconds of any
-    clock."""
+    """Finished fraction of a named stage of work, and an estimate of the time left; times are in
+    seconds of any one clock."""
 
     def __init__(self, name: str, began: float) -> None:
         self.name = name
@@ -95,7 +98,7 @@ class Stage:
         self._last = (began, 0.0)
 
     def report(self, fraction: float, now: float) -> None:
-        """Note the finished fraction at the time ``now``."""
+        """Note that the fraction, from 0 to 1, is finished at the time ``now``."""
         self._last = (now, fraction)
         # Work that is resumed begins with a fraction that cost nothing: the pace is that since the
         # first report.
@@ -115,15 +118,15 @@ class Stage:
 
 
 def _words(seconds: float) -> str:
-    """A duration in words, rounded up."""
+    """A duration in seconds, minutes or hours, as text such as ``5 min``."""
     if seconds <= 90:
         return f"{math.ceil(seconds)} s"
     return f"{math.ceil(seconds / 60)} min" if seconds <= 5400 else f"{seconds / 3600:.1f} h"
 
 
 class _PlainLines:
-    """Prints lines about the latest stage until :meth:`end`, from a thread of its own, so that work
-    that reports rarely shows a sign of life too."""
+    """Prints lines about the progress of the latest stage until :meth:`end` is called. A thread of
+    its own prints them, so that work that reports rarely shows a sign of life too."""
 
     def __init__(self) -> None:
         self._stage: Stage | None = None
@@ -145,7 +148,7 @@ class _PlainLines:
         self._thread.join()
 
     def _print_lines(self) -> None:
-        """Print the progress until the end, more rarely the longer the work takes."""
+        """Print progress lines until the end is set, more rarely the longer the work takes."""
         wait, printed, began = _QUIET, "", time.monotonic()
         while not self._ended.wait(wait):
             now, stage = time.monotonic(), self._stage
@@ -169,7 +172,7 @@ def _print(line: str) -> None:
 
 @contextmanager
 def _plain_lines() -> Iterator[_PlainLines]:
-    """Plain lines for the time of the context."""
+    """A context in which a thread prints plain lines of progress."""
     lines = _PlainLines()
     lines.start()
     try:

@@ -18,7 +18,8 @@ name, caption)), ('drawing', (SVG, caption)), for HTML only, or ('table', (heade
 
 
 def write_markdown(path: Path, blocks: Sequence[Block]) -> None:
-    """Write a report as Markdown, with pictures in the same directory."""
+    """Write a report's blocks as a Markdown file, which refers to pictures in the same
+    directory."""
     parts = []
     for kind, content in blocks:
         if kind in ("title", "heading"):
@@ -66,18 +67,20 @@ figure{margin:1rem 0}figcaption{font-size:13px;color:#555}"""
 
 
 def _inline(text: str) -> str:
-    """Prose as HTML, with backquoted words as code."""
+    """Plain prose as HTML: special characters escaped, and words in backquotes as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def write_html(path: Path, blocks: Sequence[Block]) -> None:
-    """Write a report as one self-contained HTML file, with the pictures of its directory inside."""
+    """Write a report's blocks as one self-contained HTML file, with the pictures of its directory
+    embedded."""
     text = render_html(blocks, path.parent)
     write_atomically(path, lambda stream: stream.write(text.encode()))
 
 
 def render_html(blocks: Sequence[Block], directory: Path | None = None) -> str:
-    """The text of a self-contained HTML file; pictures are read from a directory."""
+    """A report's blocks as the text of a self-contained HTML file; pictures are read from
+    ``directory`` and embedded."""
     parts = [_as_html(kind, content, directory) for kind, content in blocks]
     title = next((content for kind, content in blocks if kind == "title"), "report")
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
@@ -86,7 +89,7 @@ def render_html(blocks: Sequence[Block], directory: Path | None = None) -> str:
 
 
 def _as_html(kind: str, content: Any, directory: Path | None) -> str:
-    """One block as HTML."""
+    """One block of a report, of the given kind, as HTML; pictures are read from ``directory``."""
     if kind in ("title", "heading"):
         tag = "h1" if kind == "title" else "h2"
         return f"<{tag}>{html.escape(content)}</{tag}>"

@@ -1,4 +1,5 @@
-"""Figures of a run: spent epsilon, loss of a round against the SNR, draws against the posterior."""
+"""Figures of a run: epsilon spent against rounds, epsilon of a round against the SNR, draws against
+the posterior."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
-    """Write ``ledger.png`` into a directory: spent epsilon against rounds, with the run's budget if
-    it has one. None without Matplotlib, if epsilon is not bounded, or if writing failed."""
+    """Write ``ledger.png`` into the directory ``out``: epsilon that a run has spent against rounds,
+    with its budget if it has one. Returns the file's path; None without Matplotlib, if epsilon is
+    not bounded, or if writing failed."""
     if not np.isfinite([epsilon for _, epsilon in curve.points]).all():
         return None
     try:
@@ -48,8 +50,9 @@ def draw_ledger_file(curve: SpentCurve, out: Path) -> Path | None:
 def draw_loss_against_snr(
     axes: Axes, digital: Digital, analog: Analog, dim: int, delta: float, snr_db: Array
 ) -> None:
-    """Draw epsilon, at ``delta``, of one round with ``dim`` entries at full transmit power against
-    the SNR in dB, (point): bounded for digital, not for analog.
+    """Draw the epsilon, at ``delta``, that one round with ``dim`` entries costs at full transmit
+    power, against the SNR in dB, (point), for a digital and an analog uplink: bounded for digital,
+    not for analog.
 
     Examples
     --------
@@ -111,7 +114,7 @@ def draw_posterior(
 
 
 def _ellipse(mean: Array, covariance: Array) -> Array:
-    """Points at Mahalanobis distance 2 from the mean, (2, point)."""
+    """Points of the ellipse at Mahalanobis distance 2 from a mean of two entries, (2, point)."""
     angle = np.linspace(0, 2 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     return np.asarray(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle)

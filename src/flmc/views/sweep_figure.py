@@ -1,4 +1,5 @@
-"""The figure of a sweep, against the numeric setting with most values."""
+"""The figure of a sweep over combinations of settings: its results against the numeric setting with
+most values."""
 
 from __future__ import annotations
 
@@ -35,9 +36,9 @@ PLANNED = (
 
 
 def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
-    """Write ``sweep.png`` into a directory: results against the numeric setting with most values,
-    one curve for each choice of the other settings. None if there is nothing to draw, without
-    Matplotlib, or if writing failed."""
+    """Write ``sweep.png`` into the directory ``out``: results against the numeric setting with most
+    values, one curve for each combination of the other settings. Returns the file's path; None if
+    there is nothing to draw, without Matplotlib, or if writing failed."""
     rows = [row for row in done.rows if row["error"] is None]
     numeric = {
         name: values
@@ -90,7 +91,8 @@ def draw_sweep_file(done: Sweep, out: Path) -> Path | None:
 
 
 def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines above the picture about measurements that need more chains a data set."""
+    """Lines for the head of the picture that say which measurements would need more chains of a
+    data set."""
     few = sum(row.get("wasserstein2_floor") is not None for row in rows) - sum(
         row.get("wasserstein2_squared") is not None for row in rows
     )
@@ -110,11 +112,12 @@ def _caveats(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 AXES_IN_WORDS = {"snr_db": "SNR [dB]", "samples": "examples"}
-"""Labels of settings whose names alone do not serve."""
+"""Labels of axes for settings whose names alone would not be understood."""
 
 
 def _label(done: Sweep, name: str, words: str) -> str:
-    """Label of an axis; that of an epsilon says its scope and delta, if all points share them."""
+    """Label of the axis of a column, ``words``; that of an epsilon states its scope and delta too,
+    if all points share them."""
 
     def shared(setting: str) -> Any:
         default = getattr(Limits(), setting)
@@ -130,8 +133,9 @@ def _label(done: Sweep, name: str, words: str) -> str:
 def _styles_of(
     rows: Sequence[Mapping[str, Any]], others: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """A colour for each value of the first other setting, a line and a marker for each choice of
-    the rest."""
+    """Line styles of all curves, as arguments of Matplotlib's ``plot`` by the curve's name: a
+    colour for each value of the first setting in ``others``, a line and a marker for each
+    combination of the rest."""
     if len(others) < 2:
         return {}
     colours = list(dict.fromkeys(row[others[0]] for row in rows))
@@ -148,13 +152,13 @@ def _styles_of(
 
 
 def _varies(values: Sequence[float | None]) -> bool:
-    """Whether values differ by more than rounding."""
+    """Whether the known ones of some values differ by more than rounding."""
     known = [value for value in values if value is not None]
     return bool(known) and max(known) - min(known) > 1e-6 * abs(max(known))
 
 
 def _curve(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Name of a curve: the values of these settings, in words."""
+    """Name of the curve to which a row belongs: the names and values of these settings."""
     values = {
         name: f"{row[name]:g}" if isinstance(row[name], float) else row[name] for name in names
     }

@@ -1,4 +1,5 @@
-"""Rows and grids on a terminal: one renderer for everything that offers them."""
+"""Printing on a terminal of listings (labelled rows) and grids (tables), in which all results
+present themselves."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _NARROW = 60
 
 
 def _width(grid: Grid) -> int:
-    """Width in characters that the cells of a grid need."""
+    """Width in characters that a grid needs to be printed without cutting off cells."""
     lines = format_grid(grid.header, grid.rows).splitlines()
     return max(len(line) for line in lines) + 2  # of the margins
 
@@ -55,8 +56,8 @@ def render(thing: Listing | Grid | str) -> RenderableType:
 
 
 def render_listing(listing: Listing) -> RenderableType:
-    """Headline and title, then label and value side by side; the colour shows the severity of a
-    row."""
+    """A listing for rich: headline and title, then the label and value of each row side by side,
+    coloured by the row's severity."""
     table = Table(
         show_header=False, box=None, padding=(0, 2, 0, 0), title=listing.title, title_justify="left"
     )
@@ -86,7 +87,7 @@ def render_narrow(thing: Listing | Grid) -> RenderableType:
 
 
 def render_grid(grid: Grid) -> RenderableType:
-    """A table with its header, and the notes below."""
+    """A grid for rich: a table with its header, and the notes below."""
     table = Table(
         title=grid.title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )

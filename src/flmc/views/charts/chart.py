@@ -69,9 +69,9 @@ THEMES = {"light": LIGHT, "dark": DARK}
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]
 """Name of a colour of :data:`flmc.views.charts.chart.Theme`; ``ink`` is that of text."""
 Stroke = Literal["solid", "dashed", "dotted"]
-"""Style of a line."""
+"""How a line is drawn."""
 Numbers = tuple[float, ...]
-"""Plain numbers, so that charts can be compared and sent to a browser."""
+"""Coordinates as plain numbers, so that charts can be compared and sent to a browser."""
 
 
 def numbers(values: Iterable[float] | Array) -> Numbers:
@@ -105,7 +105,7 @@ class ChartAxis:
 
 @dataclass(frozen=True)
 class Line:
-    """Points joined by straight lines.
+    """A layer of a chart: points joined by straight lines.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Points:
-    """Separate dots.
+    """A layer of a chart: separate dots.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Words:
-    """A few words beside the place (x, y) of the chart.
+    """A layer of a chart: a few words beside the place (x, y).
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Mark:
-    """A straight line across the whole chart, with a few words.
+    """A layer of a chart: a straight line across all of it at one value, with a few words.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Cells:
-    """A rectangle of coloured cells; the axes of the chart span it exactly.
+    """A layer of a chart: a rectangle of coloured cells, which fills the axes exactly.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ Layer = Line | Points | Words | Mark | Cells
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture as a value.
+    """A picture described as a value, apart from how it is drawn: axes, layers and caption.
 
     Attributes
     ----------
@@ -236,11 +236,11 @@ class Chart:
     caption: str = ""
 
     def each(self, kind: type[Layer]) -> tuple[Layer, ...]:
-        """Layers of one class, from below."""
+        """The chart's layers of the class ``kind``, in order from the lowest."""
         return tuple(layer for layer in self.layers if isinstance(layer, kind))
 
     def over(self, *layers: Layer) -> Self:
-        """The same chart with further layers below its own."""
+        """A copy of the chart with further layers below its own."""
         return type(self)(
             self.name, self.title, self.x, self.y, (*layers, *self.layers), self.caption
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FileFormat = Literal["png", "svg", "pdf"]
-"""Formats of files."""
+"""Formats of files into which a chart can be drawn."""
 _STROKES = {"solid": "-", "dashed": "--", "dotted": ":"}
 _SIDES: dict[str, dict[str, Any]] = {
     "left": {"xytext": (-5, 0), "ha": "right", "va": "center"},
@@ -26,7 +26,7 @@ _SIDES: dict[str, dict[str, Any]] = {
 
 
 def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
-    """Draw a chart into Axes.
+    """Draw a chart into Axes of Matplotlib, with the colours of a theme.
 
     Examples
     --------
@@ -73,8 +73,8 @@ def draw_chart(axes: Axes, chart: Chart, theme: Theme = LIGHT) -> None:
 def render_chart(
     chart: Chart, file_format: FileFormat, theme: Theme = LIGHT, *, titled: bool = True
 ) -> bytes:
-    """Bytes of a file with a chart; the same chart gives the same bytes. ``titled``: with the title
-    above the picture."""
+    """A chart drawn as the bytes of a file; the same chart gives the same bytes. ``titled``:
+    whether the title stands above the picture."""
     figure, (axes,) = new_figure(columns=1, width=6.4, height=4.0)
     figure.set_facecolor(theme.background)
     draw_chart(axes, chart, theme)
@@ -88,7 +88,7 @@ def render_chart(
 
 
 def _prepare(axes: Axes, chart: Chart, theme: Theme) -> None:
-    """Scales, labels and colours of the axes."""
+    """Set scales, labels and colours of Axes as the chart and the theme say."""
     ink = theme.colours["ink"]
     axes.set_facecolor(theme.background)
     axes.set_xlabel(chart.x.label, color=ink)
@@ -111,7 +111,7 @@ def _prepare(axes: Axes, chart: Chart, theme: Theme) -> None:
 
 
 def _draw_line(axes: Axes, line: Line, theme: Theme) -> None:
-    """A line, and the band about it."""
+    """Draw a line of a chart into Axes, and the shaded band about it if it has one."""
     colour = theme.colours[line.colour]
     axes.plot(
         line.x, line.y, _STROKES[line.stroke], color=colour, linewidth=line.width * 0.8,
@@ -123,7 +123,8 @@ def _draw_line(axes: Axes, line: Line, theme: Theme) -> None:
 
 
 def _draw_mark(axes: Axes, mark: Mark, theme: Theme) -> None:
-    """A line across the chart, with its words at the upper or right end."""
+    """Draw a straight line across the Axes at the mark's value, with its words at the upper or
+    right end."""
     colour = theme.colours[mark.colour]
     style: dict[str, Any] = {"color": colour, "linestyle": _STROKES[mark.stroke], "linewidth": 1.2}
     words: dict[str, Any] = {"color": colour, "fontsize": 8, "textcoords": "offset points"}
@@ -144,7 +145,7 @@ def _draw_mark(axes: Axes, mark: Mark, theme: Theme) -> None:
 
 
 def _draw_cells(axes: Axes, chart: Chart, cells: Cells, theme: Theme) -> None:
-    """Coloured cells, with a square of each kind in the legend."""
+    """Draw the coloured cells of a chart into Axes, with a square of each kind in the legend."""
     from matplotlib.colors import ListedColormap
 
     # Codes begin at -1, a cell without a plan, which has the colour of the grid.

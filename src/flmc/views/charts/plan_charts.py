@@ -1,4 +1,5 @@
-"""Charts of plans: limits of the gain, the map of regimes, inverse questions, and privacy."""
+"""Charts of plans: what limits the gain, which limit decides at which SNR and epsilon, plans for
+tried values of a setting, and privacy."""
 
 from __future__ import annotations
 
@@ -36,15 +37,16 @@ COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
     "langevin": "blue",
     "privacy": "green",
 }
-"""Colour of every constraint, the same in all charts."""
+"""Colour of every constraint of the gain, the same in all charts."""
 NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
-"""Constraints in one word each."""
+"""One word for every constraint of the gain, by its name in a plan."""
 _MARGIN_DB = 6.0
 """Half of the decibels by which the chart reaches beyond the limits."""
 
 
 def limits_chart(plan: Plan) -> Chart:
-    """Bars up to the largest gain that each constraint allows; the shortest decides."""
+    """Chart of a plan with a bar for each constraint, up to the largest gain that it allows; the
+    shortest bar decides the gain."""
     gain = decibels(plan.typical_gain)
     limits = {name: decibels(value) for name, value in vars(plan.gain_limits).items()}
     finite = [value for value in (*limits.values(), gain) if math.isfinite(value)]
@@ -78,12 +80,13 @@ def decibels(gain: float) -> float:
 
 
 def _words(decides: bool, margin: float) -> str:
-    """Words at the end of a bar."""
+    """Words at the end of a constraint's bar: that it decides the gain, or by how many dB
+    (``margin``) it would allow more."""
     return "decides" if decides else f"{margin:+.1f} dB"
 
 
 def _limits_sentence(plan: Plan) -> str:
-    """A sentence about the limit that decides."""
+    """A sentence that says which constraint decides the plan's gain, and which comes next."""
     if plan.binding == "given":
         return "The gain was given; the bars show what the constraints would allow."
     if plan.binding not in CONSTRAINTS:
@@ -105,8 +108,9 @@ _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
 def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
-    """The map of regimes: cells coloured by the constraint that decides, contours, and the SNR and
-    epsilon of the present settings (``here``)."""
+    """Map over SNR and epsilon: each cell has the colour of the constraint that decides the gain
+    there, with contours of predicted numbers, and a mark at the SNR and epsilon of the present
+    settings (``here``)."""
     cells = Cells(
         regimes.snr_db,
         regimes.epsilon,
@@ -133,13 +137,13 @@ def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delt
 
 
 def _code(binding: str) -> int:
-    """Number of a constraint among those of the map; -1 where no plan can be made."""
+    """Index of the constraint ``binding`` among those of the map; -1 where no plan can be made."""
     return BINDING.index(binding) if binding in BINDING else -1
 
 
 def _regime_sentence(regimes: RegimeMap) -> str:
-    """Sentences about the predicted width of the samples, and the scheme that comes closer to the
-    posterior."""
+    """Sentences about the map: how wide the samples are predicted to be, and which scheme, digital
+    or analog, comes closer to the posterior."""
     ratios = regimes.values("variance_ratio")
     ratios = ratios[np.isfinite(ratios)]
     width = ""
@@ -149,7 +153,8 @@ def _regime_sentence(regimes: RegimeMap) -> str:
 
 
 def _better_scheme(regimes: RegimeMap) -> str:
-    """Which scheme comes closer to the posterior, and where."""
+    """A sentence that says which scheme, digital or analog, is predicted to come closer to the
+    posterior, and where on the map."""
     better = regimes.values("analog_is_better")
     known = better[~np.isnan(better)]
     if not known.size:
@@ -179,7 +184,8 @@ def _contours(
     stroke: Stroke,
     label: str,
 ) -> list[Layer]:
-    """Lines along which a number of the map has a value, with the value at one end of each."""
+    """Contours of the quantity ``name`` over the map of SNR and epsilon, as lines at the values
+    ``levels``, with the value in words at one end of each."""
     from contourpy import contour_generator  # comes with Matplotlib
 
     values = regimes.values(name)
@@ -207,7 +213,8 @@ def _contours(
 
 
 def _plain(line: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Points of a contour, with epsilon in place of its logarithm."""
+    """Points of a contour as two tuples, SNR and epsilon, from an array (point, 2) that has the
+    logarithm of epsilon."""
     return tuple(map(float, line[:, 0])), tuple(float(math.exp(y)) for y in line[:, 1])
 
 
@@ -222,7 +229,8 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
 
 
 def solution_chart(solution: Solution) -> Chart:
-    """The quantity that changes most from plan to plan, against the tried values of a setting."""
+    """Chart of the plans for tried values of one setting, with the setting on the x axis and on the
+    y axis that quantity of a plan that varies most."""
     label = max(_QUANTITIES, key=lambda name: _spread(solution, _QUANTITIES[name]))
     known = [
         (point.value, number, not point.broken)
@@ -251,26 +259,28 @@ def solution_chart(solution: Solution) -> Chart:
 
 
 def _number(point: Point, quantity: Callable[[Plan], float | None]) -> float | None:
-    """A quantity of the plan of a point; None where it is not known or not positive."""
+    """A quantity of the plan at one tried value; None where it is not known, not positive or
+    infinite."""
     number = None if point.plan is None else quantity(point.plan)
     return number if number is not None and 0 < number < math.inf else None
 
 
 def _spread(solution: Solution, quantity: Callable[[Plan], float | None]) -> float:
-    """Logarithm of the largest over the smallest value of a quantity; -1 where few are known."""
+    """Natural logarithm of the largest over the smallest value that a quantity has in the tried
+    plans; -1 where fewer than two are known."""
     known = [number for point in solution.curve if (number := _number(point, quantity)) is not None]
     return math.log(max(known) / min(known)) if len(known) > 1 else -1.0
 
 
 COLOURS: tuple[Colour, ...] = ("blue", "vermilion", "green", "purple")
-"""Colours of settings that are compared, in order."""
+"""Colours of curves for settings that are compared, in their order."""
 _SHOWN_POINTS = 80
-"""Points at which a law is drawn."""
+"""Points at which the density of a privacy loss is drawn."""
 
 
 def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Chart:
-    """Epsilon against rounds for one plan or several, by name (an empty name is not shown);
-    ``plan`` gives delta and budget."""
+    """Epsilon spent against rounds for one plan or several, by name (an empty name is not shown);
+    ``plan`` gives the delta and the budget that the chart states."""
     layers: list[Layer] = []
     for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
         known = [point for point in curve if math.isfinite(point.epsilon) and point.epsilon > 0]
@@ -295,8 +305,8 @@ def spending_chart(curves: Mapping[str, Sequence[SpentAfter]], plan: Plan) -> Ch
 
 
 def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = True) -> Chart:
-    """Density of the privacy loss of the worst round, by the name of the scheme, with the epsilon
-    of a round of ``plan``."""
+    """Probability density of the privacy loss of a plan's worst round, a curve for each scheme by
+    name, with a mark at the epsilon that ``plan`` states for a round, if ``marked``."""
     cost = plan.round_cost
     layers: list[Layer] = []
     for (name, law), colour in zip(laws.items(), COLOURS, strict=False):
@@ -315,7 +325,8 @@ def loss_chart(laws: Mapping[str, AttackLossLaw], plan: Plan, *, marked: bool = 
 
 
 def _meaning(criterion: str, delta: float) -> str:
-    """Meaning of epsilon for the loss, by its criterion, in a sentence."""
+    """A sentence that says how the privacy loss and the stated epsilon are related under a privacy
+    criterion."""
     if criterion == "tight":
         return (
             "At epsilon the mean of 1 - exp(epsilon - loss) over larger losses is at"
@@ -325,7 +336,8 @@ def _meaning(criterion: str, delta: float) -> str:
 
 
 def _density(law: AttackLossLaw) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Losses and their density in the first world, without the outer 1e-4 at either end."""
+    """Values of the privacy loss and its probability density there in the first of two neighbouring
+    worlds, without the outer 1e-4 of probability at either end."""
     total = np.cumsum(law.first)
     first, last = (int(np.searchsorted(total, share)) for share in (1e-4, 1 - 1e-4))
     edges = np.unique(

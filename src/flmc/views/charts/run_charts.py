@@ -1,4 +1,5 @@
-"""Charts of runs: traces, agreement, two entries against the posterior, rounds of a federation."""
+"""Charts of runs: traces of draws, R-hat of the chains, two entries of theta against the posterior,
+and rounds of a federation on separate machines."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _MOST_POINTS = 400
 
 
 class ChainAgreement(NamedTuple):
-    """Agreement of the chains after some rounds.
+    """How well the chains of a run agree with each other after some rounds.
 
     Attributes
     ----------
@@ -49,8 +50,9 @@ class ChainAgreement(NamedTuple):
 
 
 def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -> Chart:
-    """Kept draws, (chain, draw, dim), of one entry (from 0) against rounds, for up to four chains;
-    ``first_round`` is that of the first draw, from 1, and ``thin`` the rounds between draws."""
+    """Chart of one entry of theta (from 0) against rounds, for up to four chains of kept draws
+    (chain, draw, dim); ``first_round`` is the round of the first draw, from 1, and ``thin`` the
+    rounds between draws."""
     every = max(1, -(-draws.shape[1] // _MOST_POINTS))
     rounds = first_round + thin * np.arange(draws.shape[1])[::every]
     layers: list[Layer] = [
@@ -69,7 +71,8 @@ def trace_chart(draws: Array, first_round: int, thin: int = 1, entry: int = 0) -
 
 
 def agreement_chart(history: Sequence[ChainAgreement]) -> Chart:
-    """R-hat against rounds, with the value below which chains count as agreed."""
+    """Chart of the chains' largest R-hat against rounds, with a mark at the value below which
+    chains count as agreed."""
     # The first values may be huge, and would hide all others: the axis ends at the latest ones.
     history = [each for each in history if math.isfinite(each.r_hat)]
     rounds, r_hat, _ = zip(*history, strict=True) if history else ((), (), ())
@@ -101,8 +104,8 @@ def posterior_chart(
     entries: tuple[int, int] = (0, 1),
     title: str = "What will be sampled",
 ) -> Chart:
-    """Two-sigma ellipses of two entries (from 0) of the first data set: the exact posterior, other
-    laws by name, and draws (draw, dim) as dots."""
+    """Chart of two entries of theta (from 0) of the first data set: two-sigma ellipses of the exact
+    posterior and of other Gaussians by name, and draws (draw, dim) as dots."""
     layers: list[Layer] = []
     if draws is not None and len(draws):
         shown = draws[:: max(1, len(draws) // 800)]
@@ -125,8 +128,8 @@ def posterior_chart(
 
 
 def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[Numbers, Numbers]:
-    """Points at Mahalanobis distance 2 from the mean of two entries of the first data set, as x and
-    y."""
+    """x and y of points at Mahalanobis distance 2 from the mean of two entries of a Gaussian, for
+    the first data set."""
     angle = np.linspace(0.0, 2.0 * np.pi, _CORNERS + 1)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     root = np.linalg.cholesky(law.covariance[0][np.ix_(entries, entries)])
@@ -135,7 +138,7 @@ def ellipse(law: Gaussian, entries: tuple[int, int]) -> tuple[Numbers, Numbers]:
 
 
 class RoundSeen(NamedTuple):
-    """Progress of a federation after a round.
+    """Progress of a federation on separate machines after a round.
 
     Attributes
     ----------
@@ -154,7 +157,8 @@ class RoundSeen(NamedTuple):
 
 
 def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
-    """Active devices against rounds, with the number of all devices."""
+    """Chart of the number of devices that transmitted against rounds, with a mark at the number of
+    all devices."""
     active = [each.active for each in seen]
     caption = ""
     if active:
@@ -166,7 +170,7 @@ def active_chart(seen: Sequence[RoundSeen], num_devices: int) -> Chart:
 
 
 def spent_chart(seen: Sequence[RoundSeen]) -> Chart:
-    """Spent epsilon against rounds."""
+    """Chart of the epsilon that the device that spent most has spent, against rounds."""
     # Accounting lags behind the rounds: rounds without an epsilon yet are left out.
     seen = [each for each in seen if math.isfinite(each.epsilon)]
     spent = [each.epsilon for each in seen]
@@ -197,7 +201,8 @@ def _chart(
     caption: str,
     *more: Layer,
 ) -> Chart:
-    """A line against the rounds; one point alone is a dot."""
+    """A chart with one line of ``values`` against rounds, and further layers; a single value is a
+    dot."""
     rounds = numbers(each.round for each in seen)
     line = Line(rounds, numbers(values), "blue", dots=len(seen) < 3)
     return Chart(name, title, ChartAxis("round"), axis, (line, *more), caption)

@@ -54,11 +54,12 @@ class Control:
 
     @property
     def help(self) -> str:
-        """Meaning of the setting, from the schema."""
+        """Meaning of the setting in words, from the schema of the settings."""
         return Settings.model_fields[self.name].description or ""
 
     def place_of(self, value: float) -> float:
-        """Place of a value on the slider; the nearer end for a value outside."""
+        """Place of a value on the slider, which is its decimal logarithm on a logarithmic one; the
+        nearer end for a value outside."""
         low, high = self.places
         place = math.log10(max(value, 1e-300)) if self.logarithmic else value
         return min(max(place, low), high)
@@ -78,7 +79,7 @@ class Control:
 
 
 def _spellings(registry: Any) -> tuple[str, ...]:
-    """Names in a registry that need no parameter and no file."""
+    """Names in a registry (of links, fadings or schedulers) that need no parameter and no file."""
     names = []
     for entry in registry:
         if any(parameter.text or parameter.default is None for parameter in entry.parameters):
@@ -92,7 +93,8 @@ def _has_link(settings: Settings) -> bool:
 
 
 def _has_slope(settings: Settings) -> bool:
-    """Whether a link has a slope parameter without an upper end, for which there is a slider."""
+    """Whether the settings' link, the function from a gradient to the probability of a bit, has a
+    slope parameter without an upper end, for which there is a slider."""
     if not _has_link(settings) or settings.link not in LINKS.names:
         return False
     return any(each.name == "slope_parameter" for each in LINKS[settings.link].parameters)
@@ -184,8 +186,8 @@ def read_given(given: Given) -> Settings:
 
 
 def _refuse_code(name: str, text: str) -> None:
-    """Refuse a text that would import code or read a file: the sender of a link must not do
-    either."""
+    """Raise ``InvalidSetting`` if the text of a setting would import code or read a file: the
+    sender of a link to the studio must not do either."""
     registry = _REGISTRIES.get(name)
     # Only the whole text counts: "auto:thing" would import a module named auto.
     if registry is None or text == "auto" or is_number(text):
@@ -212,7 +214,8 @@ def is_number(text: str) -> bool:
 
 
 _REGISTRIES = {"fading": FADINGS, "scheduling": SCHEDULERS, "link": LINKS}
-"""Registries of the settings that could otherwise name code."""
+"""Registries of the allowed names, by setting, for settings whose text could otherwise name code
+to import."""
 
 
 def default_text(name: str) -> str:
@@ -222,7 +225,7 @@ def default_text(name: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A number or word as addresses and the command line write it."""
+    """The text of a number or word, as addresses of pages and the command line write it."""
     if isinstance(value, float):
         return f"{value:.12g}"
     return str(value)

@@ -27,8 +27,9 @@ COOKIE = "flmc_studio"
 
 
 class Guard:
-    """Middleware that refuses requests from outside the studio's own pages. Without ``hosts``
-    any name is accepted, and then a ``token`` is required."""
+    """ASGI middleware that refuses requests from outside the studio's own pages. ``hosts`` are the
+    host names that a request may use; without them any name is accepted, and then a ``token`` is
+    required."""
 
     def __init__(self, app: App, hosts: tuple[str, ...] = LOOPBACK, token: str | None = None):
         if not hosts and token is None:
@@ -36,7 +37,7 @@ class Guard:
         self.app, self.hosts, self.token = app, hosts, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on to the studio's application, or refuse it with the reason."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -109,7 +110,8 @@ def _name(host: str) -> str:
 
 
 def _origins(host: str) -> tuple[str, str]:
-    """Origins of the studio's own pages, also behind a TLS proxy."""
+    """Values of the ``Origin`` header that the studio's own pages send, for a ``Host`` header: with
+    http, and with https behind a TLS proxy."""
     return f"http://{host.lower()}", f"https://{host.lower()}"
 
 
@@ -129,7 +131,7 @@ def _framed_by_nobody(send: Send) -> Send:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
-    """Refuse a request with the reason."""
+    """Answer a request with a refusal, and the reason as its text."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 4403, "reason": why[:100]})

@@ -18,7 +18,8 @@ def given_of(query: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def unknown_keys(query: Iterable[tuple[str, str]], known: Iterable[str] = ()) -> list[str]:
-    """Keys of an address that are neither settings, nor view keys, nor ``known`` to the page."""
+    """Keys in the query of an address that are neither settings, nor keys of a page's look, nor
+    ``known`` to the page."""
     every = {*CONTROLS, *VIEW_KEYS, *known}
     return [name for name, _ in query if name not in every]
 
@@ -31,7 +32,8 @@ def address(path: str, given: Given, more: Mapping[str, str] | None = None) -> s
 
 
 def changed(given: Given) -> dict[str, str]:
-    """Settings that differ from their defaults, in the order of the controls."""
+    """The given settings that differ from their defaults, as text by name, in the order of the
+    panel's controls."""
     return {
         name: given[name]
         for name in CONTROLS
@@ -40,7 +42,8 @@ def changed(given: Given) -> dict[str, str]:
 
 
 def command_line(given: Given, command: str = "plan") -> str:
-    """The command that computes the content of a page; settings without an effect are left out."""
+    """The command line ``flmc <command> ...`` that computes what a page shows for the given
+    settings; those at their defaults or without an effect are left out."""
     kept = changed(given)
     settings = read_given(kept)
     words = ["flmc", command]

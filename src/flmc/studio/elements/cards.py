@@ -20,8 +20,8 @@ from flmc.views.reports import Block, render_html
 
 
 class ChartCard:
-    """A chart with a title, a caption, and a menu that saves it; ``tall`` and ``whole`` enlarge
-    it, and ``on_click`` gets the series and the values of a clicked point."""
+    """A card of a page with a chart, its title, its caption, and a menu that saves it; ``tall`` and
+    ``whole`` enlarge it, and ``on_click`` gets the series and the values of a clicked point."""
 
     def __init__(
         self,
@@ -56,7 +56,8 @@ class ChartCard:
                 self._view.on_point_click(lambda event: on_click(event.series_name, event.value))
 
     def show(self, chart: Chart) -> None:
-        """Draw a chart, which is then up to date."""
+        """Draw a chart on the card, with its title and caption, and remove the mark of a stale
+        one."""
         self.chart = chart
         self._title.set_text(chart.title)
         self._caption.set_text(chart.caption)
@@ -67,7 +68,7 @@ class ChartCard:
         self.card.classes(remove="stale silent")
 
     def say(self, words: str) -> None:
-        """Show a text in place of a chart."""
+        """Show a text in place of the chart, such as why there is none."""
         self.chart = None
         self._view.options.clear()
         self._view.options["series"] = []
@@ -76,15 +77,15 @@ class ChartCard:
         self.card.classes(add="silent", remove="stale")
 
     def wait(self) -> None:
-        """Mark the chart as stale until the next one."""
+        """Mark the chart as out of date, and show that its successor is being computed."""
         self.card.classes(add="stale", remove="halted")
 
     def halt(self) -> None:
-        """Show that nothing is being computed: a stale chart stays stale."""
+        """Show that nothing is being computed; a chart that is out of date stays marked so."""
         self.card.classes(add="halted")
 
     def redraw(self) -> None:
-        """Draw the same chart again, in the current theme."""
+        """Draw the same chart again in the page's current theme, light or dark."""
         if self.chart is not None:
             stale = "stale" in self.card.classes
             self.show(self.chart)
@@ -92,7 +93,7 @@ class ChartCard:
                 self.wait()
 
     def _saver(self, file_format: FileFormat) -> Callable[[], object]:
-        """A handler that downloads the chart in a format."""
+        """A handler of a menu item, which makes the browser download the chart in a file format."""
 
         async def save() -> None:
             if self.chart is None:
@@ -106,8 +107,8 @@ class ChartCard:
 
 
 class Tile:
-    """A number with its name and a few more words; tests find it by the attribute
-    ``data-tile``, the key."""
+    """A small card of a page with one number, its name and a few more words; tests find it by its
+    key in the attribute ``data-tile``."""
 
     def __init__(self, name: str, key: str) -> None:
         self.key = key
@@ -124,12 +125,13 @@ class Tile:
         self.box.classes(remove="stale")
 
     def wait(self) -> None:
-        """Mark the number as stale until the next one."""
+        """Mark the number as out of date until the next one is shown."""
         self.box.classes(add="stale")
 
 
 def with_notice(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], Awaitable[None]]:
-    """A handler that shows its error in a corner of the page."""
+    """The same handler of a button or key, made to show an error in a corner of the page in place
+    of raising it."""
 
     async def guarded() -> None:
         try:
@@ -143,7 +145,7 @@ def with_notice(handler: Callable[[], Awaitable[None] | None]) -> Callable[[], A
 
 
 def show_rows(rows: Iterable[Row]) -> None:
-    """Rows of facts as a table, in the open element."""
+    """Draw rows of facts (name, text, severity) as a table in the page element that is open."""
     with ui.element("table").classes("rows"):
         for row in rows:
             with ui.element("tr").classes(row.severity):
@@ -154,7 +156,8 @@ def show_rows(rows: Iterable[Row]) -> None:
 
 
 def show_verdict(row: Row | None) -> None:
-    """The most important fact, in a line with a coloured edge; None: nothing is known."""
+    """Draw the most important fact about a plan or run as a line with a coloured edge; None: no
+    such fact is known."""
     with (
         ui.element("div")
         .classes(f"verdict {'' if row is None else row.severity}")
@@ -169,7 +172,7 @@ def show_verdict(row: Row | None) -> None:
 
 
 def show_grid(grid: Grid) -> None:
-    """Cells under a header as a table, in the open element."""
+    """Draw a table of cells under a header in the page element that is open."""
     with ui.element("table").classes("rows cells"):
         with ui.element("tr"):
             for title in grid.header:

@@ -26,7 +26,8 @@ _SIDES = {"left": "left", "right": "right", "above": "top", "below": "bottom"}
 
 
 def to_options(chart: Chart, theme: Theme) -> Options:
-    """Options of ECharts for a chart in the colours of a theme."""
+    """A chart of :mod:`flmc.views` as options of ECharts, in the colours of a theme: axes, series,
+    legend and tooltip."""
     cells = next((layer for layer in chart.layers if isinstance(layer, Cells)), None)
     series = _series(chart, theme)
     named = [each["name"] for each in series if each.get("name")]
@@ -62,7 +63,8 @@ def to_options(chart: Chart, theme: Theme) -> Options:
 
 
 def _tooltip(theme: Theme, over_cells: bool) -> Options:
-    """The box with the numbers below the pointer."""
+    """ECharts' options of the box that shows the numbers below the mouse pointer; ``over_cells``
+    says that the chart has coloured cells."""
     return {
         "trigger": "item" if over_cells else "axis",
         "confine": True,
@@ -108,7 +110,8 @@ def _axis(axis: ChartAxis, theme: Theme, name: str) -> Options:
 
 
 def _series(chart: Chart, theme: Theme) -> list[Options]:
-    """The series of a chart: one or two for every layer except cells."""
+    """ECharts' options of the series that draw a chart's layers (lines, dots, words), except
+    cells."""
     series: list[Options] = []
     marks: list[Options] = []
     for layer in chart.layers:
@@ -145,7 +148,7 @@ def _series(chart: Chart, theme: Theme) -> list[Options]:
 
 
 def _line(line: Line, theme: Theme) -> list[Options]:
-    """A line, with two more series for its band."""
+    """ECharts' series of a line, with two more for the band around it if it has one."""
     colour = theme.colours[line.colour]
     series: list[Options] = []
     if line.low:
@@ -186,7 +189,7 @@ def _stroke(colour: Colour, stroke: str, width: float, theme: Theme) -> Options:
 
 
 def _words(words: Words, theme: Theme) -> Options:
-    """A text at a place: the label of an invisible dot."""
+    """ECharts' series of a text at a place of the chart: the label of an invisible dot."""
     return {
         "type": "scatter",
         "data": _pairs((words.x,), (words.y,)),
@@ -206,7 +209,7 @@ def _words(words: Words, theme: Theme) -> Options:
 
 
 def _mark(mark: Mark, theme: Theme) -> Options:
-    """ECharts' mark: a straight line across the chart, with a label."""
+    """ECharts' options of a mark, which is a straight line across the chart with a label."""
     colour = theme.colours[mark.colour]
     end = "insideEndTop" if mark.axis == "y" else "end"
     return {
@@ -232,7 +235,8 @@ def _pairs(x: tuple[float, ...], y: tuple[float, ...]) -> list[list[float | None
 
 
 def _add_cells(options: Options, chart: Chart, cells: Cells, theme: Theme) -> None:
-    """Add coloured cells on invisible category axes over the same rectangle."""
+    """Add a layer of coloured cells to a chart's ECharts options, as a heatmap on invisible
+    category axes over the same rectangle."""
     x, y = edges(cells.x, chart.x.logarithmic), edges(cells.y, chart.y.logarithmic)
     options["xAxis"][0] |= {"min": float(x[0]), "max": float(x[-1])}
     options["yAxis"][0] |= {"min": float(y[0]), "max": float(y[-1])}

@@ -21,7 +21,7 @@ PLACES = {
     "/figures": "Figures",
     "/federation": "Federation",
 }
-"""Names of the pages by path, in the order of the bar."""
+"""Names of the pages by path, in the order of the bar at the top."""
 _KEYS = {
     **{str(index + 1): f"open {name}" for index, name in enumerate(PLACES.values())},
     "d": "dark or light",
@@ -64,12 +64,14 @@ class PageState:
         return THEMES[self.theme_name]
 
     def address_of(self, path: str, more: Mapping[str, str] | None = None) -> str:
-        """Address of a page with the settings and the theme of this one, and ``more`` keys."""
+        """Address of the page at ``path`` with the settings and the theme of this page, and
+        ``more`` keys of its own."""
         theme = {} if self.theme_name == "light" else {"theme": self.theme_name}
         return address(path, self.given, {**theme, **(more or {})})
 
     def changed(self) -> None:
-        """Update the address bar and the links to other pages."""
+        """Put the page's changed content into the browser's address bar and into the links to the
+        other pages."""
         here = json.dumps(self.address_of(self.path, self.more))
         ui.run_javascript(f"history.replaceState(history.state, '', {here})")
         for path, link in self.links.items():
@@ -129,7 +131,8 @@ def frame(
 
 
 def _opener(state: PageState, path: str) -> Callable[[], None]:
-    """A function that opens a page with the settings of this one."""
+    """A function without arguments that opens the page at ``path`` with the settings of this
+    page."""
     return lambda: ui.navigate.to(state.address_of(path))
 
 
@@ -140,7 +143,7 @@ def _icon(name: str, words: str, action: Callable[[], object]) -> None:
 
 
 def _help() -> ui.dialog:
-    """The dialog with the list of keys."""
+    """The dialog with the list of keyboard shortcuts, not yet open."""
     with ui.dialog() as dialog, ui.card():
         ui.label("Keys").classes("text-h6")
         with ui.element("table").classes("rows"):
@@ -276,4 +279,4 @@ body.body--dark .picture img,body.body--dark .zoom img{background:#fff;border-ra
 }
 """
 )
-"""The style sheet."""
+"""The style sheet of all pages, as CSS, for both themes."""

@@ -21,8 +21,8 @@ from flmc.studio.controls import (
 
 
 class Panel:
-    """Controls that change ``given`` (settings as text by name) in place, and then call
-    ``on_change``."""
+    """The panel of a page with a control for each setting; controls change ``given`` (settings as
+    text by name) in place, and then call ``on_change``."""
 
     def __init__(self, given: dict[str, str], on_change: Callable[[], None]) -> None:
         self._given, self._on_change = given, on_change
@@ -36,7 +36,7 @@ class Panel:
             ui.button("Reset all", on_click=self.reset).props("flat dense size=sm").classes("mt-2")
 
     def text(self, name: str) -> str:
-        """The given value of a setting, or its default."""
+        """The value of a setting as text: the given one, or else its default."""
         return self._given.get(name, default_text(name))
 
     def change(self, name: str, text: str) -> None:
@@ -76,7 +76,7 @@ class Panel:
                 self._widgets["slope_parameter"].put(format_value(parameters[0].default))
 
     def complain(self, name: str, message: str) -> None:
-        """Show a message at one control, and clear the others."""
+        """Show an error message at the control of one setting, and clear those at the others."""
         for each, widget in self._widgets.items():
             widget.complain(message if each == name else None)
 
@@ -88,7 +88,8 @@ class _Slider(ui.slider):
 
 
 class _Widget:
-    """One control: a field or a choice, and a slider for numbers."""
+    """The control of one setting on the panel: a field or a choice, and for numbers a slider
+    too."""
 
     def __init__(self, control: Control, panel: Panel) -> None:
         self._control, self._panel = control, panel
@@ -118,7 +119,8 @@ class _Widget:
             self._field.on_value_change(self._typed)
 
     def _suggest(self) -> None:
-        """A menu of words at the field; parameters are written after a colon."""
+        """Draw a menu beside the field that offers words for it; the user writes a word's
+        parameters after a colon."""
         with (
             self._field.add_slot("append"),
             ui.button(icon="expand_more").props(
@@ -159,7 +161,8 @@ class _Widget:
         self._panel.change(self._control.name, text)
 
     def _quietly(self, setter: Callable[[Any], object], value: Any) -> None:
-        """Set one half of the control without triggering a change."""
+        """Set the field or the slider of the control to a value, without triggering its change
+        handler."""
         self._quiet = True
         try:
             setter(value)
@@ -167,19 +170,19 @@ class _Widget:
             self._quiet = False
 
     def put(self, text: str) -> None:
-        """Show a value that was set elsewhere."""
+        """Show a value of the setting, as text, that was set elsewhere than at this control."""
         known = self._control.kind != "choice" or text in self._control.words
         self._quietly(self._field.set_value, text if known else None)
         if self._slider is not None:
             self._quietly(self._slider.set_value, self._place(text))
 
     def complain(self, message: str | None) -> None:
-        """Show a message about the value, or (None) clear it."""
+        """Show an error message about the control's value, or (None) clear it."""
         if isinstance(self._field, ui.input):
             self._field.error = message
 
     def enable(self, applies: bool) -> None:
-        """Enable the control, or grey it out."""
+        """Enable the control if its setting has an effect (``applies``), or else grey it out."""
         self._box.classes(remove="off") if applies else self._box.classes(add="off")
         self._field.set_enabled(applies)
         if self._slider is not None:

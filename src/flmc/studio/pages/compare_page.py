@@ -28,12 +28,14 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 NAMES = ("A", "B", "C", "D")
-"""Names of the columns; their keys in the address are the same in lower case."""
+"""Names of the compared columns, each with settings of its own; their keys in the address are the
+same in lower case."""
 
 
 class ComparePage:
-    """The page Compare of one tab; its address has the options of each column under ``a`` to
-    ``d``. Without any it compares both schemes at the settings of the page before."""
+    """The page Compare in one browser tab: plans of up to four columns of settings side by side.
+    Its address has the command-line options of each column under ``a`` to ``d``; without any it
+    compares the digital and the analog scheme at the settings of the page before."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -54,7 +56,8 @@ class ComparePage:
         ui.context.client.on_connect(self._changed)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error in a corner; those of one column stand at its field."""
+        """Show an error that is not about one column in a corner of the page; all charts stay as
+        they are."""
         for card in self._cards:
             card.halt()
         ui.notify(message, type="negative", multi_line=True)
@@ -156,7 +159,8 @@ class ComparePage:
             self._posterior.show(await turn.compute(posterior_chart, exact, known))
 
     def _read(self) -> dict[str, Settings]:
-        """Settings of the used columns; errors are shown at their fields."""
+        """Settings of the used columns by name; the errors of a column are shown at its field, and
+        the column is left out."""
         settings = {}
         for name in NAMES:
             self._fields[name].error = None
@@ -170,7 +174,8 @@ class ComparePage:
         return settings
 
     def _show_limits(self, plans: dict[str, Plan]) -> None:
-        """Show the limits of every column on a common axis."""
+        """Show for every column a chart of what limits the gain, all on a common axis, from the
+        plans by column."""
         charts = {name: limits_chart(plan) for name, plan in plans.items()}
         lows = [chart.x.low for chart in charts.values() if chart.x.low is not None]
         highs = [chart.x.high for chart in charts.values() if chart.x.high is not None]
@@ -216,7 +221,8 @@ class ComparePage:
 
 
 def _on_axis(chart: Chart, name: str, low: float, high: float) -> Chart:
-    """A chart of limits with the common ends of the axis."""
+    """The chart of what limits the gain in the column ``name``, with its x axis from ``low`` to
+    ``high`` as in the other columns."""
     layers = tuple(
         replace(layer, x=(low, *layer.x[1:])) if isinstance(layer, Line) else layer
         for layer in chart.layers
@@ -235,7 +241,7 @@ def _both_schemes(given: dict[str, str]) -> dict[str, str]:
 
 
 def _as_options(given: dict[str, str]) -> str:
-    """Settings as command-line options."""
+    """Settings (text by name) written as command-line options, the content of a column's field."""
     words = []
     for name, text in given.items():
         words += [f"--{name.replace('_', '-')}", text]
@@ -243,7 +249,7 @@ def _as_options(given: dict[str, str]) -> str:
 
 
 def _options(text: str) -> dict[str, str]:
-    """Settings from command-line options."""
+    """Settings as text by name, read from the command-line options in a column's field."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -267,7 +273,7 @@ def _as_option(name: str) -> str:
 
 
 def _grid(plans: dict[str, Plan]) -> Grid:
-    """Table of the plans' numbers, a row for each quantity."""
+    """Table of the plans' numbers, with a row for each quantity and a column for each plan."""
     rows: list[tuple[str, ...]] = []
     table: dict[str, Callable[[Plan], str]] = {
         "scheme": lambda plan: plan.uplink.scheme,

@@ -45,7 +45,8 @@ _TILES = {
 
 
 class FederationPage:
-    """The page Federation of one tab; in its address ``run`` is the shown run."""
+    """The page Federation in one browser tab: progress, devices and privacy of one run at the
+    studio's broker, live. In its address ``run`` is the shown run."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -66,7 +67,7 @@ class FederationPage:
         self._look()
 
     def _draw(self) -> None:
-        """Draw everything, still empty."""
+        """Draw all elements of the page, still without content."""
         with ui.element("section").classes("card"):
             with ui.element("div").classes("line"):
                 self._choice = ui.select([], label="Run", on_change=self._chosen)
@@ -95,7 +96,8 @@ class FederationPage:
 
     @property
     def _run(self) -> str | None:
-        """The shown run: that of the address, or the one whose server spoke last."""
+        """Name of the shown run: that of the address, or the one whose server spoke last; None if
+        there is none."""
         return self.state.more.get("run") or FEDERATIONS.newest
 
     def _chosen(self, event: object) -> None:
@@ -108,7 +110,7 @@ class FederationPage:
             self._look()
 
     def _look(self) -> None:
-        """Show what changed since the last update."""
+        """Show what the broker's messages changed since the last update of the page."""
         name = self._run
         run = FEDERATIONS.observed.runs.get(name or "", ObservedRun())
         # Every time, because the age of the last status grows without a message.
@@ -135,7 +137,7 @@ class FederationPage:
         self._status.set_text(words)
 
     def _show_status(self, name: str | None, run: ObservedRun) -> None:
-        """Show verdict, tiles and charts of the run."""
+        """Show the server's last status of the run, as verdict, tiles and charts."""
         status, server = run.status, run.presences.get(SERVER)
         if not self._is_new("status", (name, status, server)):
             return
@@ -195,7 +197,7 @@ class FederationPage:
         tiles["dropped"].show(str(dropped), dropped, "by server and air")
 
     def _show_dropped(self, rows: tuple[tuple[str, ...], ...]) -> None:
-        """Show dropped messages by reason."""
+        """Show a table of the messages that server and air dropped, by reason."""
         if not self._is_new("dropped", rows):
             return
         self._dropped.clear()
@@ -223,7 +225,8 @@ class FederationPage:
             _show_roles(shown)
 
     def _is_new(self, what: str, value: object) -> bool:
-        """Whether a value differs from the one shown last."""
+        """Whether a value differs from the one last shown in the part ``what`` of the page; a new
+        one is noted as shown."""
         # Redrawing an unchanged table twice a second would undo selections and scrolling.
         if what in self._shown and self._shown[what] == value:
             return False
@@ -247,7 +250,7 @@ class FederationPage:
 
 
 def _explain() -> None:
-    """Instructions for a studio without a broker."""
+    """Draw instructions on how to start the studio with a broker, for one that has none."""
     with ui.element("main").classes("main"), ui.element("section").classes("card"):
         ui.label("Federation").classes("text-subtitle2")
         ui.label(
@@ -263,7 +266,8 @@ def _explain() -> None:
 
 
 def _show_roles(shown: Sequence[tuple[str, Presence]]) -> None:
-    """Server, air and devices as a table."""
+    """Draw a table of server, air and devices with their states, from identities and
+    presences."""
     with ui.element("table").classes("rows roles"):
         with ui.element("tr"):
             for title in ("who", "state", "flmc", "why"):
@@ -277,7 +281,7 @@ def _show_roles(shown: Sequence[tuple[str, Presence]]) -> None:
 
 
 def _in_words(status: Status) -> str:
-    """A phase in words, for a server that gave none."""
+    """The phase of a run in words, for a status in which the server gave none."""
     if status.phase == "running":
         return f"Round {status.round} of {status.num_rounds} is done."
     if status.phase == "finished":
@@ -286,7 +290,7 @@ def _in_words(status: Status) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """The age of something in words, from seconds."""
+    """An age in seconds, put into words."""
     if seconds < 2:
         return "just now"
     if seconds < 120:

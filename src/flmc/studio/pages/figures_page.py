@@ -13,11 +13,12 @@ from flmc.studio.elements.page_layout import PageState, frame
 from flmc.studio.work.reproduction import REPORT, REPORTS, Reproduction, parts_of_report
 
 _PREVIEW = {"qflmc": 50, "wflmc": 1}
-"""Number of experiments of a preview, by paper."""
+"""Number of experiments (drawn data sets) in a quick reproduction from the page, by paper."""
 
 
 class FiguresPage:
-    """The page Figures of one tab; in its address ``paper`` is the shown study."""
+    """The page Figures in one browser tab: the report of one reproduced paper, and a button that
+    makes it. In its address ``paper`` is the shown paper."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -61,7 +62,8 @@ class FiguresPage:
         self._show()
 
     async def _begin(self) -> None:
-        """Make the report, which takes seconds to minutes; closing the tab stops it."""
+        """Make the report of the paper by ``flmc reproduce``, which takes seconds to minutes, and
+        show it; closing the tab stops it."""
         self._study = study = Reproduction(self._paper, int(self._count.value or 1))
         self._make.set_enabled(False)
         self._end.set_enabled(True)
@@ -103,7 +105,8 @@ class FiguresPage:
                         ui.markdown(text).classes("scroll prose")
 
     def _figure(self, path: Path, caption: str) -> None:
-        """A picture that opens enlarged when clicked, and its files to download."""
+        """Draw a figure of the report with its caption, which opens enlarged when clicked, and
+        links to download its files."""
         address = app.add_static_file(local_file=path)
         with ui.dialog().props("maximized") as dialog, ui.card().classes("w-full"):
             with ui.element("div").classes("line"):

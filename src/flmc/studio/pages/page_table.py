@@ -26,7 +26,7 @@ PAGES: dict[str, Callable[[PageState], object]] = {
     "/figures": FiguresPage,
     "/federation": FederationPage,
 }
-"""Class that draws the page at each path."""
+"""Class of the page at each path; making an object draws the page in one browser tab."""
 
 PAGE_KEYS = {
     "/solve": ("ask", "require", "suggest"),
@@ -45,7 +45,8 @@ def register() -> None:
 
 
 def _drawn(path: str, page: Callable[[PageState], object]) -> Callable[[Request], None]:
-    """The function that NiceGUI calls for a path."""
+    """The function that NiceGUI calls for a request of ``path``: it reads the address and draws the
+    ``page``."""
 
     def draw(request: Request) -> None:
         query = request.query_params.multi_items()

@@ -38,11 +38,13 @@ from flmc.views.charts.plan_charts import (
 from flmc.views.charts.run_charts import posterior_chart
 
 _REST = 0.35
-"""Seconds without a change before the map of regimes is computed."""
+"""Seconds without a change of settings before the map of regimes (what decides the gain, over SNR
+and epsilon) is computed."""
 
 
 class PlanPage:
-    """The page Plan of one tab."""
+    """The page Plan in one browser tab: what limits the gain, the predicted sample and the privacy
+    cost, for the settings of the panel."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -104,7 +106,8 @@ class PlanPage:
             card.redraw()
 
     def _changed(self) -> None:
-        """Mark everything as stale after a change, and request a computation."""
+        """Mark all charts and numbers as out of date after a change of settings, and request a new
+        computation."""
         for card in self._cards:
             card.wait()
         for tile in self._tiles.values():
@@ -114,7 +117,8 @@ class PlanPage:
         self.work.ask()
 
     async def _compute(self, turn: Turn) -> None:
-        """Show one part after the other, the quickest first."""
+        """Compute and show the parts of the page one after the other, the quickest first, until a
+        newer request ends the turn."""
         # Read once: the panel may change them during the work, and then this turn is over.
         settings = read_given(self.state.given)
         await self._show_limits(turn, settings)
@@ -126,7 +130,8 @@ class PlanPage:
         await self._show_regimes(turn, settings)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error at the field that it is about, and above everything."""
+        """Show an error at the control of the setting that it is about, and at the top of the
+        page."""
         name = field_of(message) if isinstance(error, InvalidSetting) else None
         if name is not None:
             self.panel.complain(name, message)
@@ -223,7 +228,8 @@ class PlanPage:
                 self._regimes.wait()
 
     def _go_to(self, series: str, values: list[float]) -> None:
-        """Take SNR and epsilon from a clicked cell of the map."""
+        """Set SNR and epsilon of the panel to the values of a clicked cell of the map of
+        regimes."""
         if not series.endswith("decides"):
             return
         column, row = int(values[0]), int(values[1])
@@ -232,7 +238,7 @@ class PlanPage:
         self.panel.put({"snr_db": format_value(snr_db), "epsilon": format_value(epsilon)})
 
     async def _suggest(self) -> None:
-        """Propose settings that fit, or show the obstacles."""
+        """Show a proposal of settings with a button that takes them, or why there is none."""
         self._asking.props("loading")
         given = changed(self.state.given)
         try:
@@ -265,8 +271,8 @@ class PlanPage:
 
 
 def _heat_in_words(heat: float | None, late: bool) -> str:
-    """Meaning of a temperature; ``late`` says that the chain has not arrived within the
-    burn-in."""
+    """Meaning of a temperature (variance of the draws over the posterior's) in words; ``late`` says
+    that the chain has not reached the posterior within the burn-in."""
     if heat is None:
         return "the link has no slope"
     if late:

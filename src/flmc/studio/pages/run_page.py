@@ -36,7 +36,8 @@ _REFRESH = 0.4
 
 
 class RunPage:
-    """The page Run of one tab."""
+    """The page Run in one browser tab: it starts, shows and stops a simulation with the settings of
+    the panel."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -112,7 +113,8 @@ class RunPage:
         self._buttons()
 
     def _buttons(self) -> None:
-        """Enable the buttons that make sense now."""
+        """Enable the buttons (start, stop, downloads) that make sense in the run's present state,
+        and disable the others."""
         running = self._watched is not None and self._watched.running
         self._start.set_enabled(not running)
         self._stop.set_enabled(running)
@@ -173,7 +175,7 @@ class RunPage:
             self._status.set_text("Stopping …")
 
     def _look(self) -> None:
-        """Show the progress since the last update."""
+        """Show the run's progress and charts that are new since the last update of the page."""
         watched = self._watched
         if watched is None or self._finished:
             return
@@ -214,7 +216,7 @@ class RunPage:
             )
 
     def _finish(self, watched: WatchedRun) -> None:
-        """Show the result, or the error."""
+        """Show the result of an ended run, or the error that ended it."""
         self._finished = True
         seconds = (watched.ended or 0.0) - watched.began
         self._rows.clear()
@@ -241,7 +243,7 @@ class RunPage:
         self._buttons()
 
     def _forget(self) -> None:
-        """Drop the last run and its files."""
+        """Forget the last run of the page, and remove its files."""
         self._shown, self._finished = {}, False
         self._watched = self._ran = None
         if self._directory is not None:

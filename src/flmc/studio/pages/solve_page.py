@@ -34,12 +34,13 @@ QUESTIONS = {
     "slope_parameter": "Which slope is best?",
     "clip": "Which clip is best?",
 }
-"""Inverse questions by the setting that answers them."""
+"""Questions that the page answers, in words, by the setting that is searched for."""
 
 
 class SolvePage:
-    """The page Solve of one tab; in its address ``ask`` is the unknown setting, and ``require``
-    the requirements, with commas."""
+    """The page Solve in one browser tab: it searches for the value of one setting at which the plan
+    meets requirements. In its address ``ask`` is that setting, and ``require`` the requirements,
+    with commas."""
 
     def __init__(self, state: PageState) -> None:
         self.state = state
@@ -109,7 +110,8 @@ class SolvePage:
         return [read_requirement(text.strip()) for text in texts if text.strip()]
 
     async def _compute(self, turn: Turn) -> None:
-        """Search for the answer, while the panel stays responsive."""
+        """Search for the setting's value in a thread, while the page stays responsive, and show the
+        answer with its chart."""
         name = self.state.more["ask"]
         self._share = 0.02
         settings, requirements = read_given(self.state.given), self._requirements
@@ -124,7 +126,8 @@ class SolvePage:
     def _solve(
         self, turn: Turn, settings: Settings, name: str, requirements: list[Requirement]
     ) -> Solution:
-        """The answer, computed in a thread; a newer request interrupts it."""
+        """The value of the setting ``name`` at which the plan meets the requirements, with the
+        values tried; called in a thread, and ended by ``Superseded`` if a newer request comes."""
 
         def progress(share: float) -> None:
             if turn.over:
@@ -135,7 +138,7 @@ class SolvePage:
         return solve(settings, name, requirements, suggest=suggest, progress=progress)
 
     def _command_text(self, name: str) -> str:
-        """Command line that asks the page's question."""
+        """Command line ``flmc plan ... --solve`` that asks the page's question."""
         words = [command_line(self.state.given), "--solve", name]
         for text in self.state.more.get("require", "").split(","):
             if text.strip():
@@ -167,7 +170,8 @@ class SolvePage:
             show_rows(listing.rows)
 
     def _take(self, value: str) -> None:
-        """Open the plan of the answer, with an automatic burn-in unless one was given."""
+        """Open the page Plan with the found value of the setting, and an automatic burn-in unless
+        one was given."""
         assert self.solution is not None
         self.state.given[self.solution.name] = value
         if "burn_in" not in self.state.given:

@@ -22,16 +22,16 @@ from flmc.settings.regimes import plan_other_scheme
 from flmc.settings.schema import Settings, merge
 
 _KEPT = 128
-"""Size of each cache; none of the cached values holds a model."""
+"""Number of values in each cache; none of them holds a model."""
 _MODELS_KEPT = 3
 """Number of cached models: large ones take hundreds of megabytes."""
 _OF_DATA = ("devices", "dim", "samples", "seed", "experiments", "data", "example_clip")
-"""Settings that determine the model."""
+"""Names of the settings that determine the model, which holds the data."""
 
 
 @lru_cache(maxsize=_MODELS_KEPT)
 def _model(of_data: tuple[Any, ...]) -> Model:
-    """The model for these values of ``_OF_DATA``."""
+    """The model with its data, from the values of the settings ``_OF_DATA``."""
     given = {
         name: value for name, value in zip(_OF_DATA, of_data, strict=True) if value is not None
     }
@@ -39,13 +39,15 @@ def _model(of_data: tuple[Any, ...]) -> Model:
 
 
 def of_data(settings: Settings) -> tuple[Any, ...]:
-    """The settings that determine the data; where they are equal, settings share a model."""
+    """Values of the settings that determine the data, in the order of ``_OF_DATA``; settings with
+    equal values share a model."""
     return tuple(getattr(settings, name) for name in _OF_DATA)
 
 
 @lru_cache(maxsize=_MODELS_KEPT)
 def problem_of(settings: Settings) -> Problem:
-    """Model, uplink and limits of settings."""
+    """The problem to plan for: model with data, uplink, and limits of privacy and power, made from
+    settings."""
     return assemble(settings, _model(of_data(settings)))
 
 
@@ -69,7 +71,7 @@ def document(settings: Settings) -> dict[str, Any]:
 
 @lru_cache(maxsize=_KEPT)
 def spending(settings: Settings) -> tuple[SpentAfter, ...]:
-    """Epsilon over the rounds of the run; empty if it is unknown."""
+    """Epsilon spent after rounds of the planned run, in order; empty if it is unknown."""
     plan = quick_plan(settings)
     return tuple(privacy_over_rounds(plan, rounds_to_show(plan.num_rounds)))
 

@@ -19,11 +19,12 @@ _PAUSE = 0.05
 
 
 class Superseded(Exception):  # noqa: N818 - no error: somebody moved on
-    """A newer request came, or the page was closed."""
+    """A computation of a page is no longer wanted: a newer request came, or the page was closed."""
 
 
 class Turn:
-    """One request, which may compute until a newer one comes."""
+    """One request of a page to compute its content, which holds until a newer request comes or the
+    page is closed."""
 
     def __init__(self, owner: Latest) -> None:
         self._owner = owner
@@ -48,21 +49,23 @@ class Turn:
         return value
 
     async def compute_slowly(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The value of a function that may take seconds, one at a time for each page."""
+        """The value of a function that may take seconds, computed in a thread, one at a time for
+        each page; raises ``Superseded`` if it is no longer wanted."""
         # A superseded computation cannot be stopped: without the lock they would fill the pool.
         async with self._owner.slow:
             return await self.compute(function, *arguments)
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Call the function in a thread, perhaps long after it was requested."""
+        """The function's value, computed in the calling thread of the pool; raises ``Superseded``
+        if the request is over by the time that the thread is free."""
         if self.over:
             raise Superseded
         return function(*arguments)
 
 
 class Latest:
-    """Runs ``work`` for the newest request, at most once in 50 ms; ``on_error`` gets a failure
-    and a sentence about it."""
+    """The requests of one page, of which only the newest counts: ``work`` is started for it, at
+    most once in 50 ms, and ``on_error`` gets an exception and a sentence about it."""
 
     def __init__(
         self,
@@ -92,7 +95,8 @@ class Latest:
         self.turn, self._closed = None, True
 
     async def _begin(self) -> None:
-        """Work for the newest request, after a pause if the last one began just now."""
+        """Do the page's work for the newest request, after a pause if the work before began less
+        than 50 ms ago."""
         await asyncio.sleep(max(0.0, self._last + _PAUSE - time.monotonic()))
         # _waiting is cleared before the work reads its inputs: a later request starts another
         # task.

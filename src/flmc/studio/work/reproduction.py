@@ -20,7 +20,8 @@ REPORT = "report.md"
 
 
 class Reports:
-    """Directories of reports by the name of their paper."""
+    """The reports that the page Figures can show: their directories, by the name of their
+    paper."""
 
     def __init__(self) -> None:
         self.directories: dict[str, Path] = {}
@@ -49,11 +50,12 @@ class Reproduction:
 
     @property
     def command(self) -> str:
-        """Command line of the reproduction."""
+        """Command line ``flmc reproduce ...`` that makes the same report."""
         return f"flmc reproduce --paper {self.paper} --experiments {self.experiments}"
 
     async def conduct(self) -> bool:
-        """Run the reproduction, and return whether it ended with a report."""
+        """Run ``flmc reproduce`` in a process, following its progress, and return whether it ended
+        with a report; otherwise ``error`` says why."""
         words = self.command.split()[1:]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "flmc", *words, "--out", str(self.directory), "--json",
@@ -77,7 +79,7 @@ class Reproduction:
         return True
 
     def stop(self) -> None:
-        """End the process, if it runs."""
+        """End the process of the reproduction, if it is running."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 

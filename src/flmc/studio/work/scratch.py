@@ -11,7 +11,7 @@ from pathlib import Path
 
 @cache
 def _root() -> Path:
-    """The directory above all others, made when it is first needed."""
+    """The temporary directory above all scratch directories, made when it is first needed."""
     return Path(tempfile.mkdtemp(prefix="flmc-studio-"))
 
 
@@ -39,7 +39,7 @@ def at_the_end(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def close_all() -> None:
-    """Do the registered actions, and remove all directories."""
+    """Do the actions registered for the end of the studio, and remove all scratch directories."""
     # Taken off the list before it is done: an action may unregister itself or others meanwhile.
     while _ENDINGS:
         _ENDINGS.pop()()

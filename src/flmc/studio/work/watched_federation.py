@@ -23,7 +23,7 @@ _MOST_ROUNDS = 2000
 
 
 class History:
-    """Observed rounds of some runs, for charts over rounds."""
+    """Rounds of some federations as the studio observed them, by run, for charts over rounds."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, list[RoundSeen]] = OrderedDict()
@@ -33,7 +33,8 @@ class History:
         return tuple(self._runs.get(run, ()))
 
     def add(self, status: Status) -> None:
-        """Append the round of a status, if it is new."""
+        """Append the last round of a server's status to its run, if it is new; rounds after it are
+        forgotten, because the run began again."""
         seen = self._runs.setdefault(status.run, [])
         self._runs.move_to_end(status.run)
         # A restarted server continues at an earlier round, and another run with the same name
@@ -90,7 +91,8 @@ class WatchedFederations:
             self._task = None
 
     def take(self, message: Message) -> None:
-        """Take any message of the broker, also a hostile one."""
+        """Store what a message of the broker says about its run; a malformed or hostile one is
+        left out."""
         topic = self.observed.take(message)
         self.changes += 1
         if topic is not None and topic.what == STATUS:
@@ -102,7 +104,7 @@ class WatchedFederations:
 
     @property
     def newest(self) -> str | None:
-        """The run whose server spoke last; None if no run is known."""
+        """Name of the run whose server published its status last; None if no run is known."""
 
         def when(name: str) -> tuple[float, str]:
             status = self.observed.runs[name].status

@@ -1,4 +1,4 @@
-"""A run in a thread of its own, with its progress and charts so far."""
+"""A simulation in a thread of its own, with its progress and charts so far, for the page Run."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from flmc.views.charts.run_charts import (
 )
 
 _LOOKS = 24
-"""Smallest number of snapshots of a run."""
+"""Number of snapshots in which a page watches a run, at least, if it has as many rounds."""
 _MOST_STATISTICS = 300_000
-"""Number of values above which draws are thinned for R-hat."""
+"""Number of values (chains times draws times entries) above which draws are thinned before R-hat
+is computed."""
 
 
 class WatchedRun:
-    """A run of these settings in a thread of its own, recorded in a new directory, with its
-    progress."""
+    """A simulation of these settings in a thread of its own, which starts at once and records into
+    a directory, with its progress and charts so far."""
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self.settings, self.directory = settings, directory
@@ -110,7 +111,8 @@ class WatchedRun:
         self.thread.join(timeout=10.0)
 
     def _seen(self, now: Snapshot) -> None:
-        """Take a snapshot; the run calls this in its thread."""
+        """Note the round and the metrics of a snapshot, and make charts of its draws; the run calls
+        this in its thread."""
         self.round, self.metrics = now.round, now.metrics
         if now.draws is None or now.draws.shape[1] < FEWEST_DRAWS:
             return
@@ -122,7 +124,8 @@ class WatchedRun:
             return
 
     def _draw(self, draws: Array) -> None:
-        """Make the charts of the draws so far, (chain, draw, dim)."""
+        """Make the charts of the draws so far, (chain, draw, dim): trace, agreement of the chains,
+        and posterior where it is known."""
         every = max(1, draws.size // _MOST_STATISTICS)
         thinned = draws[None, :, ::every]
         if thinned.shape[2] >= FEWEST_DRAWS:

@@ -108,25 +108,28 @@ class BitPair:
 
     @property
     def bound(self) -> float:
-        """Largest loss at any w."""
+        """Largest privacy loss at any received value w; infinite if the second data set never gives
+        +1."""
         return math.log1p((self.high - self.low) / self.low) if self.low > 0 else math.inf
 
     @property
     def lower_bound(self) -> float:
-        """Smallest loss at any w."""
+        """Smallest privacy loss at any received value w; minus infinity if the first data set
+        always gives +1."""
         return (
             -math.log1p((self.high - self.low) / (1.0 - self.high)) if self.high < 1 else -math.inf
         )
 
 
 _LOUDEST = 40.0
-"""Largest amplitude over noise that the quadrature follows."""
+"""Largest amplitude, in standard deviations of the noise, for which the quadrature has nodes fine
+enough."""
 
 
 @dataclass(frozen=True)
 class BitLossLaw:
-    """Law of a pair's loss when the received value is normal with variance 1 about one of
-    ``centres``, which have ``weights``."""
+    """Law of the privacy loss of one entry, when the received value is normal with variance 1 about
+    one of ``centres``, drawn with the probabilities ``weights``."""
 
     pair: BitPair
     centres: tuple[float, ...]
@@ -140,12 +143,14 @@ class BitLossLaw:
 
     @classmethod
     def of_paper(cls, pair: BitPair, num_devices: int) -> BitLossLaw:
-        """Law of the paper's bound of the loss: the received value is noise plus A (K - 1)."""
+        """Law of the paper's bound of the privacy loss: the received value is noise plus A (K - 1),
+        with the amplitude A and K devices."""
         pair = _audible(pair)
         return cls(pair, (pair.amplitude * (num_devices - 1),), (1.0,))
 
     def nodes(self, width: float) -> tuple[Array, Array]:
-        """Losses at received values ``width`` apart, and their weights: the trapezoidal rule."""
+        """Privacy losses at received values ``width`` apart, and their probabilities by the
+        trapezoidal rule, both (node)."""
         z, density = _normal_nodes(width)
         received = np.concatenate([c + z for c in self.centres])
         return self.pair.loss(received), np.concatenate([w * density for w in self.weights])
@@ -170,7 +175,7 @@ class BitLossLaw:
 
     @cached_property
     def _still_nodes(self) -> tuple[Array, Array]:
-        """Nodes for real arguments."""
+        """Losses and weights (node) of the quadrature for real s, which needs only few nodes."""
         return self.nodes(self.node_width(0.0))
 
     def log_magnitude(self, c: float, t: float) -> float:
@@ -181,32 +186,36 @@ class BitLossLaw:
         return math.log(max(value, 1e-300)) + peak
 
     def moments(self) -> tuple[float, float]:
-        """Mean and variance of the loss."""
+        """Mean and variance of the privacy loss under this law."""
         loss, weights = self._still_nodes
         mean = float(loss @ weights)
         return mean, float(np.square(loss - mean) @ weights)
 
     @property
     def steepest(self) -> float:
-        """Steepest slope of the loss, at w = 0."""
+        """Steepest slope of the privacy loss as a function of the received value w, which it has at
+        w = 0."""
         return 2.0 * self.pair.amplitude * (self.pair.high - self.pair.low)
 
     @cached_property
     def largest(self) -> float:
-        """Largest loss within reach of the noise."""
+        """Largest privacy loss at values within 10 standard deviations of the noise from a
+        centre."""
         return float(self.pair.loss(np.array([max(self.centres) + REACH]))[0])
 
     @property
     def smallest(self) -> float:
-        """Smallest loss within reach of the noise."""
+        """Smallest privacy loss at values within 10 standard deviations of the noise from a
+        centre."""
         return float(self.pair.loss(np.array([min(self.centres) - REACH]))[0])
 
     def grid(self, step: float, shares: int) -> LossGrid:
-        """Grid of the law with losses rounded to multiples of ``step``, upwards on average.
+        """Law of the privacy loss on a grid, with losses rounded to multiples of ``step``, upwards
+        on average.
 
-        Between two points of the grid the share of the mass that goes to the upper one grows in so
-        many ``shares``, each at least as large as its losses ask for. With 1 all losses are rounded
-        up."""
+        Each cell between two points of the grid is divided into ``shares`` parts. The nearer a part
+        is to the upper point, the more of its mass goes there, and at least as much as its losses
+        ask for. With one part all losses are rounded up."""
         first, last = math.floor(self.smallest / step), math.ceil(self.largest / step)
         fine = step / shares * np.arange(first * shares, last * shares + 1)
         edges = self.pair.threshold(np.asarray(fine))
@@ -222,7 +231,8 @@ class BitLossLaw:
 
 @lru_cache(maxsize=16)
 def _normal_nodes(width: float) -> tuple[Array, Array]:
-    """Values of the noise ``width`` apart, and their weights: widths are few, laws many."""
+    """Values of the noise ``width`` apart and their probabilities, both (node); cached, because
+    many laws share few widths."""
     z = np.arange(-REACH, REACH + width, width)
     nodes = z, width / math.sqrt(2 * math.pi) * np.exp(-0.5 * z * z)
     for array in nodes:
@@ -240,26 +250,30 @@ def _audible(pair: BitPair) -> BitPair:
 
 
 _ALIASING = 40.0
-"""Least product of c and the period: aliases are below exp(-40) = 4e-18."""
+"""Smallest product of c, the real part of the contour, and the period of the trapezoidal rule:
+aliases are then below exp(-40) = 4e-18."""
 _MOST_POINTS = 1 << 10
-"""Points of the line at most, before the grid is taken instead."""
+"""Largest number of points on the contour, before losses are added on a grid instead."""
 _FASTEST = 5e3
-"""Most radians per noise deviation that the quadrature of the moment generating function
-follows."""
+"""Largest number of radians by which exp(i t loss) may turn within one standard deviation of the
+noise, for the quadrature of the moment generating function to follow."""
 _FLOOR = 1e-15
-"""Smallest probability that is resolved; it is added."""
+"""Smallest probability that is resolved; it is added to every result, which so stays an upper
+bound."""
 _DISTINCT = 2.0
-"""Amplitude over noise from which losses are nearly discrete: bits are received without error."""
+"""Amplitude, in standard deviations of the noise, above which losses are nearly discrete, because
+bits are received without error."""
 _STEEPEST = 3e3
 """Largest exponent per noise deviation in Chernoff's bound: larger ones take many nodes."""
 _CHUNK = 32
-"""Points of the line that are computed together."""
+"""Number of points on the contour that are computed together."""
 _SHARES = 8
-"""Number of shares of a cell's mass that go to its upper end."""
+"""Number of parts of a grid's cell, each with its own share of mass that goes to the cell's upper
+end."""
 _FEW = 100
-"""Number of losses up to which all are rounded up."""
+"""Number of losses up to which each is rounded up to the grid; more are rounded at random."""
 _FINE, _FINEST = 600.0, 4000.0
-"""Grid steps per standard deviation of a loss: of many, and of a few."""
+"""Grid steps per standard deviation of one loss: where many losses are added, and where few are."""
 
 
 Sum = Sequence[tuple[BitLossLaw, int]]
@@ -306,7 +320,8 @@ def _by_chernoff(parts: Sum, epsilon: float, both: bool, s: float) -> float:
 def _by_contour(
     parts: Sum, epsilon: float, both: bool, mean: float, spread: float, saddle: float
 ) -> float | None:
-    """Value of the contour integral; None where it does not converge."""
+    """Upper bound of the exceedance by the contour integral that the module describes; None where
+    the integral does not converge."""
     top = min(sum(count * law.largest for law, count in parts), max(mean, epsilon) + 60.0 * spread)
     # Left of the poles at 0 and -1 the integral gives the probability of the rest, minus. `both`
     # stays right of them.
@@ -351,15 +366,16 @@ def _by_contour(
 
 
 class _Line:
-    """Moment generating function of a law at c, c + i dt, c + 2 i dt, ..., a chunk of points at a
-    time."""
+    """Moment generating function of a privacy loss along the contour, at c, c + i dt, c + 2 i dt,
+    ..., a chunk of points at a time."""
 
     def __init__(self, law: BitLossLaw, c: float, spacing: float) -> None:
         self._law, self._c, self._spacing = law, c, spacing
         self._width = math.inf
 
     def log_moment(self, first: int) -> ComplexArray:
-        """ln E[exp(s loss)] at the points number ``first`` to ``first + _CHUNK - 1``."""
+        """Values of ln E[exp(s loss)], (point), at the points number ``first`` to ``first + _CHUNK
+        - 1`` of the contour."""
         width = self._law.node_width(self._spacing * (first + _CHUNK))
         if width < self._width:
             self._width = width
@@ -384,8 +400,9 @@ def _powers(base: ComplexArray, count: int) -> ComplexArray:
 
 
 def _saddle(parts: Sum, epsilon: float, spread: float) -> float:
-    """About where K(s) - s epsilon is least: there the integrand falls off fast away from the real
-    line."""
+    """Real s at which K(s) - s epsilon is least, approximately, K being the cumulant generating
+    function of the sum: a contour through it has an integrand that falls off fast away from the
+    real line."""
 
     @cache  # ends of a bracket are asked for again
     def slope(s: float) -> float:
@@ -404,7 +421,8 @@ def _bracketed(slope: Callable[[float], float], spread: float) -> float:
 
 
 def _by_grid(parts: Sum, epsilon: float, both: bool) -> float:
-    """Upper bound of the exceedance, from losses on a grid.
+    """Upper bound of the probability that the sum of losses exceeds epsilon (or with ``both``, that
+    its magnitude does), from losses on a grid.
 
     A few losses are rounded up. Rounding many up would move their sum too far: they are rounded at
     random."""

@@ -20,40 +20,42 @@ from flmc.privacy.loss_grid import LossGrid
 from flmc.privacy.tilted_loss import TRUNCATED, TiltedLoss, TooWideError, total
 
 FINE = 220.0
-"""Grid steps per standard deviation of a loss that is added, about: adds 4e-6 to the relative
-variance."""
+"""Approximate number of grid steps per standard deviation of a loss that is added: the grid adds
+4e-6 to the relative variance."""
 MOST_DOUBLINGS = 2
-"""Largest number of doublings of the grid's step in one stage, in which 4 to this power losses are
-added."""
+"""Largest number of times that one stage of the addition doubles the grid's step; n doublings go
+with groups of 4^n losses."""
 RESOLUTION = 400.0
-"""Steps of the sum's grid per standard deviation of the sum."""
+"""Number of steps of the sum's grid per standard deviation of the sum."""
 _MOST_CELLS = 2**14
 """Largest number of cells of one entry's grid."""
 _COARSE = 8.0
 """Grid steps per standard deviation of an entry's loss below which bounds are noticeably looser."""
 _LOWEST, _RATIO, _RUNGS = 0.01, 2.0 ** (1 / 3), 48
-"""Smallest tilt over one over the spread of the sum, ratio of two tilts, and their number."""
+"""Ladder of tilts: the smallest one, in units of one over the standard deviation of the sum, the
+ratio of two neighbours, and their number."""
 _CLEAR = 1e-6
-"""Share of delta that may be uncertain before the sum is tilted anew."""
+"""Share of delta that rounding may leave uncertain before the sum is computed again with another
+tilt."""
 
 
 @dataclass(frozen=True)
 class EntryLoss:
-    """Loss of one entry, and how often it is added."""
+    """Privacy loss of one kind of entry, and the number of such entries."""
 
     grid: Callable[[float], LossGrid]
     """Law of the loss on a grid, as a function of its step."""
     low: float
-    """Smallest loss that matters."""
+    """Smallest loss of the range that a grid covers."""
     high: float
-    """Largest loss that matters."""
+    """Largest loss of the range that a grid covers."""
     spread: float
-    """Standard deviation of the loss, about."""
+    """Approximate standard deviation of the loss."""
     count: int
-    """Number of entries."""
+    """Number of entries whose losses have this law."""
     lattice: float | None = None
-    """Loss of which all losses are nearly multiples where noise hardly matters; None where there is
-    none."""
+    """Value of which all losses are nearly whole multiples where the noise hardly matters; None
+    where there is no such value."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +116,18 @@ class ComposedLoss:
 
     @property
     def loose(self) -> bool:
-        """Whether what was asked so far is looser than usual: a grid was coarsened, or none was
-        affordable."""
+        """Whether any answer so far is looser than usual: a grid was made coarser to be affordable,
+        or no grid was affordable at all."""
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:
-        """The same sum, of which nothing was asked so far; what was added up already is kept."""
+        """The same sum with an empty record of what was asked, by which :attr:`loose` judges; sums
+        that were computed are kept."""
         return replace(self, _asked=set())
 
     def delta(self, epsilon: float) -> float:
-        """Upper bound of delta, by Chernoff's bound where no grid is affordable."""
+        """Upper bound of the delta that goes with ``epsilon``, by Chernoff's bound where no grid is
+        affordable."""
         theta = self._tilt_to(epsilon)
         tilted = self._sum(theta)
         return self._chernoff_delta(theta, epsilon) if tilted is None else tilted.delta(epsilon)
@@ -173,7 +177,8 @@ class ComposedLoss:
         return min(1.0, tilted.mean_above(epsilon - below, weight) / (1.0 - 2.0 * unlikely))
 
     def _squared_steps(self, widest: float) -> float:
-        """Sum of the squares of the steps to which losses, and sums of a stage, were rounded."""
+        """Sum of the squared grid steps of all roundings, of single losses and of the sums of each
+        stage; ``widest`` is the step of the final sum."""
         stages = [-(-times // MOST_DOUBLINGS) for times in self.doublings]
         return sum(
             count * grid.step**2 * (1 + stage) + 2 * stage * widest**2
@@ -181,7 +186,8 @@ class ComposedLoss:
         )
 
     def _sum(self, theta: float) -> TiltedLoss | None:
-        """Law of the sum with a tilt; None where no grid is affordable."""
+        """Law of the sum of all losses, tilted by ``theta``, cached; None where no grid is
+        affordable."""
         self._asked.add(theta)
         if theta not in self._sums:
             try:
@@ -192,28 +198,31 @@ class ComposedLoss:
 
     @property
     def _widest_step(self) -> float:
-        """Step of the sum's grid."""
+        """Step of the grid on which the sum of all losses lies, the coarsest of all."""
         return self.parts[0][0].step * 2.0 ** self.doublings[0]
 
     @cached_property
     def _untilted(self) -> tuple[float, float, float]:
-        """K(0), mean and variance of the sum's finite part; the variance is not 0."""
+        """Value at 0 of K, the cumulant generating function of the sum's finite part, with mean and
+        variance of that part; the variance is not 0."""
         k, mean, variance = self._cumulant(0.0)
         return k, mean, max(variance, 1e-300)
 
     def _cumulant(self, s: float) -> tuple[float, float, float]:
-        """K(s) of the sum's finite part, its slope and its curvature."""
+        """Cumulant generating function K(s) = ln E[exp(s X)] of the finite part of the sum X, with
+        its first and second derivative."""
         values = [(grid.cumulant(s), count) for grid, count in self.parts]
         first, second, third = (sum(count * each[i] for each, count in values) for i in range(3))
         return first, second, third
 
     def _tilt_to(self, epsilon: float) -> float:
-        """Tilt that moves the mean of the sum to about ``epsilon``."""
+        """Tilt theta for which the mean of the tilted sum is about ``epsilon``."""
         _, mean, variance = self._untilted
         return self._tilt(lambda s, k, m, v: m - epsilon, (epsilon - mean) / variance)
 
     def _tilt_for(self, target: float) -> float:
-        """Tilt whose mean has about the delta ``target``, by the saddle-point approximation."""
+        """Tilt theta for which the mean of the tilted sum is about the epsilon that goes with the
+        delta ``target``, by the saddle-point approximation."""
         goal = math.log(target)
         return self._tilt(
             lambda s, k, m, v: (
@@ -253,7 +262,8 @@ class ComposedLoss:
         return -math.expm1(sum(count * math.log1p(-grid.infinite) for grid, count in self.parts))
 
     def _chernoff_delta(self, s: float, epsilon: float) -> float:
-        r"""Chernoff's bound :math:`e^{K - s\epsilon} s^s/(1+s)^{1+s}` of the divergence, s > 0."""
+        r"""Upper bound of the delta that goes with ``epsilon`` by Chernoff's bound, :math:`e^{K(s)
+        - s\epsilon} s^s/(1+s)^{1+s}` with the cumulant generating function K and any s > 0."""
         if s <= 0:
             return 1.0
         peak = s * math.log(s / (1 + s)) - math.log1p(s)
@@ -261,7 +271,8 @@ class ComposedLoss:
         return min(1.0, math.exp(min(exponent, 0.0)) * (1 + 1e-9) + self._infinite())
 
     def _chernoff_epsilon(self, s: float, target: float) -> float:
-        """Epsilon at which Chernoff's bound is ``target``."""
+        """Epsilon at which Chernoff's bound of delta with the parameter s is ``target``; infinite
+        where there is none."""
         left = target - self._infinite()
         if s <= 0 or left <= 0:
             return math.inf
@@ -270,7 +281,8 @@ class ComposedLoss:
 
 
 def _aligned(step: float, lattice: float | None) -> float:
-    """A slightly smaller step that divides the loss on whose multiples nearly all mass sits."""
+    """The grid step ``step``, or a slightly smaller one of which ``lattice`` is a whole multiple,
+    so that the losses with nearly all mass lie on the grid."""
     if lattice is None or not lattice / step < 1e6:
         return step
     return lattice / math.ceil(lattice / step)

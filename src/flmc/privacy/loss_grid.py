@@ -20,16 +20,17 @@ from flmc.base.arrays import Array
 
 @dataclass(frozen=True)
 class LossGrid:
-    """Distribution of the loss under P on a grid, with some mass at infinity."""
+    """Distribution of a privacy loss on an even grid, under the first (P) of two data sets, with
+    some mass at infinity."""
 
     step: float
-    """Distance of two losses."""
+    """Distance of two neighbouring losses of the grid."""
     first: int
     """Number of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
     mass: Array
-    """Mass at each loss, (point)."""
+    """Probability of each loss, (point)."""
     infinite: float
-    """Mass that is counted at infinity."""
+    """Probability that is counted at an infinite loss."""
 
     @classmethod
     def of_excess(
@@ -63,7 +64,8 @@ class LossGrid:
 
     @cached_property
     def _carried(self) -> tuple[Array, Array]:
-        """Losses that have mass, and the logarithm of their mass."""
+        """Losses of the grid whose probability is not 0, and the logarithms of these probabilities,
+        both (carried point)."""
         carried = self.mass > 0
         return self.losses[carried], np.log(self.mass[carried])
 
@@ -85,5 +87,6 @@ class LossGrid:
 
 
 def dot(first: Array, second: Array) -> float:
-    """Sum of products, without BLAS: waking its threads costs more than so short a sum."""
+    """Sum of the products of two arrays (point), computed without BLAS: waking its threads costs
+    more than so short a sum."""
     return float(np.einsum("i,i->", first, second))

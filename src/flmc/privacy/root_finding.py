@@ -1,4 +1,4 @@
-"""Root finding that ends on the safe side of the root."""
+"""Root finding that ends on the safe side of the root: where the bound that defines it is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 
 _MOST_STEPS = 200
-"""Steps after which a search ends with what it has, which is safe."""
+"""Number of steps after which a search returns the safe end of what it has bracketed."""
 FIRST_STEP = 0.4
 """Step of the search for a bracket, in logarithms: small, because far above the answer delta is
 costly to compute."""
@@ -102,11 +102,12 @@ def largest_gain(
 def _bracketed(
     excess: Callable[[float], float], start: float, step: float
 ) -> tuple[float, float] | None:
-    """Ends on both sides of the root, or the highest two; None where there is nothing below it.
+    """Two logarithms of gains with the root of ``excess`` between them, lower one first; the
+    highest two that were tried where no root was found above, and None where there is none below.
 
     The steps grow to where a straight line would vanish, at first not more than fourfold; from the
-    fourth on the largest step is doubled each time, so that few are needed however far the root
-    is."""
+    fourth on the largest step is doubled each time, so that few are needed however far the root is.
+    """
     x, value = start, excess(start)
     down = not value <= 0  # what is not a number is no less than the bound
     width, steps = step, 0

@@ -27,10 +27,12 @@ from flmc.privacy.gaussian_rate import GaussianRate
 from flmc.privacy.transmissions import Transmissions, total_mu
 
 _NEARLY, _LOUD = 1.1, 0.3
-"""Where the bound by entries is computed as well: up to this factor of the other one's cost, and
-from this amplitude on, where that one is loose."""
+"""Where the bound that treats entries singly is computed beside the shared one: if its mu is at
+most 1.1 times the other's, or if amplitudes exceed 0.3 standard deviations of the noise, where the
+shared bound is loose."""
 _REACHES = (5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)
-"""Reaches of the noise, in its standard deviations, that are tried."""
+"""Reaches of the noise, in standard deviations, that are tried: received values beyond one count as
+lost."""
 
 
 @dataclass(frozen=True)
@@ -60,24 +62,27 @@ class ShiftedBitEvent(ComposedEvent):
 
     @property
     def hull(self) -> PairHull:
-        """Polygon around all pairs that neighbours can make, wherever the gradient is."""
+        """Polygon around all pairs of bit probabilities that neighbouring data can make, wherever
+        the gradient entry is."""
         return hull_of_moves(self.link, self.clip, self.shift)
 
     @property
     def mu(self) -> float:
-        """Distance of the means if the bits' expectations were sent: the size of a search's first
-        step."""
+        """Distance of the means, in standard deviations of the noise, if the bits' expectations
+        were sent in place of bits: it gives the size of a search's first step."""
         moved = float(np.max(self.hull.gap))
         return total_mu(2.0 * moved, self.noise_power, self.transmissions)
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Words of the message that refuses ``tail`` and ``paper``."""
+        """Two parts of the message that refuses ``tail`` and ``paper``: what needs ``tight``, and
+        why."""
         return "neighbouring 'example'", "the worst case is not one pair"
 
     def gain_search(self, epsilon: float, delta: float, criterion: str) -> GainSearch:
-        """Begin near the gain of the pair in the middle, which is quick to account and allows about
-        as much; few trials follow, because every trial is costly."""
+        """Where the search for the allowed gain begins: near the gain that is allowed if the
+        gradient moves across 0, which is quick to compute and about as large. Few trials follow,
+        because each is costly."""
         x = np.array([-min(self.shift / 2, self.clip)])
         low = float(self.link.moved(x, self.shift).low[0])
         middle = BitEvent(1.0 - low, low, self.noise_power, self.transmissions)
@@ -89,10 +94,12 @@ class ShiftedBitEvent(ComposedEvent):
 
 
 class RatedLink(MovableLink, Protocol):
-    """What the accountant needs of a link where examples are bounded by their norm."""
+    """What the privacy accountant needs of a link where single examples' gradients are bounded by
+    their norm."""
 
     def gaussian_rate(self, clip: float) -> GaussianRate:
-        """Bounds of the rate at which a bit tells gradients apart."""
+        """Bounds of the rate at which a received bit tells two gradient entries in [-clip, clip]
+        apart, in units of a Gaussian mechanism."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +144,13 @@ class SharedShiftEvent(Event):
 
     @property
     def largest_loss(self) -> float:
-        """Upper bound of the privacy loss at any signal-to-noise ratio."""
+        """Upper bound of the privacy loss whatever the gains and the noise are: that of the event
+        in which every entry moves by the whole shift."""
         return self.by_entry.largest_loss
 
     def shared_mu(self, reach: float = math.inf) -> float:
-        r"""Distance :math:`\mu` of the means of the Gaussian mechanism that dominates; may be
+        r"""Distance :math:`\mu` of the means of the Gaussian mechanism that dominates all rounds,
+        if received values beyond ``reach`` standard deviations of the noise are left out; may be
         infinite."""
         rate, deviation = self.link.gaussian_rate(self.clip), math.sqrt(self.noise_power)
         rates = [(rate.at(gain / deviation, reach), count) for gain, count in self.transmissions]
@@ -159,22 +168,26 @@ class SharedShiftEvent(Event):
 
     @property
     def mu(self) -> float:
-        """Distance of the means, for the size of a search's first step."""
+        """Distance of the means, in standard deviations of the noise, by the best bound: it gives
+        the size of a search's first step."""
         return min(*(mu for mu, _ in self._ways), self.by_entry.mu)
 
     @property
     def tight_only(self) -> tuple[str, str]:
-        """Words of the message that refuses ``tail`` and ``paper``."""
+        """Two parts of the message that refuses ``tail`` and ``paper``: what needs ``tight``, and
+        why."""
         return "example_norm", "the worst case is not one pair"
 
     def tight_delta(self, epsilon: float) -> float:
-        """Upper bound of delta: the smaller one of both bounds."""
+        """Upper bound of the delta that goes with ``epsilon``: the smaller one of the bound by a
+        Gaussian mechanism and the bound in which every entry moves by the whole shift."""
         shared = min(gaussian.delta(epsilon, mu) + lost for mu, lost in self._ways)
         return min(shared, self.by_entry.delta(epsilon)) if self._entries_may_do else shared
 
     def solve_epsilon(self, delta: float) -> tuple[float, bool]:
-        """Upper bound of epsilon, the smaller one of both bounds, and whether a grid was coarsened
-        on the way."""
+        """Upper bound of the epsilon that goes with ``delta``, the smaller one of the bound by a
+        Gaussian mechanism and the bound in which every entry moves by the whole shift; and whether
+        it is loose because a grid was coarsened."""
         # Of each way as much of delta is left as is not lost.
         kept = [(mu, delta - lost) for mu, lost in self._ways if lost < delta]
         shared = min(self.largest_loss, *(gaussian.epsilon(left, mu) for mu, left in kept))
@@ -192,7 +205,8 @@ class SharedShiftEvent(Event):
 
     @property
     def _entries_may_do(self) -> bool:
-        """Whether the bound with a whole shift for every entry may be the smaller one."""
+        """Whether the bound in which every entry moves by the whole shift may be smaller than that
+        by a Gaussian mechanism, so that it is worth computing."""
         loudest = max(gain for gain, _ in self.transmissions)
         if loudest > _LOUD * math.sqrt(self.noise_power):
             return True

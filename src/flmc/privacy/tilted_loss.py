@@ -1,10 +1,11 @@
-r"""Law of a loss that is tilted by an exponential, and what can be read from it.
+r"""Exponentially tilted law of a privacy loss, and the deltas and epsilons that are read from it.
 
 A Fourier transform is rounded relative to its largest value, so a tail of 1e-12 would be lost after
-some thousand additions. *Tilting* brings the tail into the middle: the law with masses
-:math:`m_\theta(x) = m(x)\,e^{\theta x - K(\theta)}` is added instead, and what is wanted of m is
-read from :math:`m(x) = m_\theta(x)\,e^{K - \theta x}` near the mean of the tilted sum. Sums are
-taken within a window that holds all but a negligible part of the tilted mass."""
+some thousand additions. *Tilting* brings the tail into the middle: in place of the masses m(x) of
+losses x, the masses :math:`m_\theta(x) = m(x)\,e^{\theta x - K(\theta)}` are added, K being such
+that they add up to 1. What is wanted of m is read from :math:`m(x) = m_\theta(x)\,e^{K - \theta x}`
+near the mean of the tilted sum. Sums are taken within a window that holds all but a negligible part
+of the tilted mass."""
 
 from __future__ import annotations
 
@@ -39,13 +40,13 @@ class TiltedLoss:
     """Law of a loss, or of a sum of losses, that is tilted by exp(theta loss)."""
 
     step: float
-    """Distance of two losses."""
+    """Distance of two neighbouring losses of the grid."""
     first: int
-    """Number of the first loss."""
+    """Number of the first loss: the losses are ``step`` times ``first``, ``first`` + 1, ..."""
     mass: Array
     """Tilted mass at each loss, which adds up to 1, (point)."""
     theta: float
-    """The tilt."""
+    """The tilt: masses are multiplied by exp(theta loss), up to a factor."""
     log_scale: float
     """Logarithm K of the factor: the mass itself is ``mass`` times exp(K - theta loss)."""
     infinite: float
@@ -55,7 +56,7 @@ class TiltedLoss:
 
     @classmethod
     def of(cls, grid: LossGrid, theta: float) -> TiltedLoss:
-        """Tilted law of one loss."""
+        """Law of one privacy loss on a grid, tilted by exp(theta loss)."""
         with np.errstate(divide="ignore"):
             exponent = np.log(grid.mass) + theta * grid.losses
         largest = float(exponent.max())
@@ -88,7 +89,7 @@ class TiltedLoss:
 
     @cached_property
     def _carried(self) -> tuple[int, int]:
-        """First and last point that has mass."""
+        """Indices of the first and the last point that have mass."""
         some = self.mass != 0.0
         return int(some.argmax()), len(some) - 1 - int(some[::-1].argmax())
 
@@ -128,12 +129,12 @@ class TiltedLoss:
         return largest + math.log(dot(weight, self.mass))
 
     def coarser(self, factor: int) -> TiltedLoss:
-        r"""Upper bound on a grid whose step is ``factor`` times as long.
+        """Upper bound of the law on a grid whose step is ``factor`` times as long.
 
         A mass at a loss x between two points l and l + h of the coarse grid is shared by them so
-        that the masses of P and Q are kept: :math:`u = (1 - e^{l-x})/(1 - e^{-h})` goes to the
-        upper one. It is connect the dots for a law on a grid.
-        """
+        that the masses under both data sets, P and Q, are kept: :math:`u = (1 - e^{l-x})/(1 -
+        e^{-h})` goes to the upper one. It is connect the dots (:mod:`flmc.privacy.loss_grid`) for a
+        law on a grid."""
         if factor == 1:
             return self
         first, offset = divmod(self.first, factor)
@@ -219,7 +220,7 @@ class TiltedLoss:
         return abs(largest_argument(excess, -high, -low, tolerance=1e-10))
 
     def _above(self, epsilon: float) -> tuple[Array, Array]:
-        """Losses above epsilon, and their mass, not tilted."""
+        """Losses above epsilon and their masses without the tilt, both (point)."""
         beyond = math.floor(epsilon / self.step) + 1 - self.first
         first = min(max(0, beyond), len(self.mass))
         losses = self.step * np.arange(self.first + first, self.first + len(self.mass))
@@ -229,7 +230,8 @@ class TiltedLoss:
 
 
 class TooWideError(Exception):
-    """The sum of losses needs a coarser grid: so few of them are large, and so large."""
+    """Error that says that the sum of losses would need too long an FFT: a few losses are far
+    larger than the others, and only a coarser grid would hold them."""
 
 
 Terms = Sequence[tuple[TiltedLoss, int]]
@@ -272,7 +274,8 @@ def total(terms: Terms, truncated: float = TRUNCATED) -> TiltedLoss:
 
 
 def _power(base: ComplexArray, count: int) -> ComplexArray:
-    """Power with a whole exponent, by squaring: faster than NumPy's, which takes logarithms."""
+    """Entries of ``base`` raised to the whole power ``count``, by squaring: faster than NumPy's
+    power, which takes logarithms."""
     result: ComplexArray | None = None
     while count:
         if count & 1:

@@ -141,11 +141,11 @@ class NoiseGrid:
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
     def symbol_steps(self, symbols: Array, gain: Array, peak: float) -> IntArray:
-        """Symbols on the grid, as whole numbers of steps.
+        """Symbols times the gain on the grid, as whole numbers of steps in the shape of
+        ``symbols``.
 
         A symbol beyond the peak counts as the peak and one that is not a number as 0, so that no
-        device reveals more than is accounted.
-        """
+        device reveals more than is accounted."""
         most = self._peaks(gain, peak)
         if most.ndim:
             most = most[..., None, :]
@@ -164,7 +164,8 @@ class NoiseGrid:
         return self.symbol_steps(turned[:, None, :], np.abs(amplitude), peak)[:, 0]
 
     def draw_noise(self, shape: tuple[int, ...], entropy: Entropy) -> IntArray:
-        """Noise of the channel in steps, with exactly the law of a rounded normal variable."""
+        """Noise of the channel of the given shape, in whole steps of the grid, with exactly the law
+        of a rounded normal variable."""
         return draw_rounded_normal(shape, self.bits, entropy)
 
     def values(self, steps: IntArray) -> Array:

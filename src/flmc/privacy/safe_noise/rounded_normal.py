@@ -38,15 +38,18 @@ from flmc.privacy.safe_noise.entropy import WORD_BITS, Entropy, draw_words, exte
 MOST_BITS = 30
 """Largest number of bits: the standard deviation is at most 2^30 steps."""
 _DIGITS = WORD_BITS - 1
-"""Binary digits of v that are drawn first; the bit that is left is the sign."""
+"""Binary digits of the uniform number v that are drawn first; the remaining bit of the word is the
+sign."""
 _MOST_DIGITS = 64 * WORD_BITS
-"""Digits of v after which the source of entropy is refused: honest bits never need so many."""
+"""Digits of the uniform number v after which the source of entropy is refused as broken: honest
+bits never need so many."""
 _AT_ONCE = 1 << 14
 """Draws that are made together: their arrays stay in cache."""
 _NODES_PER_UNIT = 64
 """Nodes of the Taylor series in an interval of length 1."""
 _LAST_NODE = 608
-"""The node 9.5; v is below Q(9.5) with a probability of 2^-68 only."""
+"""Index of the last node, 9.5; the uniform number v is below Q(9.5) with a probability of 2^-68
+only."""
 _TERMS = 7
 """Terms of Taylor's series."""
 _RELATIVE_MARGIN = 2.0**-46
@@ -79,7 +82,9 @@ def draw_rounded_normal(shape: tuple[int, ...], bits: int, entropy: Entropy) -> 
 
 
 def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> int:
-    """Magnitude of the draw that belongs to a uniform number, in whole numbers throughout."""
+    """Magnitude of the rounded normal draw that belongs to the uniform number whose first
+    ``length`` binary digits are ``digits``, computed in whole numbers throughout; more digits are
+    drawn where these do not decide."""
     while digits == 0:
         digits, length = _extended(digits, length, entropy)
     # Q(x) <= exp(-x^2/2), and v >= 2^-length: so x is below sqrt(2 length).
@@ -102,7 +107,8 @@ def exact_magnitude(digits: int, length: int, bits: int, entropy: Entropy) -> in
 
 
 def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
-    """The digits of v with 64 more behind them, and their number."""
+    """The binary digits of the uniform number v with 64 more drawn behind them, and their
+    number."""
     if length + WORD_BITS > _MOST_DIGITS:
         raise RunFailed(
             f"{length} random bits did not decide on one draw of the noise: the source of entropy"
@@ -112,7 +118,8 @@ def _extended(digits: int, length: int, entropy: Entropy) -> tuple[int, int]:
 
 
 def _guess(digits: npt.NDArray[np.uint64], bits: int) -> IntArray:
-    """Magnitudes that are most likely right, from SciPy's normal quantile."""
+    """Magnitudes (draw) of the rounded normal draws that are most likely right, from SciPy's normal
+    quantile at the first 63 digits of each uniform number."""
     from scipy.special import ndtri  # here, because importing it takes longer than a plan
 
     # Half of v, the middle of its interval, is the probability of one tail.
@@ -123,7 +130,8 @@ def _guess(digits: npt.NDArray[np.uint64], bits: int) -> IntArray:
 def _proven(
     magnitude: IntArray, digits: npt.NDArray[np.uint64], bits: int
 ) -> npt.NDArray[np.bool_]:
-    """Whether each magnitude k is shown to be right: Q((k + 1/2)/s) <= v < Q((k - 1/2)/s)."""
+    """Whether each magnitude k is shown to be right, (draw): Q((k + 1/2)/s) <= v < Q((k - 1/2)/s),
+    with the uniform number v and the standard deviation s = 2^bits."""
     above, below = (_bracket_thresholds(2 * magnitude + side, digits, bits) for side in (-1, 1))
     # v is anywhere in [digits, digits + 1); at k = 0 there is no threshold above it.
     small_enough = (magnitude == 0) | (above.gap >= 1.0 + above.margin)
@@ -276,7 +284,7 @@ def _root_of_two_over_pi(precision: int) -> Bracket:
 
 
 def _inverse_tangent(inverse: int, precision: int) -> Bracket:
-    """Bracket of atan(1/inverse), by its alternating series."""
+    """Bracket of atan(1/inverse) in units of 2^-precision, by its alternating series."""
     low = high = 0
     power, place = inverse, 0
     while (1 << precision) >= power * (2 * place + 1):
@@ -289,5 +297,5 @@ def _inverse_tangent(inverse: int, precision: int) -> Bracket:
 
 
 def _divide_up(numerator: int, denominator: int) -> int:
-    """Quotient, rounded up."""
+    """Quotient of two whole numbers, rounded up to a whole number."""
     return -(-numerator // denominator)

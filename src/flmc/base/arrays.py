@@ -31,7 +31,8 @@ AnyArray = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 def without_copies(array: Array) -> Array:
-    """View of an array in which every axis made by broadcasting has one entry."""
+    """View of an array that holds each number once: every axis that broadcasting made (its entries
+    are the same memory) has length 1."""
     return array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)]
 
 
@@ -82,5 +83,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=2)
 def _controller(with_scipy: bool) -> ThreadpoolController:
-    """What controls the libraries that are loaded; finding them takes a millisecond."""
+    """The object that sets the number of threads of the linear algebra libraries loaded so far. It
+    is kept, because finding the libraries takes a millisecond; ``with_scipy`` tells apart the state
+    before and after SciPy, which loads another library."""
     return ThreadpoolController()

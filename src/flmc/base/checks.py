@@ -79,7 +79,7 @@ def between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """The value, one of a few words."""
+    """The value, if it is one of the words ``choices``; else an error that names them."""
     if value not in choices:
         raise InvalidSetting(f"{name} must be one of {', '.join(choices)}; got {value!r}")
     return str(value)

@@ -1,4 +1,5 @@
-"""Clipping, by entries or by norm: the bound of the influence of one device, or of one example."""
+"""Clipping of gradients, entry by entry or by norm: it bounds how much one device, or one example,
+can influence what is transmitted."""
 
 from __future__ import annotations
 
@@ -40,9 +41,9 @@ def clip_norm(gradient: Array, bound: float) -> Array:
 def count_clipped(
     gradient: Array, bound: float, active: Array | None = None, *, by_norm: bool = False
 ) -> int:
-    r"""Number of entries of gradients (..., device, dim) that clipping changes, :math:`|g| > \ell`
-    or NaN, on the active devices of :func:`count_marked`. By norm all entries of a gradient change
-    or none."""
+    r"""Number of entries of gradients (..., device, dim) that clipping to ``bound`` changes: those
+    with :math:`|g| > \ell` or NaN, where :math:`\ell` is the bound. Only devices whose ``active``
+    (..., device) is 1 count; None: all. By norm all entries of a gradient change or none."""
     size = np.linalg.norm(gradient, axis=-1, keepdims=True) if by_norm else np.abs(gradient)
     # "not <=" in place of ">": NaN counts as changed.
     changed = np.broadcast_to(~(size <= bound), gradient.shape)
@@ -50,14 +51,15 @@ def count_clipped(
 
 
 def count_marked(marked: BoolArray, active: Array | None = None) -> int:
-    """Number of marked entries (..., device, dim) of the active devices (..., device), whose value
-    is 1 and not 0; None: of all devices."""
+    """Number of True entries of ``marked`` (..., device, dim) on active devices, whose value in
+    ``active`` (..., device) is 1 and not 0; None: on all devices."""
     return int(np.count_nonzero(marked if active is None else marked & (active[..., None] > 0)))
 
 
 def _comparable(gradient: Array) -> Array:
-    """Gradients whose norms are finite, in the directions of the given ones; those that are finite
-    and not huge stay as they are."""
+    """The gradients (..., dim), scaled down where needed so that their norms are finite. NaN
+    becomes 0, and beside infinite entries the finite ones become 0; gradients that are finite and
+    not huge stay as they are."""
     known = np.where(np.isnan(gradient), 0.0, gradient)
     endless = np.isinf(known)
     # Infinite entries outweigh all others. 1e140 leaves room for the sum of many squares: below

@@ -1,4 +1,4 @@
-"""Values to plain JSON values, without losing which class they were."""
+"""Conversion of values to plain JSON values that still name the class of each value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def to_document(value: Any) -> Any:
 
 
 def _class_name(value: object) -> str:
-    """The name under which a document mentions the class of a value."""
+    """The name of the value's class in a JSON document: bare for a class of flmc, ``module:name``
+    for a user's own."""
     kind = type(value)
     return (
         kind.__qualname__

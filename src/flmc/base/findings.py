@@ -42,7 +42,7 @@ class Finding:
 
     @property
     def row(self) -> Row:
-        """The finding as a row, for whoever shows what it is about."""
+        """The finding as a row of a table, to be shown with the plan or result that it is about."""
         return Row(self.severity, self.message, severity=_SEVERITIES[self.severity])
 
     def to_document(self) -> dict[str, Any]:
@@ -75,7 +75,8 @@ class Finding:
 
 
 def gravest(findings: Sequence[Finding]) -> list[Finding]:
-    """The gravest findings: those that make infeasible, else the warnings; notes do not count."""
+    """Those of the findings that matter most: all that make a plan infeasible, if there are any;
+    else all warnings. Notes are never among them."""
     for grade in ("infeasible", "warning"):
         graded = [each for each in findings if each.severity == grade]
         if graded:

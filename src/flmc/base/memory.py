@@ -1,4 +1,5 @@
-"""Memory: refuse what would not fit before it is allocated, with the number.
+"""Checks of memory: work that would not fit is refused before it is allocated, with the number of
+bytes it needs.
 
 Estimates say what is held at the same time, copies included, as it was measured."""
 
@@ -15,8 +16,8 @@ _MEMORY = Path("/proc/meminfo")
 
 
 def fits(what: str, num_bytes: float) -> None:
-    """Refuse, before it is allocated, what takes more than :func:`available_bytes`; ``what`` names
-    it in the error message."""
+    """Raise an error if ``num_bytes`` exceed :func:`available_bytes`; ``what`` names in the message
+    what was to be allocated."""
     # Small things are never refused, whatever a strange system says of itself.
     if num_bytes < 1e8:
         return
@@ -55,7 +56,8 @@ def _of_machine() -> float:
 
 
 def _of_container() -> float:
-    """Bytes that the memory limit of a container allows; infinity without one."""
+    """Bytes that a container (control group of Linux) may use by its memory limit; infinity if
+    there is no limit."""
     try:
         return float(_CGROUP.read_text())
     except (OSError, ValueError):  # none, or the word "max"

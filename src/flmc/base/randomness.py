@@ -51,11 +51,12 @@ def generator(
 
 
 def check_seed(seed: int) -> int:
-    """The seed, refused unless it is a whole number that is not negative."""
+    """The seed; an error if it is not a whole number or is negative."""
     return checks.at_least("seed", seed, 0)
 
 
 def second_seed(seed: int) -> int:
-    """Seed of the second stage of a run, whose streams have nothing in common with the first's."""
+    """Seed of the second stage of a run of two stages, derived from the seed of the first; their
+    random streams have nothing in common."""
     words = np.random.SeedSequence(check_seed(seed), spawn_key=(_SECOND_STAGE,)).generate_state(2)
     return int(words[0]) << 32 | int(words[1])  # two words of 32 bits

@@ -56,8 +56,8 @@ def ndtr_once(x: Array) -> Array:
 
 
 def normal_between(centre: Array, half_width: float) -> Array:
-    """Normal probability of the intervals ``centre`` ± ``half_width``, with full relative accuracy;
-    centres are not negative."""
+    """Probability that a standard normal variable lies in each interval ``centre`` ±
+    ``half_width``, with full relative accuracy; centres must not be negative."""
     if half_width >= _SHORT:
         return np.asarray(ndtr(half_width - centre) - ndtr(-half_width - centre))
     # The difference of two nearly equal numbers would lose digits: Gauss and Legendre's rule.
@@ -90,7 +90,8 @@ def log_ndtr(x: float) -> float:
 
 
 def variance_of_mean(memory: Array, count: int) -> Array:
-    r"""Variance of the mean of successive values of an autoregression whose values have variance 1:
+    r"""Variance of the mean of n = ``count`` successive values of an autoregression of order one,
+    relative to that of a single value, where r = ``memory`` is the correlation of neighbours:
     :math:`\frac1n\bigl[\frac{1+r}{1-r} - \frac{2r(1-r^n)}{n(1-r)^2}\bigr]`, 1 for :math:`r = 1`."""
     # At r = 1 both terms are infinite; a little below it the formula is near its limit 1.
     r = np.minimum(memory, 1.0 - min(1e-6, 1e-3 / count))
@@ -108,7 +109,8 @@ def variance_of_mean(memory: Array, count: int) -> Array:
 
 
 def _by_c_library(x: Array) -> Array:
-    """Standard normal distribution function, a number at a time."""
+    """Standard normal distribution function of every entry of an array, computed one number at a
+    time by the C library."""
     scaled = np.asarray(np.asarray(x) * -math.sqrt(0.5), dtype=np.float64)
     # A list of floats in and an array of floats out: objects in an array would take twice as long.
     tails = np.fromiter(map(math.erfc, scaled.ravel().tolist()), np.float64, scaled.size)
@@ -127,5 +129,5 @@ def _fast_ndtr() -> Callable[[Array], Array] | None:
 
 @lru_cache(maxsize=2)
 def _legendre(count: int) -> tuple[Array, Array]:
-    """Nodes and weights of Gauss and Legendre's rule on [-1, 1]."""
+    """Nodes and weights, ``count`` each, of the Gauss-Legendre rule for integrals over [-1, 1]."""
     return np.polynomial.legendre.leggauss(count)

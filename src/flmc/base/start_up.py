@@ -1,4 +1,4 @@
-"""How a command starts: importing is most of what a plan costs, so it is made cheap.
+"""What makes the start of a command cheap: importing modules is most of what `flmc plan` costs.
 
 This file imports nothing of flmc, because it is used before NumPy is loaded."""
 
@@ -13,7 +13,8 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def spare_threads(words: Sequence[str]) -> None:
-    """Start no threads of linear algebra where none are used; to be called before NumPy is loaded.
+    """Keep the linear algebra library from starting threads for a command that uses none; to be
+    called with the words of the command line before NumPy is loaded.
 
     A plan is computed on one thread (:mod:`flmc.base.arrays` says why). OpenBLAS starts one for
     every processor when it is loaded, which then wait busily for a while: 4 % of the CPU time of

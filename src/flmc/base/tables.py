@@ -1,4 +1,5 @@
-"""Rows and grids: what a value offers to whoever shows it, and their plain text.
+"""Rows and grids: the form in which a plan, a result or a ledger offers its facts to whoever shows
+them, and their plain text.
 
 A plan, a result or a ledger offers its rows once. ``print``, the command line, HTML pages and the
 studio draw those rows, each in its own way; none of them computes."""
@@ -36,7 +37,7 @@ class Row(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Value and unit in one string."""
+        """Value and unit of the fact in one string."""
         return f"{self.value} {self.unit}" if self.unit else self.value
 
 
@@ -111,7 +112,8 @@ def format_grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_up(value: float, digits: int = 5) -> str:
-    """Number with some significant digits, rounded up: an upper bound stays one in print."""
+    """The number as text with ``digits`` significant digits, rounded up, so that an upper bound is
+    still one as printed."""
     if math.isinf(value) or value == 0:
         return format_number(value)
     # One unit of the last significant digit. A value that exceeds a multiple of it by rounding

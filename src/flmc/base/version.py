@@ -1,3 +1,3 @@
-"""The version, in one place."""
+"""The version of flmc, in one place."""
 
 VERSION = "0.1.0"

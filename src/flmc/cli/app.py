@@ -103,8 +103,9 @@ is that of the help."""
 
 
 def make_app(names: Collection[str] = tuple(_COMMANDS)) -> typer.Typer:
-    """The command ``flmc`` with the named commands imported. The others have their line in the help
-    and do nothing: NumPy and the commands take ten times as long to import as a help to print."""
+    """The command ``flmc`` as a typer application in which only the named commands are imported.
+    The others appear in the help with their line and do nothing: importing NumPy and all commands
+    takes ten times as long as printing a help."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_options)
     for name, (place, paragraph) in _COMMANDS.items():
@@ -121,7 +122,8 @@ def make_app(names: Collection[str] = tuple(_COMMANDS)) -> typer.Typer:
 
 
 def _not_imported() -> None:
-    """Stand in for a command that was not called."""
+    """Stand in for a command that this call of ``flmc`` does not use, so that it appears in the
+    help without being imported."""
 
 
 def _options(
@@ -191,13 +193,15 @@ DEBUG = "--debug"
 
 
 def _forget_output() -> None:
-    """Give up what could not be printed, so that Python does not try again when it ends."""
+    """Discard output that could not be printed (its reader is gone), so that Python does not try to
+    print it again when it ends."""
     with suppress(OSError):  # a stream without a file has nothing to give up
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> int:
-    """Run a command, and return its exit code; whatever is no mistake of the user's is raised."""
+    """Run the command that ``words`` of the command line name, and return its exit code. A mistake
+    of the user's gives an exit code; any other error is raised."""
     if words == ["--version"]:  # typer would import pydantic for the value of a flag
         print_version()
         return 0

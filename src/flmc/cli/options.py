@@ -1,4 +1,5 @@
-"""Options of commands, made from the one schema of settings."""
+"""Options of commands, one for every setting, made from the schema that also checks configuration
+files."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(name: str) -> inspect.Parameter:
-    """The parameter of a command that typer makes the option of a setting from."""
+    """The parameter from which typer makes the option of the setting ``name``, with its help."""
     field = Settings.model_fields[name]
     shown = "" if field.default is None else f" [default: {field.default}]"
     choices = choices_of(name)
@@ -68,7 +69,8 @@ def _from_text(name: str, text: str) -> Any:
 
 
 def refuse_beside_pilot(**given: object) -> None:
-    """Refuse the options that are set, by name: they are for one stage, and a pilot makes two."""
+    """Raise an error if one of the options ``given`` (values by name) is set: they work for a run
+    of one stage, and a pilot makes it two."""
     named = [name for name, value in given.items() if value]
     if named:
         raise InvalidSetting(

@@ -57,7 +57,8 @@ def with_replacement(message: str) -> str:
 
 
 def model_check(model: Model, plan: Plan) -> list[Listing]:
-    """Findings of a short pilot with a model of the user's own; empty for a known posterior."""
+    """A listing of what a short pilot run finds about a user's own model; no listing for a model
+    whose exact posterior is known."""
     if model.posterior is not None:
         return []
     from flmc.evaluation.model_check import check_model  # a plan of a known posterior needs none
@@ -68,7 +69,8 @@ def model_check(model: Model, plan: Plan) -> list[Listing]:
 
 
 def data_note(settings: Settings) -> list[str]:
-    """A line that says that the data are synthetic, and how many; empty for other data."""
+    """A line that says that the data are synthetic, how many examples there are and on how many
+    devices; no line for a user's own data."""
     if settings.model != "linear":
         return []
     return [
@@ -78,7 +80,8 @@ def data_note(settings: Settings) -> list[str]:
 
 
 def cost_fields(cost: Cost | None) -> dict[str, float | None]:
-    """Epsilon and delta of two stages together, for JSON; None where the cost is unknown."""
+    """The fields ``epsilon`` and ``delta`` of a JSON answer: what two stages cost together in
+    privacy; both None if the cost is unknown."""
     if cost is None:
         return {"epsilon": None, "delta": None}
     return {"epsilon": cost.epsilon, "delta": cost.delta}

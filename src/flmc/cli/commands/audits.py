@@ -1,4 +1,5 @@
-"""`flmc audit`: attack the uplink of a plan."""
+"""`flmc audit`: an attack on the uplink of a plan, which measures a lower bound of its privacy
+loss."""
 
 from __future__ import annotations
 
@@ -115,7 +116,9 @@ def audit_command(
 
 
 def _resolution_printer(scene: Scene) -> Callable[[Resolution], None]:
-    """A function that prints the resolution of an audit before it starts."""
+    """A function that prints the resolution of an audit: by which factor epsilon must be
+    understated for the attack to be likely to notice. The audit calls it before the attack on
+    ``scene`` begins."""
     rounds = f"{scene.num_rounds} round{'s' * (scene.num_rounds > 1)}"
 
     def show(resolution: Resolution) -> None:

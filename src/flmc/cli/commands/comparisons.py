@@ -40,7 +40,8 @@ _OF_THE_PROBLEM = (
 
 
 def _changes(text: str) -> dict[str, str]:
-    """Settings by name from the text of ``--beside``."""
+    """The settings in the text of one option ``--beside``, such as ``scheme=analog clip=20``:
+    values as text, by name."""
     pairs = [word.partition("=") for word in text.split()]
     for name, equals, value in pairs:
         if not (name and equals and value):
@@ -59,7 +60,8 @@ def _changes(text: str) -> dict[str, str]:
 
 
 def _plans(problem: Problem, settings: Settings, beside: list[str]) -> dict[str, Plan]:
-    """Plan of the settings, and one for each text of ``--beside``, by name."""
+    """The plans to compare, by name: that of the settings themselves, and one for each text of
+    ``--beside``, which changes some of the settings."""
     given = settings.model_dump(exclude_unset=True)
     plans = {_OWN: problem.plan()}
     for text in beside:

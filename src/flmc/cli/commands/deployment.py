@@ -273,7 +273,8 @@ _DONE = {"init": "wrote", "renew": "renewed", "revoke": "revoked"}
 
 
 def _report(done: SetupOutcome, json_: bool) -> None:
-    """Print the changes in a federation's directory, and the steps left to the operator."""
+    """Print what was changed in the directory of a federation and which steps are left to its
+    operator, as JSON or as text."""
     if json_:
         print_json(done.to_document())
         return

@@ -1,5 +1,5 @@
-"""`flmc device`, `flmc air` and `flmc serve`, the roles of a federation, a process each; and
-`flmc status`, which watches them."""
+"""`flmc device`, `flmc air` and `flmc serve`, which run the three roles of a federation, each in a
+process of its own; and `flmc status`, which shows how runs stand."""
 
 from __future__ import annotations
 
@@ -171,14 +171,15 @@ def serve_command(
 
 
 def _set_up_logs(form: str) -> None:
-    """Log on standard error, in this format."""
+    """Send logs to standard error in the format ``form``, the value of ``--log``."""
     from flmc.deploy.logs import setup_logs
 
     setup_logs(form=form)
 
 
 def _run(role: Role, transport: Any, metrics_port: int | None) -> None:
-    """Run a role until it is finished or stopped."""
+    """Run a role (device, air or server) over the given transport until its run is finished or it
+    is stopped; serve metrics at ``metrics_port`` unless that is None."""
     from flmc.deploy.loop import run_process
     from flmc.deploy.prometheus import serve_metrics
 
@@ -193,7 +194,8 @@ _LISTING = 16
 
 
 def transport_to(broker: str, tls: Path | None) -> Mqtt:
-    """Transport to the broker at this address; ``tls`` is a directory with certificates."""
+    """The MQTT transport to the broker at the address ``broker``; ``tls`` is a directory with
+    certificates, None: without TLS."""
     if importlib.util.find_spec("aiomqtt") is None:
         raise MissingExtra("a broker needs the extra mqtt: pip install 'flmc[mqtt]'")
     files = None
@@ -246,7 +248,7 @@ def status_command(
 
 
 def to_document(observed: Observed, broker: str) -> dict[str, Any]:
-    """State of all observed runs in plain values, for JSON."""
+    """What an observer heard of all runs at a broker, in plain values for JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "broker": broker,
@@ -256,8 +258,8 @@ def to_document(observed: Observed, broker: str) -> dict[str, Any]:
 
 
 def tables_of(observed: Observed, most: int | None = None) -> list[Listing | Grid]:
-    """State and roles of all observed runs, a listing and a grid each; a grid has at most ``most``
-    rows."""
+    """Tables that show all observed runs: for each run a listing of its state and a grid of its
+    roles (server, air, devices), which has at most ``most`` rows."""
     tables: list[Listing | Grid] = []
     for name, run in sorted(observed.runs.items()):
         if run.status is None:
@@ -271,7 +273,8 @@ def tables_of(observed: Observed, most: int | None = None) -> list[Listing | Gri
 
 
 def _watch(transport: Transport, broker: str, run: str | None) -> None:
-    """Show a live view until Ctrl-C."""
+    """Show on the terminal, until Ctrl-C, how the runs at a broker stand; ``run`` names the only
+    one to show, None: all."""
     from rich.live import Live
 
     observed = Observed()
@@ -302,7 +305,8 @@ def _watch(transport: Transport, broker: str, run: str | None) -> None:
 
 
 def _picture(observed: Observed, broker: str, trouble: str | None, height: int) -> RenderableType:
-    """One picture of a live view, with at most as many lines as the terminal has."""
+    """What the live view shows at one moment, in at most ``height`` lines: the observed runs, and
+    ``trouble``, what is wrong with the connection."""
     from rich.console import Group
 
     from flmc.views.terminal import render

@@ -1,4 +1,5 @@
-"""`flmc plan`: limits and gain of an uplink, suggestions, inverse questions, requirements."""
+"""`flmc plan`: limits and gain of an uplink, suggestions for open settings, the setting that meets
+given requirements, and checks of requirements."""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ def plan_command(
 
 
 def _plan_two_stages(problem: Problem, json_: bool) -> None:
-    """Print the plan of two stages, as JSON or in rows."""
+    """Print the plan of a run in two stages (a pilot, and a run in the coordinates that it finds),
+    as JSON or in rows."""
     both = problem.two_stages()
     if json_:
         print_json(
@@ -132,7 +134,8 @@ def _plan_two_stages(problem: Problem, json_: bool) -> None:
 def _write_files(
     write: Path | None, settings: Settings, out: Path | None, document: dict[str, Any]
 ) -> None:
-    """Keep the settings, the plan or both in new files."""
+    """Write the settings into the new file ``write`` and the plan's document into the new file
+    ``out``; None: not written."""
     from flmc.runs.files.durable_files import write_new_text
     from flmc.settings.schema import to_toml
 
@@ -165,7 +168,8 @@ def _chosen(
 
 
 def _with_check(planned: Plan, model: Model) -> Plan:
-    """The plan with findings of a short pilot, for a model of the user's own."""
+    """The plan, with findings added from a short pilot run of the model, if that is a user's own
+    and its posterior is unknown."""
     if model.posterior is not None:
         return planned
     if isinstance(model, WideLinear) and model.undrawn:

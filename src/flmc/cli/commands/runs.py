@@ -111,8 +111,8 @@ def run_command(
 
 
 def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStageResult:
-    """Run both stages, and print their results and the cost of both together; ``out`` holds the
-    record of each."""
+    """Run a pilot and the second stage, print their results and what both together cost in privacy,
+    and return them; ``out`` is the directory for the records of both, None: none are kept."""
     from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 
@@ -142,7 +142,8 @@ def _run_two_stages(problem: Problem, out: Path | None, json_: bool) -> TwoStage
 
 
 def _two_stage_document(result: TwoStageResult) -> dict[str, Any]:
-    """Both results and their cost together, in plain values."""
+    """The results of both stages of a run, and what both together cost in privacy, in plain values
+    for JSON."""
     return {
         "schema_version": ANSWER_VERSION,
         "pilot": result.pilot.to_document(),
@@ -153,7 +154,8 @@ def _two_stage_document(result: TwoStageResult) -> dict[str, Any]:
 
 
 def _write_plots(result: Result, model: Model, directory: Path, json_: bool) -> None:
-    """Write figures of the draws, and print their names."""
+    """Draw figures of the draws into ``directory``, and print the names of the files: on standard
+    error if the answer is JSON."""
     from flmc.views.plot import shown_entries, write_figures
 
     written = ", ".join(path.name for path in write_figures(result, model, directory))
@@ -161,7 +163,8 @@ def _write_plots(result: Result, model: Model, directory: Path, json_: bool) -> 
 
 
 def _check_plots(directory: Path, out: Path | None) -> None:
-    """Refuse figures that could not be drawn or written, before anything is simulated."""
+    """Raise an error, before anything is simulated, if figures could not be drawn or could not be
+    written into ``directory``."""
     from flmc.views.figures import new_figure
 
     new_figure(columns=1)
@@ -226,7 +229,8 @@ _GIVEN_PLAN = "plan"
 
 
 def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
-    """The settings that a record was made with, and the plan if it was given in a file."""
+    """The settings that a recorded run was asked for with, and its plan if the user gave that as a
+    file, else None; ``asked`` is that part of the record."""
     kept = dict(asked.get("settings") or {})
     given = kept.pop(_GIVEN_PLAN, False)
     return merge({}, kept), Plan.from_document(asked["plan"]) if given else None
@@ -235,7 +239,8 @@ def _settings_of(asked: Mapping[str, Any]) -> tuple[Settings, Plan | None]:
 def _check_trust(
     directory: Path, named: Mapping[str, str], trust_code: bool, code_from: Path | None
 ) -> None:
-    """Refuse a record that names code, unless the user trusts its author."""
+    """Raise an error if a record names Python code to import (``named``), unless the user trusts
+    its author: said by ``--trust-code``, or by a directory for ``--code-from``."""
     if named and not trust_code and code_from is None:
         raise InvalidSetting(
             f"the record in {str(directory)!r} names code of its own, {in_words(named)}, which"
@@ -245,8 +250,8 @@ def _check_trust(
 
 
 def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Plan:
-    """The plan of a record, from its own document; code that it names is imported only with the
-    user's consent."""
+    """The plan of a recorded run, restored from the record and checked against its digest; Python
+    code that the record names is imported only with ``trust_code`` or ``code_from``."""
     asked = record.asked
     settings = dict(asked.get("settings") or {})
     named = {name: text for name, text in named_code(settings).items() if name != "model"}
@@ -267,7 +272,7 @@ def _plan_of(record: Record, *, trust_code: bool, code_from: Path | None) -> Pla
 
 
 def _problem_of(asked: Mapping[str, Any]) -> Problem:
-    """Model, uplink and limits of a record's settings."""
+    """The model, uplink and limits that the settings ``asked`` of a record describe."""
     settings, given = _settings_of(asked)
     return assemble(settings) if given is None else assemble_for(given, settings)
 
@@ -295,7 +300,7 @@ def _show_finished(directory: Path, json_: bool) -> None:
 
 
 def _with_error(value: Mapping[str, float | None]) -> str:
-    """A number with its standard error, where that is known."""
+    """A metric as text, with its standard error if that is known."""
     error = value["se"]
     return f"{value['mean']:.4g}" + ("" if error is None else f" ± {error:.2g}")
 

@@ -1,4 +1,4 @@
-"""`flmc reproduce`: a published study, measured again."""
+"""`flmc reproduce`: measure a published study again, and write a report."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def reproduce_command(
 
 @contextmanager
 def _few_full_collections() -> Iterator[None]:
-    """A context in which full garbage collections are rare."""
+    """A context in which Python's garbage collector rarely looks through its oldest objects."""
     # The oldest objects are those of the imported libraries, a million, and they stay. Pictures
     # make so many young objects that a study collected all of them nine times.
     youngest, middle, oldest = gc.get_threshold()
@@ -110,7 +110,8 @@ def _few_full_collections() -> Iterator[None]:
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """Texts NAME=VALUE as values by name; hyphens in names of settings become underscores."""
+    """Values by name from texts NAME=VALUE of the named option; an error names the option. Hyphens
+    in names of settings become underscores."""
     pairs: dict[str, str] = {}
     for text in texts or []:
         name, sign, value = text.partition("=")

@@ -1,4 +1,5 @@
-"""`flmc studio`: a local web page on which sliders show the trade-off."""
+"""`flmc studio`: a local web page with sliders, which shows how settings trade privacy against
+accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flmc sweep`: a grid of plans, each planned and run."""
+"""`flmc sweep`: plan and run every point of a grid of settings."""
 
 from __future__ import annotations
 

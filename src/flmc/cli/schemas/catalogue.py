@@ -18,7 +18,8 @@ Kind = Mapping[str, Any]
 
 
 class AnswerSchema(NamedTuple):
-    """What one or several commands print with ``--json``: words for it, and its pydantic model."""
+    """What one or several commands print with ``--json``: a description in words, and the pydantic
+    model from which the JSON Schema is made."""
 
     help: str
     model: type[Document]
@@ -109,7 +110,8 @@ def schema_command(
 
 
 class Field(NamedTuple):
-    """A described field of an answer."""
+    """A field of a JSON answer: its place in the answer, the part of the JSON Schema that describes
+    it, and its description in words."""
 
     path: str
     """``metrics.mse`` is within an object, ``audits[].lower`` in every object of a list, and ``*``
@@ -119,7 +121,8 @@ class Field(NamedTuple):
 
 
 def part_of(kind: Kind) -> str | None:
-    """Name of the shared part that a value is; None where it is none."""
+    """Name of the part that several answers share, if the schema ``kind`` refers to one; else
+    None."""
     return _PART_OF.get(_referred(kind))
 
 
@@ -141,8 +144,8 @@ def fields_of(kind: Kind, definitions: Mapping[str, Kind], path: str = "") -> It
 
 
 def children(kind: Kind, definitions: Mapping[str, Kind]) -> dict[str, Kind]:
-    """Kinds of the values directly within a value: by name, ``*`` for other names, ``[]`` for the
-    items of a list."""
+    """Schemas of the values directly within a value of the schema ``kind``: by name for the fields
+    of an object, under ``*`` for fields of any other name, under ``[]`` for the items of a list."""
     kind = definitions.get(_referred(kind), kind)
     others = [*kind.get("patternProperties", {}).values(), kind.get("additionalProperties")]
     named = [("*", each) for each in others]
@@ -151,7 +154,7 @@ def children(kind: Kind, definitions: Mapping[str, Kind]) -> dict[str, Kind]:
 
 
 def _referred(kind: Kind) -> str:
-    """Name of the definition that a kind refers to; empty where it is none."""
+    """Name of the definition in ``$defs`` that a schema refers to; empty if it refers to none."""
     # Older pydantic puts a reference that has words beside it into an allOf of its own.
     kind, *_ = kind.get("allOf", [kind])
     return str(kind.get("$ref", "")).removeprefix("#/$defs/")

@@ -1,4 +1,4 @@
-"""Answers of `flmc status` and `flmc deploy`."""
+"""Pydantic models of what `flmc status` and `flmc deploy` print with ``--json``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StatusDocument(Document):
 
 
 class RoleDocument(Document):
-    """The presence of a server, an air or a device."""
+    """What a server, an air or a device last said of its presence in a run."""
 
     state: Annotated[str, WithJsonSchema({"enum": list(STATES)})] = words(
         "whether it is there, takes part, refused or is gone"
@@ -52,7 +52,7 @@ class RoleDocument(Document):
 
 
 class ObservedRunDocument(Document):
-    """Everything that is known of one run."""
+    """Everything that an observer has heard about one run: its status and its roles."""
 
     status: StatusDocument | None = words("the server's last status; null: none yet")
     air: dict[str, Any] | None = words("the air's last status, in its own words; null: none yet")
@@ -60,7 +60,7 @@ class ObservedRunDocument(Document):
 
 
 class ObservationDocument(AnswerDocument):
-    """Everything that an observer has heard from a broker."""
+    """Everything that an observer has heard from a broker about the runs there."""
 
     broker: str = words("address of the broker")
     runs: dict[str, ObservedRunDocument] = words("runs by name")
@@ -68,7 +68,8 @@ class ObservationDocument(AnswerDocument):
 
 
 class SetupDocument(AnswerDocument):
-    """Changes in the directory of a federation, and what is left to do."""
+    """What a command changed in the directory of a federation, and what its operator has to do
+    next."""
 
     action: Literal["init", "renew", "revoke"] = words("what was asked for")
     directory: str = words("directory of the federation")
@@ -78,7 +79,7 @@ class SetupDocument(AnswerDocument):
 
 
 class RunCostDocument(AnswerDocument):
-    """The most that a whole run may cost a device."""
+    """The most privacy that a whole run may cost a device."""
 
     run: str = words("name of the run")
     digest: str = words("digest of the federation")
@@ -90,7 +91,7 @@ class RunCostDocument(AnswerDocument):
 
 
 class JoinedRunDocument(Document):
-    """A run that a device has joined."""
+    """A run that a device has joined, and what it costs the device's data."""
 
     run: str = words("name of the run")
     digest: str = words("digest of the federation that was agreed to")
@@ -103,7 +104,7 @@ class JoinedRunDocument(Document):
 
 
 class DeviceLedgerDocument(AnswerDocument):
-    """Privacy cost of a device's data, by run."""
+    """What a device's data may cost in privacy, over all runs that it joined and by run."""
 
     runs: list[JoinedRunDocument] = words("runs in the order in which they were joined")
     epsilon: float = words("sum over the runs that were answered")

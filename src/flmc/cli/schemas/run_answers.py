@@ -1,5 +1,5 @@
-"""Answers about runs: `flmc run`, `resume` and `ledger`, runs of two stages, and
-`flmc compare`."""
+"""Pydantic models of what commands about runs print with ``--json``: `flmc run`, `resume` and
+`ledger`, runs of two stages, and `flmc compare`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EstimateDocument(Document):
 
 
 class AgreementDocument(Document):
-    """Whether chains agree, by the worst of some quantities."""
+    """Whether the chains of a run agree, judged by the quantity in which they agree least."""
 
     r_hat: float | None = words("largest R-hat, about 1 where chains agree; null: cannot be told")
     ess_bulk: float | None = words("smallest number of effective draws for the middle")
@@ -37,7 +37,7 @@ class AgreementDocument(Document):
 
 
 class SpreadDocument(Document):
-    """A number of single chains, with its spread from chain to chain."""
+    """A metric of single chains: its mean, and how much it varies from chain to chain."""
 
     mean: float | None = words("mean over chains and data sets; null: it takes two chains")
     sd: float | None = words("standard deviation from chain to chain; null: not known")
@@ -45,7 +45,7 @@ class SpreadDocument(Document):
 
 
 class MetricsDocument(Document):
-    """Quality of all draws against the exact posterior."""
+    """How well all draws of a run represent the exact posterior."""
 
     mse: EstimateDocument = words(
         "mean squared distance from the posterior mean; exact samples have posterior_trace"
@@ -68,7 +68,7 @@ class MetricsDocument(Document):
 
 
 class OneChainDocument(Document):
-    """Quality of a single chain against the exact posterior."""
+    """How well a single chain represents the exact posterior."""
 
     mean_error: SpreadDocument = words(
         "squared distance of the chain's mean from the posterior mean, over the trace of the"
@@ -87,7 +87,7 @@ class OneChainDocument(Document):
 
 
 class CoverageDocument(Document):
-    """The chains that a run's epsilon covers."""
+    """What the privacy statement of a run covers: the cost of one chain, and of all chains."""
 
     chains_covered: Count = words("chains that epsilon covers: always 1")
     epsilon: float | None = words("upper bound of what one chain costs; null: not bounded")
@@ -111,7 +111,8 @@ class DiagnosticsDocument(AgreementDocument):
 
 
 class EvidenceDocument(Document):
-    """Stein's evidence from gradients at the draws, for an unknown posterior."""
+    """How well the draws fit a posterior that is not known exactly: Stein's identities, evaluated
+    with gradients at the draws."""
 
     stein_ratio: float | None = words(
         "mean over entries of Stein's ratio, tr(C Sigma^-1)/d for a normal posterior; 1 is right."
@@ -225,7 +226,7 @@ class LedgerDocument(AnswerDocument):
 
 
 class TwoStageCostDocument(AnswerDocument):
-    """Privacy of a pilot and a second stage together."""
+    """What a pilot and the second stage cost together in privacy."""
 
     epsilon: float | None = words(
         "upper bound of epsilon of the pilot and one chain of the second stage; null: unknown"
@@ -242,7 +243,7 @@ class TwoStagePlanDocument(TwoStageCostDocument):
 
 
 class TwoStageRunDocument(TwoStageCostDocument):
-    """Both stages of a run."""
+    """The results of both stages of a run, and what they cost together in privacy."""
 
     pilot: dict[str, Any] = words("the result of the pilot, one chain, as `flmc schema run` says")
     main: dict[str, Any] = words(
@@ -253,7 +254,7 @@ class TwoStageRunDocument(TwoStageCostDocument):
 
 
 class MethodDocument(Document):
-    """One method of a comparison."""
+    """The results of one method (an uplink or a baseline) of a comparison."""
 
     name: str = words(
         "flmc (the plan's own sampler), another uplink by its settings, FedSGD, majority vote,"

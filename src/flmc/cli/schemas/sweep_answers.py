@@ -1,4 +1,5 @@
-"""The answer of `flmc sweep`, with and without ``--plan-only``: a table as rows."""
+"""Pydantic models of what `flmc sweep` prints with ``--json``: the rows of its table, measured, or
+only planned with ``--plan-only``."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _AS_IN_RUN = ("posterior_trace", "independent_draws", "wasserstein2_floor", "shi
 
 
 def _settings_first(schema: dict[str, Any]) -> None:
-    """Let a row have the settings that vary, whose names and values the grid decides."""
+    """Change the JSON Schema of a row in place so that it admits the settings that vary in the
+    sweep, whose names and values are not known beforehand."""
     # A failed point has its error only, and a planned one has nothing that is measured.
     schema["required"] = ["error"]
     names = "|".join(name for name in Settings.model_fields if name not in schema["properties"])
@@ -40,7 +42,8 @@ def _settings_first(schema: dict[str, Any]) -> None:
 
 
 class _Columns(Document):
-    """Columns of a sweep's table that neither a plan nor a run describes."""
+    """Columns of a sweep's table that are in no other answer; those of plans and runs are added to
+    them."""
 
     model_config = ConfigDict(json_schema_extra=_settings_first)
 
@@ -91,7 +94,8 @@ class _Columns(Document):
 
 
 def _shared_columns() -> Iterator[tuple[str, Any, str]]:
-    """Columns that answers of plans and runs describe already: name, type and words of each."""
+    """Columns of a sweep's table that are fields of a plan's or a run's answer too: name, type and
+    description of each."""
     for name, field in _some(PlanDocument, _AS_IN_PLAN):
         yield name, field.rebuild_annotation(), f"{field.description}"
     for name, field in MetricsDocument.model_fields.items():

@@ -1,4 +1,5 @@
-"""Answers of `flmc plan --solve`, `flmc audit` and `flmc reproduce`."""
+"""Pydantic models of what `flmc plan --solve`, `flmc audit` and `flmc reproduce` print with
+``--json``."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from flmc.settings.questions import AXES
 
 
 class TriedDocument(Document):
-    """One value that a search tried."""
+    """One value of a setting that a search tried, and the plan that it gives."""
 
     value: float = words("value of the setting")
     gain: float | None = words("gain of its plan; null: no plan can be made")
@@ -25,7 +26,7 @@ class TriedDocument(Document):
 
 
 class SolutionDocument(Document):
-    """The value that answers an inverse question."""
+    """The value of one setting that meets the requirements, as `flmc plan --solve` finds it."""
 
     name: Annotated[str, WithJsonSchema({"enum": list(AXES)})] = words(
         "the setting that was solved for"
@@ -38,14 +39,15 @@ class SolutionDocument(Document):
 
 
 class SolvedDocument(AnswerDocument):
-    """The answer to an inverse question, and its plan."""
+    """The value that `flmc plan --solve` found, and the plan with it."""
 
     solved: SolutionDocument = words("the answer")
     plan: PlanDocument = words("the plan that the value gives")
 
 
 class PowerDocument(Document):
-    """Power of an audit against gains that are too loud."""
+    """Probability that an audit would notice if all gains were larger than claimed by some
+    factor."""
 
     gain_factor: float = words("factor by which all gains are louder than the run's")
     epsilon_factor: float = words("epsilon of the attacked neighbours then, over the claimed one")
@@ -64,7 +66,8 @@ class ResolutionDocument(Document):
 
 
 class AuditDocument(Document):
-    """An attack that compares two neighbouring worlds."""
+    """The outcome of an attack that tries to tell apart two worlds, which differ only in the data
+    of one device or in one example."""
 
     num_rounds: Count = words("rounds that were attacked")
     delta: float = words("delta that both bounds are stated at")
@@ -82,7 +85,8 @@ class AuditDocument(Document):
 
 
 class OneRunDocument(Document):
-    """An attack on one run, in which every device is a canary."""
+    """The outcome of an attack on one run in which every device is a canary: it flips a coin that
+    decides what it sends, and the attack guesses the coins."""
 
     num_rounds: Count = words("rounds of the run")
     num_canaries: Count = words("devices, each of which flipped a coin")
@@ -96,7 +100,7 @@ class OneRunDocument(Document):
 
 
 class AuditsDocument(AnswerDocument):
-    """Attacks on the uplink of a plan."""
+    """The outcomes of all attacks of `flmc audit` on the uplink of a plan."""
 
     audits: list[AuditDocument] = words("an attack on one round, and one on a short run")
     deployed: bool = words("whether the roles of a real federation transmitted")
@@ -109,21 +113,21 @@ class AuditsDocument(AnswerDocument):
 
 
 class ClaimDocument(Document):
-    """The verdict on a published claim."""
+    """The verdict on one claim that a paper makes."""
 
     holds: bool | None = words("whether the claim holds; null: the experiments do not decide")
     value: str = words("the measured value, with its confidence interval")
 
 
 class ReadingSearchDocument(Document):
-    """A search over ways to read a paper's text."""
+    """The outcome of a search over interpretations of a paper's ambiguous text."""
 
     combinations: Count = words("searched ways to read the text; 0: none")
     most_claims: Count | None = words("claims that hold under the best of them")
 
 
 class StudyDocument(AnswerDocument):
-    """A published study, measured again."""
+    """What the reproductions of all published studies have in common."""
 
     experiments: Count = words("data sets of every point, or experiments of 100 runs")
     seed: Count = words("seed of the study")
@@ -131,7 +135,7 @@ class StudyDocument(AnswerDocument):
 
 
 class QuantisedStudyDocument(StudyDocument):
-    """The study of the quantised scheme, measured again."""
+    """The reproduction of the study of the quantised (digital, one-bit) scheme."""
 
     claims: dict[str, dict[str, ClaimDocument]] = words(
         "verdicts by reading, then by claim; empty where no figure was measured"
@@ -149,7 +153,7 @@ class QuantisedStudyDocument(StudyDocument):
 
 
 class PointDocument(Document):
-    """One curve at one SNR."""
+    """The error of one curve of a study at one SNR, beside the published value."""
 
     curve: str = words("name of the curve")
     snr_db: float = words("SNR in decibels")
@@ -169,7 +173,7 @@ class PointDocument(Document):
 
 
 class PredecessorStudyDocument(StudyDocument):
-    """The study of the analog predecessor, measured again."""
+    """The reproduction of the study of the analog scheme, the predecessor of the quantised one."""
 
     data: str = words("where the data come from")
     budget_published: float = words("privacy budget R of a device as published")

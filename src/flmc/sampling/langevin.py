@@ -1,7 +1,7 @@
 """One round of the sampler, composed of the three roles.
 
-:class:`State` is carried from round to round, :class:`Info` is reported. Both functions are
-pure."""
+:class:`State` is carried from round to round, :class:`Info` is reported. The functions ``init`` and
+``step`` are pure: random numbers are arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flmc.uplink.uplink import Uplink
 
 
 class State(NamedTuple):
-    """What is carried from round to round.
+    """Where chains stand between two rounds: all that one round hands to the next.
 
     Attributes
     ----------

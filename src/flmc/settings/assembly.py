@@ -65,7 +65,8 @@ class Problem:
     given_plan: Plan | None = None
     """A plan that was given in place of one made from the settings."""
     notes: tuple[Finding, ...] = ()
-    """A line about everything that was chosen by rule; the settings have what was chosen."""
+    """One finding for each setting that flmc chose by rule (setting ``choose``), which says why;
+    ``settings`` hold the chosen values."""
     from_data: bool = False
     """Whether something was chosen by what the devices' data say."""
     asked: Settings | None = None
@@ -85,7 +86,8 @@ class Problem:
         return self._with_notes(made)
 
     def _with_notes(self, made: Plan) -> Plan:
-        """A plan with the notes about what was chosen for it."""
+        """A copy of a plan with findings about the settings that were chosen by rule, marked as
+        data-dependent if the devices' data decided one of them."""
         return replace(
             made,
             data_dependent=made.data_dependent or self.from_data,
@@ -93,7 +95,8 @@ class Problem:
         )
 
     def two_stages(self) -> TwoStagePlan:
-        """The plan of a pilot and a run in its coordinates that the settings ask for."""
+        """The plan in two stages that the settings ask for: a pilot run, then a run in coordinates
+        made from the pilot's draws, both within one privacy budget."""
         settings = self.settings
         refuse(
             settings,
@@ -122,12 +125,14 @@ class Problem:
         return with_forecast(decided, self.model, request)
 
     def what_if(self, planned: Plan) -> WhatIf:
-        """What relaxing one constraint of a plan would bring."""
+        """A plan beside the plans that result when one of its constraints is relaxed, each a
+        different one."""
         return what_if(planned, self.model, planner_arguments(self.settings))
 
 
 def assemble(settings: Settings, model: Model | None = None) -> Problem:
-    """The model, uplink and limits that settings describe."""
+    """The model, uplink and limits that settings describe, ready to be planned; a ``model`` that is
+    given is taken in place of the settings'."""
     model = make_model(settings) if model is None else model
     limits = make_limits(settings)
     if settings.precondition != "pilot":

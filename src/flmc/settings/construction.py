@@ -106,7 +106,7 @@ def data_of_file(settings: Settings, source: str) -> FederatedData:
 
 
 def model_of(settings: Settings, data: FederatedData) -> Model:
-    """A registered model on given examples."""
+    """The registered model that settings name, on given examples of all devices."""
     model: Model = MODELS[settings.model].maker(
         data.to_linear() if settings.model == "linear" else data
     )
@@ -128,8 +128,9 @@ def draw_examples(settings: Settings, num_experiments: int | None) -> LinearData
 
 
 def _wide(settings: Settings, sizes: tuple[int, ...]) -> WideLinear:
-    """Linear regression held as examples; so many that curvatures would take long are drawn for
-    the first gradient, not for a plan."""
+    """Linear regression that keeps its synthetic examples instead of sufficient statistics, which
+    would take ``dim`` squared numbers a device. Where there are very many examples, they are drawn
+    only when a gradient is first asked for, so that a plan need not wait for them."""
     many = DrawnExamples(settings.seed, settings.experiments, sizes, settings.dim)
     return WideLinear(many if many.too_many else draw_examples(settings, settings.experiments))
 
@@ -240,7 +241,8 @@ _FIELDS: dict[str, Callable[[Settings], Any]] = {
 
 
 def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
-    """Refuse settings that were given but would be ignored."""
+    """Raise ``InvalidSetting`` if the user gave one of the settings ``names``, which would be
+    ignored; ``why`` ends the sentence that begins with the names."""
     given = [name for name in names if name in settings.model_fields_set]
     if given:
         raise InvalidSetting(

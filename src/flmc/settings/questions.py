@@ -33,7 +33,8 @@ _FIXABLE = {
     "rounds": "num_rounds",
     "burn_in": "num_burn_in",
 }
-"""Settings that a search leaves as they are if they are given, and their names there."""
+"""Settings that the search for suggestions leaves as they are if the user gave them, each with the
+name that the search has for it."""
 _FACTOR = math.log(2.0)
 AXES = {
     "snr_db": Axis(3.0, 60.0, 0.1),
@@ -44,17 +45,19 @@ AXES = {
     "clip": Axis(0.25, 2.0, 0.02, best=True),
     "slope_parameter": Axis(0.25, 2.0, 0.02, best=True),
 }
-"""Settings that can be solved for."""
+"""Settings that ``solve`` can search for the smallest or best value, each with the step, the reach
+and the resolution of the search: in decibels for ``snr_db``, else in natural logarithms."""
 
 
 @dataclass(frozen=True)
 class SuggestedSettings:
-    """Settings that fit, and why."""
+    """Values for the settings that a user left open, with which a plan meets its requirements, and
+    the plan that was tried for them."""
 
     settings: dict[str, Any]
     """What was left open, by the names that settings have in files and on the command line."""
     trial: Trial
-    """The trial that they come from."""
+    """The candidate that the search tried with these values, with its plan."""
 
     def listing(self) -> Listing:
         """Rows of the suggested settings with their reasons, and the options of the command
@@ -65,7 +68,7 @@ class SuggestedSettings:
 
     @property
     def options(self) -> str:
-        """The settings as options of the command line."""
+        """The suggested settings as options of the command line, such as ``--clip 20``."""
         return " ".join(
             f"--{name.replace('_', '-')} {value:.6g}"
             if isinstance(value, float)
@@ -75,7 +78,8 @@ class SuggestedSettings:
 
 
 def public_question(settings: Settings) -> PublicQuestion:
-    """The question for what settings leave open; what is given in them stays as it is.
+    """The search problem for the settings that a user left open: a model known from its public
+    sizes only, an uplink, limits, and the names of what was given and stays as it is.
 
     Refused unless the model is linear regression over the digital or the analog uplink.
     """
@@ -119,7 +123,8 @@ def public_question(settings: Settings) -> PublicQuestion:
 
 
 def suggest_settings(settings: Settings) -> SuggestedSettings:
-    """Settings for what is left open, with a plan that nothing speaks against.
+    """Values for the settings that a user left open, with which the plan has no finding that speaks
+    against it.
 
     Where nothing fits, RunFailed says which single requirement stands in the way, and by how much.
     """
@@ -147,12 +152,14 @@ def suggest_settings(settings: Settings) -> SuggestedSettings:
 
 
 def _with(settings: Settings, changes: dict[str, Any]) -> Settings:
-    """The settings with some of them given anew."""
+    """A copy of the settings with ``changes`` by name, checked anew; what was not given stays
+    open."""
     return merge({}, {**settings.model_dump(exclude_unset=True), **changes})
 
 
 def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
-    """A trial by the names of settings, without what was given."""
+    """The values of a tried candidate by the names of settings, without those that the user
+    gave."""
     uplink, request, plan = trial.candidate.uplink, trial.candidate.request, trial.plan
     assert plan is not None
     chosen: dict[str, Any] = {}
@@ -180,13 +187,15 @@ def _as_settings(trial: Trial, given: Settings) -> dict[str, Any]:
 
 
 class Point(NamedTuple):
-    """A value of the setting that is solved for, with its plan."""
+    """One value that ``solve`` tried for a setting, the plan for it, and what speaks against that
+    plan."""
 
     value: float
     plan: Plan | None
-    """None where none can be made."""
+    """The plan with this value; None where none can be made."""
     broken: tuple[str, ...]
-    """Why the plan does not do, a sentence each; empty if it does."""
+    """Findings against the plan and requirements that it does not meet, a sentence each; empty if
+    it meets all."""
 
     @property
     def badness(self) -> tuple[int, float]:
@@ -203,7 +212,8 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer of ``solve``, with the curve beside it."""
+    """The answer of ``solve``: the smallest or best value of one setting with which a plan meets
+    its requirements, the plan itself, and all values that were tried."""
 
     name: str
     value: float
@@ -288,7 +298,8 @@ def solve(
 
 
 def _check(settings: Settings, name: str) -> None:
-    """Refuse a setting that cannot be solved for, or that has no effect."""
+    """Raise ``InvalidSetting`` for a setting that ``solve`` cannot search, or that has no effect
+    with this scheme, privacy and model."""
     if name not in AXES:
         raise InvalidSetting(f"solve must be one of {', '.join(AXES)}; got {name!r}")
     scheme = scheme_of(settings)
@@ -308,7 +319,7 @@ def _check(settings: Settings, name: str) -> None:
 
 
 class _Values:
-    """Plans for values of one setting, each made once."""
+    """The search of ``solve``: plans for values of one setting, each made once and kept."""
 
     def __init__(
         self,
@@ -331,7 +342,8 @@ class _Values:
         return _with(self.given, changes)
 
     def at(self, place: float) -> Point:
-        """The point at a place of the axis: a logarithm, or decibels."""
+        """The tried value at a place of the search axis: the value's natural logarithm, or for
+        ``snr_db`` its decibels."""
         value = place if self.name == "snr_db" else math.exp(place)
         if self.axis.whole:
             # Places of whole numbers are logarithms, rounded: just above 7 is still 7.
@@ -343,7 +355,8 @@ class _Values:
         return self.tried[value]
 
     def _try(self, value: float) -> Point:
-        """The plan for one value and the requirements that it breaks; no plan where it fails."""
+        """One value with its estimated plan and the requirements that the plan breaks; without a
+        plan where none can be made."""
         try:
             settings = self.settings_at(value)
             if self.suggest:
@@ -356,20 +369,22 @@ class _Values:
         return Point(value, plan, self.broken(plan, roughly=True))
 
     def _model(self, settings: Settings) -> Model:
-        """The model, made once for the same data."""
+        """The model that settings name, made once for all values with the same sizes of the
+        data."""
         key = (settings.devices, settings.samples, settings.dim)
         if key not in self.models:
             self.models[key] = make_model(settings)
         return self.models[key]
 
     def broken(self, plan: Plan, *, roughly: bool) -> tuple[str, ...]:
-        """Why a plan does not do, a sentence each."""
+        """Findings against a plan and requirements that it does not meet, a sentence each; with
+        ``roughly`` the whole run's epsilon is a quick estimate."""
         against = [f"{each.code}: {each.short or each.message}" for each in objections(plan)]
         asked = (each.broken(plan, roughly=roughly) for each in self.requirements)
         return (*against, *(text for text in asked if text is not None))
 
     def start(self) -> float:
-        """Place of the value that was given."""
+        """Place on the search axis of the value in the given settings, where the search begins."""
         value = getattr(self.given, self.name)
         if value is None:
             # A sigmoid's parameter is twice its slope; other families are near enough for a start.
@@ -377,7 +392,8 @@ class _Values:
         return float(value) if self.name == "snr_db" else math.log(value)
 
     def smallest(self) -> Solution:
-        """The solution with the smallest value that does."""
+        """The solution with the smallest value whose plan meets the requirements; ``RunFailed`` if
+        no value does."""
         place = smallest(lambda place: not self.at(place).broken, self.start(), self.axis)
         if place is None:
             values = sorted(self.tried)
@@ -389,13 +405,15 @@ class _Values:
         return self._verified(self._beyond(place))
 
     def _beyond(self, place: float) -> Iterator[Point]:
-        """The point at a place, and a little further where the estimate was too kind."""
+        """The tried value at a place of the search axis, then values a little further up, for plans
+        whose estimate promised more than the exact accountant allows."""
         # Estimates err by a few per cent: most of the time the first or second place does.
         for more in (0, 1, 2, 4, 8, 16, 32, 64):
             yield self.at(place + more * self.axis.resolution)
 
     def best(self) -> Solution:
-        """The solution with the best of the values on a grid about the given one."""
+        """The solution with the best value, by ``Point.badness``, of a grid about the given one;
+        ``RunFailed`` if none of the best three meets the requirements."""
         start, axis = self.start(), self.axis
         count = int(axis.reach / axis.step)
         points = [self.at(start + index * axis.step) for index in range(-count, count + 1)]
@@ -405,7 +423,8 @@ class _Values:
         return self._verified(sorted(made, key=lambda point: point.badness)[:3])
 
     def _verified(self, points: Iterable[Point]) -> Solution:
-        """The solution of the first point that does by the accountant's own limit."""
+        """The solution of the first of these values whose exact plan, within the accountant's own
+        limit and not its estimate, meets the requirements; ``RunFailed`` if none does."""
         why = ""
         for point in points:
             settings, listing = self.settings_at(point.value), None

@@ -1,5 +1,6 @@
-"""The map of regimes: the constraint that decides, for every SNR and every epsilon, and whether the
-other scheme with the same effective step would come closer to the posterior.
+"""The map of regimes: for every SNR and every epsilon, which constraint decides the gain (power,
+privacy, or the noise that the sampler needs), and whether analog transmission in place of digital,
+or the other way round, would come closer to the posterior with the same effective step.
 
 Plans of neighbouring points often have the same gain: where power decides it does not depend on
 epsilon, where privacy decides not on the SNR, and where the sampler's noise decides on neither.
@@ -25,17 +26,18 @@ from flmc.settings.registered import SCHEMES
 from flmc.settings.schema import Settings, merge
 
 BINDING = ("power", "langevin", "privacy")
-"""The constraints that may decide, in the order of the map's codes."""
+"""The constraints that may decide the gain, in the order of the map's codes."""
 LEVELS = (4, 8, 16, 32)
 """Cells of the map along each axis, coarse to fine."""
 
 
 @dataclass(frozen=True)
 class Regime:
-    """One point of the map."""
+    """What a plan is like at one SNR and one epsilon of the map: the constraint that decides its
+    gain, and what is predicted of it."""
 
     binding: str
-    """The constraint that decides; empty where no plan can be made."""
+    """The constraint that decides the gain; empty where no plan can be made."""
     variance_ratio: float
     """Predicted variance of the samples over the posterior's; NaN where nothing is predicted."""
     run_epsilon: float
@@ -54,14 +56,15 @@ class RegimeMap:
     """Regimes over a grid of SNR and epsilon."""
 
     snr_db: tuple[float, ...]
-    """Middles of the columns."""
+    """SNR in dB in the middle of every column."""
     epsilon: tuple[float, ...]
-    """Middles of the rows."""
+    """Privacy budget epsilon in the middle of every row."""
     regimes: tuple[tuple[Regime, ...], ...]
     """One for each row of epsilon and column of SNR."""
 
     def values(self, name: str) -> np.ndarray:
-        """Numbers of one kind, (epsilon, SNR); a truth value is 1 or 0, and NaN where unknown."""
+        """One attribute of :class:`Regime`, by its name, at all points of the map, (epsilon, SNR);
+        a truth value is 1 or 0, and NaN where unknown."""
         values = [[getattr(regime, name) for regime in row] for row in self.regimes]
         return np.array([[math.nan if v is None else float(v) for v in row] for row in values])
 
@@ -96,8 +99,8 @@ def regime_maps(
 
 
 def plan_other_scheme(settings: Settings, plan: Plan, model: Model) -> Plan | None:
-    """The plan of the other scheme with the effective step of a plan, without a forecast; None
-    where there is no other scheme, no effective step, or no such plan.
+    """The analog plan with the effective step of a digital plan, or the other way round, without a
+    forecast; None where there is no other scheme, no effective step, or no such plan.
 
     Examples
     --------
@@ -148,7 +151,7 @@ class _Points:
         self.predictions: dict[Any, Prediction | None] = {}
 
     def at(self, snr_db: float, epsilon: float) -> Regime:
-        """The regime of one point."""
+        """The regime at one SNR and epsilon; ``UNKNOWN`` where no plan can be made."""
         try:
             settings = merge({}, {**self.given, "snr_db": snr_db, "epsilon": epsilon})
             plan = assemble(settings, self.model).plan(forecast=False)

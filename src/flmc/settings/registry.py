@@ -1,4 +1,5 @@
-"""Named things: a name on the command line, its parameters with defaults, and one line of help.
+"""Registries of what settings can name, such as links and fadings: each has a name on the command
+line, parameters with defaults, and one line of help.
 
 Options, help, messages, tables of the documentation and the contract tests are made from
 registries, so that an addition is complete or fails a test. A user's own object is not registered:
@@ -21,7 +22,8 @@ CURRENT_DIRECTORY: ContextVar[bool] = ContextVar("current directory", default=Tr
 
 @dataclass(frozen=True)
 class Parameter:
-    """Parameter of a named thing: a number, or all of the text behind the colon.
+    """Parameter of a link, fading or other entry of a registry, as in ``rayleigh:0.04``: a number,
+    or all of the text behind the colon.
 
     Attributes
     ----------
@@ -56,7 +58,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """A named thing of a registry.
+    """One link, fading or other choice of a setting, under its name in a registry.
 
     Attributes
     ----------
@@ -124,7 +126,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Registry:
-    """All named things of one kind.
+    """All links, or fadings, or others of one kind that a setting can name.
 
     Attributes
     ----------
@@ -159,7 +161,7 @@ class Registry:
 
     @property
     def choices(self) -> str:
-        """All that may be written for this setting, in words."""
+        """All that may be written for this setting, names with their parameters, in one line."""
         own = ["package.module:object"] if self.kind is not None else []
         return ", ".join([*(entry.spelling for entry in self), *own])
 

@@ -46,9 +46,10 @@ class Sigmoid(Link):
         return np.asarray(expit(self.slope_parameter * g))
 
     def moved(self, x: Array, shift: float) -> MovedBit:
-        r"""Probabilities before and after entries at ``x`` moved up by ``shift``.
+        r"""Probabilities of a +1 bit before and after entries at ``x`` moved up by ``shift``.
 
-        With :math:`k = e^{a D} - 1` the gap is :math:`k q (1-q)/(1 + k q)`.
+        With the shift D, the probability q before the move and :math:`k = e^{a D} - 1` the
+        probability grows by :math:`k q (1-q)/(1 + k q)`.
         """
         logit, rise = self.slope_parameter * np.asarray(x), self.slope_parameter * shift
         low, rest = expit(logit), expit(-logit)

@@ -94,11 +94,13 @@ class Quantised(Uplink):
         return np.asarray(self._levels[(uniform[..., None] >= below).sum(axis=-1)])
 
     def mean_symbol(self, gradient: Array) -> Array:
-        """Expected level of the gradient, clipped entry by entry."""
+        """Expected level given the gradient, clipped entry by entry, in the shape of
+        ``gradient``."""
         return np.asarray(self.level_probabilities(clip(gradient, self.clip)) @ self._levels)
 
     def symbol_variance(self, gradient: Array) -> Array:
-        """Variance of the level given the gradient."""
+        """Variance of the random level given the gradient, clipped entry by entry, in the shape of
+        ``gradient``."""
         chances = self.level_probabilities(clip(gradient, self.clip))
         mean = chances @ self._levels
         return np.asarray((chances * np.square(self._levels - mean[..., None])).sum(axis=-1))

@@ -1,5 +1,5 @@
-r"""The schedulers that flmc brings: all devices, a given array, some at random, and policies that
-follow the channel.
+r"""The schedulers that flmc brings, which say who transmits in a round: all devices, a given array,
+some at random, and policies by channel, which decide from the devices' path gains h.
 
 Policies by channel silence the devices in a deep fade. With channel inversion the weakest active
 device limits how loudly all may transmit, so a round gains more from the silence of the weak than

@@ -88,7 +88,7 @@ class SymbolFormat:
 
     @property
     def _known(self) -> tuple[float, ...]:
-        """The levels, refused for a format without."""
+        """All levels in ascending order; ``ValueError`` for a format whose symbols are values."""
         if self.levels is None:
             raise ValueError("values have no levels")
         return self.levels

@@ -1,7 +1,9 @@
-r"""Path gains as devices estimate them, and how what they invert arrives.
+r"""Path gains as devices estimate them, and the factor with which symbols arrive that were sent by
+inverting such an estimate.
 
-A device that estimates :math:`\hat h = \sqrt{1-e^2}\,h + e\,n` and inverts it is received with the
-factor :math:`h/\hat h` in place of 1. The server takes the part in phase, :math:`r =
+A device with path gain h that estimates :math:`\hat h = \sqrt{1-e^2}\,h + e\,n`, with the error e
+and complex normal n, and inverts the estimate is received with the factor :math:`h/\hat h` in place
+of 1. The server takes the part in phase, :math:`r =
 \operatorname{Re}(h/\hat h)`: the error has a magnitude and a phase."""
 
 from __future__ import annotations
@@ -68,12 +70,13 @@ class EstimatedFading(Fading):
 
     @property
     def mean_square(self) -> float:
-        r""":math:`E[|\hat h|^2] = E[h^2]`."""
+        r"""Mean square of the estimated path gains, which is that of the true ones,
+        :math:`E[|\hat h|^2] = E[h^2]`."""
         return self.fading.mean_square or 0.0
 
     @property
     def correlation(self) -> float:
-        r""":math:`\rho = \sqrt{1-e^2}`."""
+        r"""Correlation of estimate and path gain, :math:`\rho = \sqrt{1-e^2}` with the error e."""
         return math.sqrt(1.0 - self.csi_error**2)
 
     @property

@@ -145,7 +145,9 @@ class DistanceFading(Fading):
 
     @property
     def mean_square(self) -> float:
-        r"""Mean over devices and shadowing, :math:`g^2 E[d^{-n}] e^{(\sigma\ln 10/10)^2/2}`."""
+        r"""Mean of :math:`h^2` over devices and shadowing, :math:`g^2 E[d^{-n}] e^{(\sigma\ln
+        10/10)^2/2}`, with distance d, path gain g at the reference distance, exponent n and
+        shadowing of :math:`\sigma` decibels."""
         n = self.exponent
         if isinstance(self.distances, tuple):
             loss = float(np.mean(np.asarray(self.distances) ** -n))

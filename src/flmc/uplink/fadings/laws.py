@@ -210,7 +210,9 @@ class JakesFading(ScaledFading):
         return self.scale * gains
 
     def _masses(self, period: int) -> Array:
-        """Share of the spectrum around each frequency k/period, folded at whole cycles a round."""
+        """Share of the spectrum's power around each frequency k/period, in cycles a round, for k
+        from 0 to below ``period``, (period): frequencies that differ by whole cycles a round are
+        added up, because they give the same samples."""
         f = self.doppler
         # One cell beyond the Doppler frequency on both sides, whose edges are clipped to it: the
         # density is infinite there, its integral, the arc sine, is not.

@@ -60,12 +60,12 @@ class PairedFading(Fading):
 
     @property
     def constant(self) -> bool:  # type: ignore[override]
-        """Whether every draw gives the same values."""
+        """Whether every draw gives the same path gains, as those of the symbols do."""
         return self.fading.constant
 
     @property
     def independent(self) -> bool:  # type: ignore[override]
-        """Whether rounds are independent draws."""
+        """Whether the path gains of all rounds are independent draws, as those of the symbols."""
         return self.fading.independent
 
     @property

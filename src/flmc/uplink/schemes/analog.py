@@ -1,4 +1,5 @@
-"""The analog uplink: clipped gradients, scaled to the gain."""
+"""The analog uplink: devices send their clipped gradients as they are, scaled so that they arrive
+with the gain."""
 
 from __future__ import annotations
 
@@ -78,11 +79,13 @@ class Analog(Uplink):
 
     @property
     def shares_power(self) -> bool:
-        """Whether the norm is clipped: symbols are gradients, so it bounds their energy."""
+        """Whether one bound limits the energy of all symbols of a round together: it does where the
+        norm of a gradient is clipped, because the symbols are the gradient's entries."""
         return self.clips_norm
 
     def shares_move(self, neighbouring: str) -> bool:
-        """Whether a norm is bounded, of the local gradient or of one example's."""
+        """Whether the entries of a round share how far they can move between neighbouring data:
+        they do where a norm is bounded, of the local gradient or of one example's."""
         return self.clips_norm or super().shares_move(neighbouring)
 
     def shared_event(self, rounds: Transmissions, dim: int, neighbouring: str = "example") -> Event:

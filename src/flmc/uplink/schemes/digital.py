@@ -1,4 +1,4 @@
-"""The digital uplink: one random bit per entry."""
+"""The digital uplink: devices send one random bit for each entry of their clipped gradient."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Digital(Uplink):
 
     @property
     def symbol_format(self) -> SymbolFormat:
-        """One bit, -1 or +1."""
+        """Alphabet of the symbols: one bit, -1 or +1."""
         return BITS
 
     @property

@@ -25,9 +25,11 @@ from flmc.uplink.uplink import Uplink
 _LEVELS = 6
 """Number of distinct gains of a run: few, so that their exact composition is quick."""
 _ROUNDS_OF_CORRECTION = 2
-"""Number of allocations, each with a budget corrected by the exact cost of the one before."""
+"""Number of times that gains are allocated, each time with a sum of squares corrected by the exact
+privacy cost of the gains before."""
 _MOST_TRIALS = 100
-"""Number of trials of ever smaller gains, after which no gain is taken to keep the budget."""
+"""Number of ever smaller gains that are tried before the search concludes that no gain keeps the
+budget."""
 
 _SMALLEST_WEIGHT = 1e-3
 """Smallest weight of a round, relative to the largest. So an early round's gain is not below a

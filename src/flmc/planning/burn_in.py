@@ -155,7 +155,7 @@ def _largest_pull(uplink: Uplink) -> float:
 
 @lru_cache(maxsize=64)
 def _remembered_pull(uplink: Uplink) -> float:
-    """The value of :func:`_largest_pull` for an uplink, cached, because a plan asks for it many
+    """The value of ``_largest_pull`` for an uplink, cached, because a plan asks for it many
     times."""
     # A link need not be odd: the chain may have to travel in the direction in which bits pull less.
     down, up = uplink.mean_symbol(np.array([-uplink.clip, uplink.clip]))

@@ -1,5 +1,5 @@
 """Limits of the gain, the amplitude of a symbol at the receiver: the limits that a user sets
-(:class:`Limits`), and the largest gain that each constraint allows (:class:`GainLimits`)."""
+(``Limits``), and the largest gain that each constraint allows (``GainLimits``)."""
 
 from __future__ import annotations
 

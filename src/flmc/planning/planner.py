@@ -181,7 +181,7 @@ def _with_given(uplink: Uplink, clip: float | str | None, link: Link | str | Non
 @dataclass(frozen=True)
 class WhatIf:
     """A plan, and beside it the plans that result when one constraint is relaxed, each a different
-    one. Made by :func:`what_if`."""
+    one. Made by ``what_if``."""
 
     plans: dict[str, Plan]
     """Plans by the words that say what is relaxed; the first is the plan as it is."""

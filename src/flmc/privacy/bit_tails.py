@@ -374,8 +374,8 @@ class _Line:
         self._width = math.inf
 
     def log_moment(self, first: int) -> ComplexArray:
-        """Values of ln E[exp(s loss)], (point), at the points number ``first`` to ``first + _CHUNK
-        - 1`` of the contour."""
+        """Values of ln E[exp(s loss)], (point), at the next ``_CHUNK`` points of the contour from
+        number ``first`` on."""
         width = self._law.node_width(self._spacing * (first + _CHUNK))
         if width < self._width:
             self._width = width

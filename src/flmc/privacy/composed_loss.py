@@ -121,7 +121,7 @@ class ComposedLoss:
         return self.coarsened or any(self._sums[theta] is None for theta in self._asked)
 
     def afresh(self) -> ComposedLoss:
-        """The same sum with an empty record of what was asked, by which :attr:`loose` judges; sums
+        """The same sum with an empty record of what was asked, by which ``loose`` judges; sums
         that were computed are kept."""
         return replace(self, _asked=set())
 
@@ -262,8 +262,9 @@ class ComposedLoss:
         return -math.expm1(sum(count * math.log1p(-grid.infinite) for grid, count in self.parts))
 
     def _chernoff_delta(self, s: float, epsilon: float) -> float:
-        r"""Upper bound of the delta that goes with ``epsilon`` by Chernoff's bound, :math:`e^{K(s)
-        - s\epsilon} s^s/(1+s)^{1+s}` with the cumulant generating function K and any s > 0."""
+        r"""Upper bound of the delta that goes with ``epsilon`` by Chernoff's bound, which is
+        :math:`e^{K(s) - s\epsilon} s^s/(1+s)^{1+s}` with the cumulant generating function K and any
+        s > 0."""
         if s <= 0:
             return 1.0
         peak = s * math.log(s / (1 + s)) - math.log1p(s)

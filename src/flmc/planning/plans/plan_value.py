@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Findings without notes, as sentences."""
+        """Sentences of the findings against the plan that are graver than notes."""
         return tuple(each.message for each in self.findings if each.severity != "note")
 
     @cached_property
@@ -168,12 +168,14 @@ class Plan:
 
     @property
     def margins_db(self) -> dict[str, float]:
-        """How far every limit is above the gain, in decibels of power; infinite: no limit."""
+        """How far the gain that each constraint allows is above the plan's gain, in decibels of
+        power, by the constraint's name; infinite where there is no limit."""
         return margins_db(self.gain_limits, self.typical_gain)
 
     @cached_property
     def slope(self) -> float | None:
-        """Slope of the uplink; None: it has none."""
+        """Factor by which the uplink's mean symbol scales a small gradient; None for a link without
+        slope."""
         return slope_of(self.uplink, self.num_devices, self.scheduler)
 
     @property
@@ -183,7 +185,8 @@ class Plan:
 
     @property
     def temperature(self) -> float | None:
-        """Temperature of kept rounds at the planned gain; None for a link without slope."""
+        """Factor by which the sampled variance exceeds the posterior's, in kept rounds at the
+        planned gain, to leading order; None for a link without slope."""
         if self.slope is None:
             return None
         gain, active = self.expected.gain, self.expected.num_active
@@ -192,7 +195,8 @@ class Plan:
 
     @cached_property
     def exposure(self) -> Exposure | None:
-        """Privacy events that this plan implies, at its caps; None where nothing is known."""
+        """Privacy events that this plan implies if every gain is as large as it allows; None where
+        nothing is known."""
         if self.unknown_privacy is not None:
             return None
         return exposure_of(
@@ -210,21 +214,24 @@ class Plan:
 
     @cached_property
     def affordable_rounds(self) -> int:
-        """Rounds that stay within a budget of the run: fewer than all only if a gain was given."""
+        """Number of rounds, from the first, that stay within a privacy budget of the run: fewer
+        than all only if the user gave the gain."""
         if self.binding != "given" or self.limits.scope != "run":
             return self.num_rounds
         return affordable_rounds(self.uplink, self.limits, self.gain, self.scheduler, *self._sizes)
 
     @cached_property
     def round_cost(self) -> Cost | None:
-        """Privacy of the worst round by the asked criterion; None where it is unknown."""
+        """Epsilon and delta of the round that costs most, by the criterion of the limits; None
+        where the privacy is unknown."""
         if self.exposure is None:
             return None
         return cost_of_round(self.exposure, self.limits, self.num_devices)
 
     @cached_property
     def run_cost(self) -> Cost | None:
-        """Privacy of the whole run, always by ``tight``; None where it is unknown."""
+        """Epsilon and delta of the whole run, always by the criterion ``tight``; None where the
+        privacy is unknown."""
         return None if self.exposure is None else cost_of_run(self.exposure, self.limits)
 
     def release(self, chains: int = 1) -> Release:
@@ -281,7 +288,8 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what is decided; forecasts, which may depend on data, are left out."""
+        """SHA-256 of what the plan decides; prediction and findings, which may depend on data, are
+        left out."""
         return document_of.digest(self)
 
     def __eq__(self, other: object) -> bool:

@@ -75,7 +75,8 @@ def serve(host: str, port: int, *, open_browser: bool, say: Callable[[str], None
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at the address."""
+    """A socket that listens at host and port; raises ``InvalidSetting`` if the address cannot be
+    used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

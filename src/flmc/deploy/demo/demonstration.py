@@ -23,14 +23,14 @@ from flmc.wire.topics import AIR, MONITOR, SERVER, STATUS, Topic, device_name, d
 from flmc.wire.transport import Disconnected
 
 StatusListener = Callable[[Status], None]
-"""Called with every status of the server."""
+"""Function that is called with every status that the server of the demonstration publishes."""
 _PATIENCE = 120.0
 """Seconds without progress after which the demonstration gives up."""
 
 
 @dataclass(frozen=True)
 class Demonstrated:
-    """Outcome of a demonstration.
+    """Outcome of a demonstration, a whole federation run on this machine.
 
     Attributes
     ----------
@@ -90,8 +90,9 @@ async def watch(
     tell: StatusListener,
     stop: asyncio.Event | None = None,
 ) -> Status | None:
-    """Wait until the server has ended, and return the last status; ``stop`` ends the waiting
-    early. Raises ``RunFailed`` if a process fails or nothing happens for two minutes."""
+    """Wait until the server's process has ended, give each of its statuses to ``tell``, and return
+    the last one (None: there was none); ``stop`` ends the waiting early. Raises ``RunFailed`` if a
+    process fails or nothing happens for two minutes."""
     latest: list[Status] = []
     credentials = credentials_in(federation.directory / MONITOR)
     transport = Mqtt(federation.url, credentials)
@@ -141,5 +142,5 @@ def _refuse_failure(processes: Processes) -> None:
 
 
 def _last_words(processes: Processes) -> str:
-    """Last output of the server."""
+    """The last 500 characters that the server's process has printed, for an error message."""
     return processes.log(SERVER)[-500:].strip() or "the server has printed nothing"

@@ -17,7 +17,8 @@ from flmc.deploy.loop import stop_event
 
 
 def configuration(port: int) -> dict[str, Any]:
-    """Configuration of amqtt: listen on loopback, admit everybody."""
+    """Configuration of the amqtt broker in its own format: it listens on a loopback port, and
+    admits everybody."""
     return {
         "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
         "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
@@ -25,7 +26,8 @@ def configuration(port: int) -> dict[str, Any]:
 
 
 def load_broker() -> Any:
-    """amqtt's broker class of the extra ``broker``, or ``MissingExtra``."""
+    """The broker class of amqtt; raises ``MissingExtra`` if the extra ``broker`` is not
+    installed."""
     try:
         return importlib.import_module("amqtt.broker").Broker
     except ImportError as error:
@@ -45,7 +47,7 @@ async def serve(port: int) -> None:
 
 
 def main() -> None:
-    """Run the broker on the port of the command line."""
+    """Run the broker on the loopback port that the command line names, until a signal ends it."""
     parser = argparse.ArgumentParser(description="a broker on loopback")
     parser.add_argument("--port", type=int, required=True)
     logging.basicConfig(level=logging.ERROR)

@@ -30,14 +30,15 @@ from flmc.wire.topics import AIR, SERVER, device_name
 FLMC = (sys.executable, "-m", "flmc")
 """Command that starts flmc with this Python."""
 BROKERS = ("embedded", "mosquitto")
-"""A broker in Python without TLS, or mosquitto with certificates and rights."""
+"""Kinds of brokers for a federation on this machine: one in Python without TLS, or mosquitto with
+certificates and access rights."""
 _START_SECONDS = 30.0
-"""Seconds in which the broker must accept connections."""
+"""Seconds after its start within which the broker must accept connections."""
 
 
 @dataclass(frozen=True)
 class LocalFederation:
-    """A federation in folders on this machine.
+    """A federation on this machine, with a folder for each role (server, air, devices, broker).
 
     Attributes
     ----------
@@ -96,7 +97,8 @@ class LocalFederation:
             (self.directory / role / "federation.toml").write_text(to_toml(settings))
 
     def write_device(self, device: int, budget: dict[str, Any]) -> None:
-        """Write the configuration of a device; an empty budget means no limit."""
+        """Write the configuration file of a device (from 0) with its lifetime privacy budget; an
+        empty budget means no limit."""
         settings = {"id": device, "data": "data.npz", "air_key": "air.pub", "journal": "journal"}
         text = (
             to_toml(settings) + "\n[budget]\n" + (to_toml(budget) if budget else "epsilon = inf\n")
@@ -107,13 +109,13 @@ class LocalFederation:
 
     @property
     def url(self) -> str:
-        """Address of the broker."""
+        """Address at which the roles reach the broker, such as ``mqtt://127.0.0.1:1883``."""
         scheme = "mqtts" if self.broker == "mosquitto" else "mqtt"
         return f"{scheme}://127.0.0.1:{self.port}"
 
     @property
     def record(self) -> Path:
-        """Directory of the server's record."""
+        """Directory in which the server records the run."""
         return self.directory / SERVER / "journal" / "record"
 
     def start(self, processes: Processes, role: str, more: Sequence[str] = ()) -> None:
@@ -129,14 +131,15 @@ class LocalFederation:
         processes.start(role, [*words, *more], folder)
 
     def _broker_command(self) -> list[str]:
-        """Command that starts the broker."""
+        """Command, as a list of words, that starts the broker on its port."""
         if self.broker == "mosquitto":
             return [find_mosquitto() or "mosquitto", "-c", "mosquitto.conf"]
         module = "flmc.deploy.demo.embedded_broker"
         return [sys.executable, "-m", module, "--port", str(self.port)]
 
     def _wait_for_broker(self, processes: Processes) -> None:
-        """Return when the broker accepts connections."""
+        """Return when the broker accepts connections; raises ``RunFailed`` if it ends, or does not
+        within 30 seconds."""
         until = time.monotonic() + _START_SECONDS
         while time.monotonic() < until and processes.code("broker") is None:
             with contextlib.suppress(OSError):
@@ -176,7 +179,7 @@ class Processes:
         return self._running[name].poll()
 
     def pid(self, name: str) -> int:
-        """Process identifier."""
+        """Identifier that the operating system gave to the process ``name``."""
         return self._running[name].pid
 
     def ended(self) -> dict[str, int]:
@@ -190,11 +193,12 @@ class Processes:
         self._running[name].wait()
 
     def wait(self, name: str, seconds: float) -> int:
-        """Exit code of a process, after waiting at most ``seconds``."""
+        """Exit code of a process, after waiting for its end; raises ``subprocess.TimeoutExpired``
+        after ``seconds``."""
         return self._running[name].wait(seconds)
 
     def log(self, name: str) -> str:
-        """Output of a process so far."""
+        """Text that a process has printed so far."""
         return (self._logs / f"{name}.log").read_text(errors="replace")
 
     def __enter__(self) -> Self:
@@ -225,5 +229,5 @@ def free_port() -> int:
 
 
 def find_mosquitto() -> str | None:
-    """Path of mosquitto; None if it is not installed."""
+    """Path of the broker's program mosquitto; None if it is not installed."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/sbin")

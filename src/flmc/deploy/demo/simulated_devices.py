@@ -26,9 +26,9 @@ from flmc.wire.mqtt import Mqtt
 from flmc.wire.topics import device_name
 
 NAME = "devices"
-"""Name of the process."""
+"""Name of the one process in which all devices run."""
 _FILES = 3
-"""Open files of a device: its connection, its journal, and the journal's lock."""
+"""Number of files that a device holds open: its connection, its journal, and the journal's lock."""
 _OTHER_FILES = 200
 
 

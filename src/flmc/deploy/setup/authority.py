@@ -21,7 +21,8 @@ from flmc.runs.files.durable_files import read_json, write_atomically, write_jso
 from flmc.runs.files.regular_files import read_regular
 
 CERTIFICATE, KEY, INDEX, REVOCATIONS = "ca.pem", "ca.key", "index.json", "crl.pem"
-"""Files of an authority."""
+"""Names of the files in an authority's folder: its certificate, its secret key, the index of issued
+certificates, and the list of revoked ones."""
 AUTHORITY_DAYS, DAYS = 3650, 365
 """Default lifetimes of an authority and of its certificates, in days."""
 SECRET = 0o600
@@ -31,7 +32,7 @@ _INDEX_VERSION = 1
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate in the index.
+    """A certificate that the authority issued, as its index lists it.
 
     Attributes
     ----------
@@ -55,8 +56,9 @@ class Issued:
 
 
 class Authority:
-    """An authority with its index in memory (``issued``, oldest first); :meth:`save` writes
-    changes. ``number`` and ``updated`` are those of the newest revocation list."""
+    """The certificate authority of a federation, with the index of its certificates in memory
+    (``issued``, oldest first); :meth:`save` writes changes. ``number`` and ``updated`` are number
+    and time of the newest revocation list."""
 
     def __init__(
         self, folder: Path, signer: Signer, issued: Sequence[Issued], number: int, updated: datetime
@@ -102,7 +104,8 @@ class Authority:
         return cls(folder, signer, issued, document["list_number"], updated)
 
     def save(self) -> None:
-        """Write the index, then a revocation list with a later time than the last one."""
+        """Write the index of certificates to the authority's folder, and then a revocation list
+        with a later time than the last one."""
         self._number += 1
         # OpenSSL prefers the list with the later time, in whole seconds, and refuses a time in the
         # future: so lists are dated back as far as certificates are, and grow by a second at least.
@@ -126,7 +129,8 @@ class Authority:
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """All identities with a certificate, in the order of their first ones."""
+        """All identities (names of roles) to which a certificate was issued, in the order of their
+        first certificates."""
         return tuple(dict.fromkeys(each.identity for each in self._issued))
 
     def of(self, identity: str) -> tuple[Issued, ...]:
@@ -145,7 +149,8 @@ class Authority:
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Identities with revoked certificates only."""
+        """Identities whose certificates are all revoked, so that the broker lets them in no
+        more."""
         left = {each.identity for each in self._issued if each.revoked is None}
         return frozenset(self.identities) - left
 
@@ -189,12 +194,14 @@ class Authority:
 
 
 def check_days(name: str, days: int) -> int:
-    """A lifetime in days, refused unless it is from 1 to 36500; ``name`` is used in the error."""
+    """The same lifetime in days; raises ``InvalidSetting`` unless it is from 1 to 36500, with
+    ``name`` as the setting's name in the error."""
     return checks.at_least(name, days, 1, highest=36500)
 
 
 def _from_document(entry: Any) -> Issued:
-    """A certificate of the index; raises ``RunFailed`` if it is damaged."""
+    """The certificate in an entry of the index, in plain values; raises ``RunFailed`` if the entry
+    is damaged."""
     try:
         issued = Issued(**{**entry, "names": tuple(entry["names"])})
         if issued.purpose in get_args(Purpose):

@@ -16,13 +16,14 @@ from flmc.wire.encoding import MOST_BYTES
 from flmc.wire.topics import RIGHTS, Rights, Topic, device_number
 
 CONFIGURATION, ACCESS = "mosquitto.conf", "acl"
-"""Names of the broker's files."""
+"""Names of the broker's files: mosquitto's configuration, and the list of who may write and read
+which topics."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Names by which a machine reaches itself; the broker's certificate has all of them."""
 _HEADER = 2**16
 """Largest part of a packet beside its payload, in bytes: the topic and a few more."""
 _MOST_MEMORY = 2**30
-"""Largest memory of the broker, in bytes."""
+"""Largest memory that mosquitto may use, in bytes."""
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
 
 _CONFIGURATION = """\
@@ -81,7 +82,7 @@ _ACCESS = """\
 
 
 def host_name(host: str) -> str:
-    """A host's name or address, refused if it is neither."""
+    """The same host's name or IP address; raises ``InvalidSetting`` if it is neither."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -99,7 +100,7 @@ def host_name(host: str) -> str:
 
 
 def broker_url(host: str, port: int) -> str:
-    """Address by which roles reach the broker."""
+    """Address ``mqtts://HOST:PORT`` by which the roles of a federation reach the broker."""
     return f"mqtts://[{host}]:{port}" if ":" in host else f"mqtts://{host}:{port}"
 
 
@@ -122,7 +123,8 @@ def configuration(host: str, port: int, num_devices: int, *, by_root: bool) -> s
 
 
 def rights_of(identity: str) -> Rights:
-    """Rights of an identity as ends of topics, with its own name in them."""
+    """Topics that an identity (such as ``server`` or ``device-3``) may write and read, given by
+    their parts after the run's name, with its own name filled in."""
     role = "device" if device_number(identity) is not None else identity
     if role not in RIGHTS or identity == "device":
         raise InvalidSetting(f"{identity!r} has no rights: it is no identity of a federation")
@@ -131,12 +133,13 @@ def rights_of(identity: str) -> Rights:
 
 
 def access_list(identities: Iterable[str]) -> str:
-    """Text of the access list; identities not listed get nothing."""
+    """Text of mosquitto's access list with a block for each identity; an identity that is not
+    listed may write and read nothing."""
     return _ACCESS + "".join(f"{line}\n" for each in identities for line in _block(each))
 
 
 def _block(identity: str) -> Iterator[str]:
-    """Lines of an identity, the first of which is empty."""
+    """Lines of the access list for one identity, the first of which is empty."""
     yield ""
     yield f"user {identity}"
     for word, ends in zip(("write", "read"), rights_of(identity), strict=True):

@@ -28,7 +28,7 @@ except ImportError as error:
     raise MissingExtra("certificates need the extra mqtt: pip install 'flmc[mqtt]'") from error
 
 Purpose = Literal["client", "broker"]
-"""Purpose of a certificate."""
+"""Purpose of a certificate: to connect to the broker as a client, or to be the broker."""
 CLIENT: Purpose = "client"
 BROKER: Purpose = "broker"
 
@@ -59,7 +59,8 @@ class Pair(NamedTuple):
 
 
 class Signer:
-    """An authority's key in memory, made from its certificate and key as PEM."""
+    """An authority's key in memory, which signs certificates and revocation lists; made from the
+    authority's certificate and key as PEM."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
         self._certificate = x509.load_pem_x509_certificate(certificate)
@@ -117,7 +118,8 @@ class Signer:
         return builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
 
     def _issuer_key(self) -> x509.AuthorityKeyIdentifier:
-        """Identifier that tells this authority from another one with the same name."""
+        """X.509 extension that names the authority's key, and so tells this authority from another
+        one with the same name."""
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
 
 
@@ -139,7 +141,8 @@ def new_authority(name: str, now: datetime, days: int) -> Pair:
 def _builder(
     name: str, key: ec.EllipticCurvePrivateKey, begins: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
-    """The fields that all certificates share."""
+    """Builder of a certificate with the fields that all certificates share: name, public key,
+    serial number and validity."""
     return (
         x509.CertificateBuilder()
         .subject_name(_name(name))
@@ -185,7 +188,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    """A certificate and its key as PEM."""
+    """A certificate and its private key as PEM, with serial number and validity."""
     return Pair(
         certificate.public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),

@@ -200,7 +200,8 @@ def _write_broker(directory: Path, authority: Authority) -> list[str]:
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[Authority]:
-    """The authority of a directory, locked against other processes."""
+    """The certificate authority of a federation's directory, locked against other processes while
+    the context lasts."""
     folder = directory / AUTHORITY
     if not folder.is_dir():
         raise InvalidSetting(
@@ -234,7 +235,7 @@ def _built(directory: Path) -> Iterator[Path]:
 
 
 def after_init(url: str) -> tuple[str, ...]:
-    """Next steps of the operator after making a directory."""
+    """Next steps of the operator after a federation's directory was made, one sentence each."""
     return (
         f"the broker will be {url}; README.txt says what each folder is for",
         "keep authority/ here, and copy each other folder to the machine of its role",

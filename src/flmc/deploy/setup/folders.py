@@ -17,7 +17,7 @@ from flmc.wire.topics import AIR, MONITOR, OBSERVER, SERVER, device_name
 AUTHORITY, BROKER_FOLDER = "authority", "broker"
 """Folders that belong to no role; the others are named by identities."""
 JOURNAL = "journal"
-"""Folder that a role writes to."""
+"""Name of the folder within a role's folder that the role writes to."""
 SEALING_KEY, SEALING_PUBLIC = "air.key", "air.pub"
 """Files of the air's secret and public sealing keys, 64 hexadecimal digits each."""
 _PUBLIC, _EXECUTABLE, _FOLDER = 0o644, 0o755, 0o700
@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def url(self) -> str:
-        """Address of the broker."""
+        """Address ``mqtts://HOST:PORT`` at which the roles reach the broker."""
         return broker_files.broker_url(self.host, self.port)
 
 
@@ -58,7 +58,8 @@ def make(folder: Path, *, there: bool = False) -> Path:
 
 
 def write_roles(place: Path, layout: Layout) -> None:
-    """Write everything in the folders of roles except keys and certificates."""
+    """Make the folders of broker and roles in ``place``, and write a README and their
+    configurations, start scripts and systemd units; other functions write keys and certificates."""
     num_devices = layout.num_devices
     _write(
         place / "README.txt",
@@ -121,7 +122,7 @@ def write_sealing_keys(place: Path, devices: Sequence[str]) -> list[str]:
 
 
 def copy_certificate(place: Path, identities: Sequence[str]) -> None:
-    """Copy the authority's certificate into the folders that lack it."""
+    """Copy the authority's certificate into the folders of these identities that lack it."""
     certificate = (place / AUTHORITY / authority.CERTIFICATE).read_bytes()
     for identity in identities:
         if not (place / identity / authority.CERTIFICATE).exists():
@@ -150,7 +151,7 @@ def _write_role(folder: Path, text: str, layout: Layout) -> None:
 
 
 def _write_start(folder: Path, script: str, layout: Layout) -> None:
-    """Write a role's script and unit."""
+    """Write a role's start script and systemd unit into its folder."""
     _write(folder / templates.SCRIPT, script, _EXECUTABLE)
     text = templates.unit(
         folder.name, layout.installed, port=layout.port, num_devices=layout.num_devices

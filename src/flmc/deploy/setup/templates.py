@@ -192,30 +192,35 @@ WantedBy=multi-user.target
 
 
 def unit_name(folder: str) -> str:
-    """Name of the systemd unit of a role's folder."""
+    """File name of the systemd unit that starts the role of a folder, such as
+    ``flmc-air.service``."""
     return f"flmc-{folder}.service"
 
 
 def title_of(folder: str) -> str:
-    """Title of a role's folder, in words."""
+    """Name of a folder's role in words, such as ``device 3 of a federation``, for comments in its
+    files."""
     return folder.replace("device-", "device ") + (" of a federation" if folder != "broker" else "")
 
 
 def broker_script(num_devices: int) -> str:
-    """Start script of the broker."""
+    """Text of the shell script that starts the broker, with a limit of open files that suits the
+    number of devices."""
     command = _BROKER.format(files=open_files(num_devices))
     return _START.format(title=title_of("broker"), command=command)
 
 
 def open_files(num_devices: int) -> int:
-    """Number of files that a broker must be able to open."""
+    """Number of files, connections included, that the broker must be able to open for so many
+    devices."""
     # Two connections a device, because one that is being given up overlaps with its successor, and
     # some files of the broker's own.
     return 256 + 2 * num_devices
 
 
 def script(folder: str, url: str) -> str:
-    """Start script of a role that flmc runs: ``air``, ``server`` or a device."""
+    """Text of the shell script that starts a role of flmc (``air``, ``server`` or a device) with
+    the broker's address."""
     words = {"air": ["air"], "server": ["serve"]}.get(folder)
     if words is None:
         words = ["device", "--id", folder.removeprefix("device-"), "--data", "data.csv"]
@@ -224,7 +229,8 @@ def script(folder: str, url: str) -> str:
 
 
 def unit(folder: str, installed: str, *, port: int, num_devices: int) -> str:
-    """systemd unit of a role, for folders copied into the directory ``installed``."""
+    """Text of the systemd unit that starts a role or the broker, for folders that were copied into
+    the directory ``installed``."""
     broker = folder == "broker"
     return _UNIT.format(
         title=title_of(folder),

@@ -56,8 +56,8 @@ class ComparePage:
         ui.context.client.on_connect(self._changed)
 
     def _complain(self, error: Exception, message: str) -> None:
-        """Show an error that is not about one column in a corner of the page; all charts stay as
-        they are."""
+        """Show an error that is not about one column in a corner of the page, and show at the
+        charts that nothing is being computed."""
         for card in self._cards:
             card.halt()
         ui.notify(message, type="negative", multi_line=True)

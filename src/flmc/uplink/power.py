@@ -73,7 +73,7 @@ def realised_gain(uplink: Uplink, cap: Array, fading: Array, active: Array | Non
 
 
 class DrawnRounds(NamedTuple):
-    """Rounds over which a long-term limit of power is taken.
+    """Drawn rounds over which a device's mean power is taken, for the limit ``average_snr_db``.
 
     Attributes
     ----------

@@ -176,7 +176,8 @@ class Uplink(ExampleBounds, _WithoutLink, ABC):
 
     @property
     def shares_power(self) -> bool:
-        """Whether a bound of the norm bounds the energy of all symbols of a round together."""
+        """Whether the clip bounds the energy of all symbols of a round together, so that one entry
+        may have all of it; False unless a scheme says otherwise."""
         return False
 
     def shares_move(self, neighbouring: str) -> bool:

@@ -246,7 +246,7 @@ class Code:
         self.builder = builder
 
     def value(self, raw: Any) -> Value:
-        """A value of LLVM with operators."""
+        """A raw value of the compiler library LLVM as a :class:`Value`, which has operators."""
         return Value(self.builder, raw)
 
     def number(self, value: int) -> Value:
@@ -348,7 +348,7 @@ class Variable:
 
     @property
     def value(self) -> Value:
-        """What it is now."""
+        """The current value of the variable, loaded where the code stands."""
         return self._code.value(self._code.builder.load(self._place))
 
     @value.setter
@@ -378,7 +378,8 @@ def emitted(
 def _compiled(
     name: str, body: Callable[[Code, list[Value]], None], arguments: Sequence[ir.Type]
 ) -> machine_code.MachineCode:
-    """What Numba's compiler makes of a function."""
+    """Object code and bitcode that Numba's compiler makes of a function with this name, body and
+    types of arguments."""
     # To import it takes longer than all that a process does with code that was kept.
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target

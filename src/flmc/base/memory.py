@@ -50,7 +50,7 @@ def _of_machine() -> float:
         for line in _MEMORY.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return 1024.0 * int(line.split()[1])
-    except (OSError, ValueError, IndexError):  # no Linux
+    except (OSError, ValueError, IndexError):  # a system other than Linux
         pass
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
@@ -60,5 +60,5 @@ def _of_container() -> float:
     there is no limit."""
     try:
         return float(_CGROUP.read_text())
-    except (OSError, ValueError):  # none, or the word "max"
+    except (OSError, ValueError):  # no limit: no such file, or it says "max"
         return float("inf")

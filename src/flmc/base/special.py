@@ -29,7 +29,7 @@ def median(values: Array) -> float:
     """Median of all numbers of an array, to the bit that of ``np.median``; NaN if one of them
     is."""
     # np.median imports the whole of numpy.ma: 3 % of the CPU time of `flmc plan`.
-    ordered = np.sort(values, axis=None)  # NaN last
+    ordered = np.sort(values, axis=None)  # np.sort puts NaN last
     if np.isnan(ordered[-1]):
         return math.nan
     return float(ordered[(ordered.size - 1) // 2 : ordered.size // 2 + 1].mean())
@@ -70,7 +70,7 @@ def normal_between(centre: Array, half_width: float) -> Array:
 
 def ndtri(p: Array) -> Array:
     """Standard normal quantile of probabilities strictly between 0 and 1."""
-    from statistics import NormalDist  # which few plans need
+    from statistics import NormalDist  # here, because few plans need it
 
     return np.asarray(np.frompyfunc(NormalDist().inv_cdf, 1, 1)(p), dtype=np.float64)
 

@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = _run(words)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the answer has seen enough
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended
         _forget_output()
         return 0
     except OSError as error:
@@ -195,7 +195,7 @@ DEBUG = "--debug"
 def _forget_output() -> None:
     """Discard output that could not be printed (its reader is gone), so that Python does not try to
     print it again when it ends."""
-    with suppress(OSError):  # a stream without a file has nothing to give up
+    with suppress(OSError):  # no file descriptor, as in tests: nothing to do
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -36,7 +36,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         options = {name: _from_text(name, text) for name, text in given.items() if text is not None}
         document = {} if config is None else read_file(config)
         if sweeps:
-            from flmc.runs.sweeps.grid import read_grid  # no other command needs it
+            from flmc.runs.sweeps.grid import read_grid  # only `flmc sweep` needs it
 
             command(grid=read_grid(document, options), **values)
         else:

@@ -12,7 +12,7 @@ import typer
 
 from flmc.base.tables import Listing, Row
 
-if TYPE_CHECKING:  # help and version print without them
+if TYPE_CHECKING:  # not imported at run time: help and --version are faster
     from flmc.models.model import Model
     from flmc.planning.plans import Plan
     from flmc.planning.privacy_cost import Cost
@@ -50,7 +50,7 @@ def with_replacement(message: str) -> str:
     unknown = re.search(r"No such option: --([a-z-]+)", message)
     if unknown is None:
         return message
-    from flmc.settings.schema import WITHDRAWN  # which help and version do without
+    from flmc.settings.schema import WITHDRAWN  # here: help and --version are faster
 
     instead = WITHDRAWN.get(unknown[1].replace("-", "_"))
     return message if instead is None else f"the option --{unknown[1]} was withdrawn: {instead}"

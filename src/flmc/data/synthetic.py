@@ -208,7 +208,7 @@ class DrawnStatistics:
             wanted = range(max(first, experiments.start), min(block.stop, experiments.stop))
             place = slice(wanted.start - experiments.start, wanted.stop - experiments.start)
             part = self._draw(block, wanted)
-            if wanted == experiments:  # all in one block, and perhaps large: no copy
+            if wanted == experiments:  # one block has them all: no copy, it may be large
                 return part
             gram[place], moment[place] = part.gram, part.moment
         return LinearStatistics(gram, moment)
@@ -245,7 +245,8 @@ class DrawnStatistics:
         shape = (len(block), self.num_devices, self.dim)
         root = rng.standard_normal((*shape, self.dim))
         np.copyto(root, 0.0, where=np.tri(self.dim, dtype=np.bool_).T)  # in place: np.tril copies
-        # Freedoms below 1 have no law: the root of a device with so few examples is replaced below.
+        # Chi-square needs at least 1 degree of freedom: the matrix A of a device with fewer
+        # examples than entries is replaced below.
         freedom = np.subtract.outer(np.array(self.device_sizes), np.arange(self.dim))
         entry = np.arange(self.dim)
         root[..., entry, entry] = np.sqrt(rng.chisquare(np.maximum(freedom, 1), shape))
@@ -328,7 +329,7 @@ def _draw_several(
     pairs = [
         _draw_one(seed, experiment, sum(sizes), theta, noise_variance) for experiment in experiments
     ]
-    if len(pairs) == 1:  # perhaps large: np.stack would copy it
+    if len(pairs) == 1:  # np.stack would copy arrays that may be large
         ((features, targets),) = pairs
         return LinearData(features[None], targets[None], sizes)
     features, targets = (np.stack(arrays) for arrays in zip(*pairs, strict=True))

@@ -209,7 +209,8 @@ class ClippedExamples:
         u, v, sizes, variance = self._examples
         residual = ((u @ self._centre - v) / variance)[:, None]
         norm = np.linalg.norm(u, axis=1)
-        # What residuals are made of: they may cancel, and are rounded relative to this.
+        # Bound of the magnitudes of a residual's terms: the terms may cancel, and the rounding
+        # error is relative to this bound.
         size = (norm * (np.linalg.norm(self._centre) + radius) + np.abs(v)) / variance
         # One example can move the centre anywhere, where sums of all would be rounded by more than
         # an example may move them: then every example is looked at, and bounded by itself.
@@ -256,7 +257,7 @@ def check_clipping(model: Model, *, by_norm: bool) -> None:
     if kept and name in _checked.get(model, ()):
         return
     theta = np.broadcast_to(np.asarray(model.prior.mean, dtype=np.float64), (1, 1, model.dim)) + 0.0
-    share = model.prior_share(theta)[:, :, None]  # which is not clipped
+    share = model.prior_share(theta)[:, :, None]  # the prior's part, not clipped
     # A bound of 1e-15 leaves next to nothing of the likelihood's part in a method that clips.
     left = np.nan_to_num(getattr(model, name)(theta, 1e-15, slice(0, 1)) - share)
     whole = np.nan_to_num(model.gradient(theta, slice(0, 1)) - share)

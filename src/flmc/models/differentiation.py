@@ -231,7 +231,7 @@ def check_densities(
     for name, call in asked.items():
         try:
             value = np.asarray(call())
-        except Exception as error:  # a user's own function
+        except Exception as error:  # a user's function may raise anything
             raise InvalidSetting(
                 f"{name} failed at the start: {type(error).__name__}: {error}"
             ) from error
@@ -300,7 +300,7 @@ class CurvatureMeter:
         """Eigenvalue of largest magnitude, with its sign, of the Hessian H of the negative log
         posterior at theta (dim); or of ``shift`` times the identity minus H, if ``shift`` is not
         0."""
-        vector = np.random.default_rng(0).standard_normal(len(theta))  # fixed: plans repeat
+        vector = np.random.default_rng(0).standard_normal(len(theta))  # same plan every time
         value = 0.0
         for _ in range(effort.power_steps):
             vector = vector / np.linalg.norm(vector)

@@ -115,7 +115,7 @@ class GradientModel(Model):
         """Local gradients, (experiment, chain, device, dim): those of the user's function
         ``likelihood``, whose shape is checked, plus 1/K of the prior's."""
         batch = theta.reshape(-1, self.dim).view()
-        batch.flags.writeable = False  # these are the chains themselves
+        batch.flags.writeable = False  # the user must not change the state of chains
         local = np.asarray(likelihood(batch), dtype=np.float64)
         expected = (len(batch), self.num_devices, self.dim)
         if local.shape != expected:

@@ -41,7 +41,7 @@ class LinearCosts:
         self._kept: KeptCosts | None = None
         if each * count <= _MOST_HELD:
             self._held = self._draw(range(count))
-        elif not isinstance(source, LinearStatistics):  # in memory: costs are soon made again
+        elif not isinstance(source, LinearStatistics):  # else costs are cheap to recompute
             self._kept = KeptCosts(_MOST_KEPT, count, devices, dim)
 
     def parts(self) -> Iterator[tuple[slice, Quadratic]]:

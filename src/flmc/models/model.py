@@ -223,7 +223,7 @@ class Model(ABC):
         start_sd
             Standard deviation of the starts; None: that of the prior at ``start``.
         """
-        from flmc.models.log_density import LogDensityModel  # which is a Model itself
+        from flmc.models.log_density import LogDensityModel  # here: that module imports this
 
         return LogDensityModel(
             log_prior, log_likelihood, data, start, smoothness, convexity, start_sd
@@ -285,7 +285,7 @@ class Model(ABC):
         >>> model.gradient(np.zeros((1, 1, 2))).tolist()  # (experiment, chain, device, dim)
         [[[[-1.0, -2.0], [-3.0, -4.0]]]]
         """
-        from flmc.models.gradient_model import GradientModel  # which is a Model itself
+        from flmc.models.gradient_model import GradientModel  # here: that module imports this
 
         return GradientModel(
             gradient,

@@ -154,7 +154,7 @@ class FunctionPrior(Prior):
         """Gradient of the negative log density at theta (..., dim), (..., dim), from the user's
         function; an error if that returns another shape."""
         batch = theta.reshape(-1, theta.shape[-1]).view()
-        batch.flags.writeable = False  # these may be the chains themselves
+        batch.flags.writeable = False  # the user must not change the state of chains
         gradient = np.asarray(self._gradient(batch), dtype=np.float64)
         if gradient.shape != batch.shape:
             raise InvalidSetting(

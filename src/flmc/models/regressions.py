@@ -73,7 +73,7 @@ def logistic(
         data,
         {"intercept": 0.0, "slope": np.zeros(data.features.shape[1])},
         smoothness,
-        # The prior's, where only public facts count; else it is measured too.
+        # Smallest curvature: the prior's if the largest is a public bound; else both are measured.
         None if smoothness is None else _least_curvature(prior_sd, intercept_sd),
     )
 
@@ -119,7 +119,7 @@ def softmax(
         data,
         {"intercept": np.zeros(count), "slope": np.zeros((data.features.shape[1], count))},
         smoothness,
-        # The prior's, where only public facts count; else it is measured too.
+        # Smallest curvature: the prior's if the largest is a public bound; else both are measured.
         None if smoothness is None else _least_curvature(prior_sd, intercept_sd),
     )
 
@@ -228,7 +228,8 @@ def linear_unknown_noise(
 
     start, noise = _least_squares(data, prior_sd, intercept_sd, noise_scale)
     names = {"intercept": start[0], "log_noise": float(np.log(noise)), "slope": start[1:]}
-    # In the order of theta. Starts far away would have another curvature, and so another step.
+    # In the order of theta: intercept, log_noise, slopes. Starts far away would have another
+    # curvature, and so need another step.
     start_sd = np.concatenate([[0.1 * noise, 0.1], np.full(len(start) - 1, 0.1 * noise)])
     return LogDensityModel(log_prior, log_likelihood, data, names, start_sd=start_sd)
 

@@ -126,7 +126,7 @@ class WideLinear(Model):
 
         def summed(rows: Array, residual: Array) -> Array:
             # An example's gradient is its features times its residual, which is therefore clipped.
-            with np.errstate(divide="ignore", over="ignore"):  # nothing bounds what has no features
+            with np.errstate(divide="ignore", over="ignore"):  # norm 0: infinite limit
                 most = example_norm * self._variance / np.linalg.norm(rows, axis=1)
             return np.asarray(np.nan_to_num(np.clip(residual, -most, most)) @ rows)
 

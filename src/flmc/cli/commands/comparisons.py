@@ -106,7 +106,7 @@ def compare_command(
 ) -> None:
     """Compare uplinks and baselines on one problem: privacy, scores on held-out examples, and
     errors against the exact posterior where it is known."""
-    from flmc.runs.comparison import compare  # SciPy takes long to import
+    from flmc.runs.comparison import compare  # here, because it imports SciPy, which is slow
     from flmc.views.progress_bars import show_progress
     from flmc.views.terminal import show
 

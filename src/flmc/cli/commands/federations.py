@@ -95,13 +95,13 @@ def device_command(
         journal=journal,
         epsilon=epsilon,
     )
-    if not given.data.is_file():  # better now than after waiting for a run
+    if not given.data.is_file():  # fail before waiting for a run
         raise InvalidSetting(f"there is no file {str(given.data)!r} with the device's data")
     name = given.run or asyncio.run(find_run(device_name(given.rules.device), given.broker))
     role = make_device(given, name)
     _run(role, given.broker, metrics_port)
     if role.refusal is not None:
-        # As bad input: to start it again would not help, and systemd does not.
+        # Exit code 2, after which systemd does not start the process again: that would not help.
         raise InvalidSetting(
             f"device {given.rules.device} refused the run {name!r}: {role.refusal}"
         )
@@ -220,7 +220,7 @@ def status_command(
 ) -> None:
     """How the runs at a broker stand: rounds, active devices, epsilon spent, who is there."""
     checks.positive("--wait", wait, extreme=3600.0)
-    subscriptions(run)  # refuses a name that no run can have
+    subscriptions(run)  # raises if no run can have this name
     transport = transport_to(broker, tls)
     if watch:
         if json_ or not sys.stdout.isatty():

@@ -201,7 +201,7 @@ def _step(point: _Point, programs: Programs, memory: Array, tie: Array) -> tuple
     def transposed(weights: Array) -> Array:
         """Sum of the gradients of all constraints in the unknowns, each times its weight, (run,
         round + 1)."""
-        # Those of the shares are -1 on the diagonal.
+        # The constraints share <= 1, that is -q <= 0, have the derivative -1, each in its own q.
         in_shares = of_bounds(weights) - of_budgets(weights) - weights[:, -rounds:]
         return np.concatenate([in_shares, -weights[:, :kept].sum(axis=1, keepdims=True)], axis=1)
 

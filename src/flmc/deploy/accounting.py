@@ -82,7 +82,7 @@ class RunPrice:
         return cls(federation.run, federation.digest.hex(), epsilon, delta, neighbouring)
 
     def to_document(self) -> dict[str, Any]:
-        """The price in plain values, for JSON."""
+        """The privacy price of the run in plain values, for JSON; an infinite epsilon is None."""
         return {
             "schema_version": ANSWER_VERSION,
             "run": self.run,

@@ -111,5 +111,5 @@ class JournalFile:
         self._failed = False
 
     def close(self) -> None:
-        """Release the file and the lock."""
+        """Release the journal's file and its lock."""
         self._held.close()

@@ -33,7 +33,7 @@ LEVELS = ("debug", "info", "warning", "error")
 _ROOT = "flmc"
 _OWN = "flmc.deploy."
 _LONGEST = 300
-"""Longest text that is written, in characters."""
+"""Longest text that a log line holds in one field, in characters; the rest is cut off."""
 _HIDDEN = "(not logged)"
 
 

@@ -39,7 +39,7 @@ class MetricsServer:
         """Port at 127.0.0.1."""
 
     def close(self) -> None:
-        """Stop answering, and free the port."""
+        """Stop serving the page of metrics, and free its port."""
         self._httpd.shutdown()
         self._httpd.server_close()
         self._thread.join()

@@ -154,7 +154,7 @@ class Timing:
         self._times: deque[float] = deque(maxlen=_MOST)
 
     def add(self, seconds: float) -> None:
-        """Add a duration, in seconds."""
+        """Add a duration in seconds, in place of the oldest if there are fifty."""
         self._times.append(seconds)
 
     @property

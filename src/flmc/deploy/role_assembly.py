@@ -50,7 +50,8 @@ def make_air(given: AirConfiguration) -> AirRole:
 
 
 def make_server(given: ServerConfiguration) -> ServerRole:
-    """The server with its locked record, new or resumed."""
+    """The role of the server, made from its configuration: its record is open and locked, a new one
+    or that of an interrupted run."""
     plan = given.federation.plan
 
     def start() -> Array:
@@ -81,5 +82,5 @@ class EndedServer(Role):
         return [self.say(END, b'{"why":"finished"}')]
 
     def take(self, topic: Topic, payload: bytes, now: float) -> list[Outgoing]:
-        """No reply to any message."""
+        """No messages in reply to any message, because the run is finished."""
         return []

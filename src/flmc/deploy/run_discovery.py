@@ -14,7 +14,7 @@ from flmc.wire.topics import ALIVE, END, PLAN, SERVER, Topic, check_run
 from flmc.wire.transport import Disconnected, Message, Transport
 
 _SETTLE = 0.5
-"""Seconds of listening for further runs after the first one."""
+"""Seconds for which a device listens before it takes the runs that it has heard of for all."""
 _PAUSE = 1.0
 """Pause between attempts to connect, in seconds."""
 _MOST_RUNS = 1000
@@ -69,7 +69,7 @@ class Offered:
 
 
 def _is_name(run: str) -> bool:
-    """Whether a run may have this name."""
+    """Whether a text is a valid name of a run, by :func:`flmc.wire.topics.check_run`."""
     try:
         check_run(run)
     except InvalidSetting:

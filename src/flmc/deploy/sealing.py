@@ -51,7 +51,7 @@ def _from_base64(text: str) -> bytes:
 
 
 class Seal:
-    """Seals bytes to the air's public key of 32 bytes."""
+    """Encrypts bytes to the air's public key of 32 bytes, so that only the air can read them."""
 
     def __init__(self, public: bytes) -> None:
         library = _library()

@@ -21,7 +21,7 @@ from flmc.wire.federation import Federation
 from flmc.wire.messages import JOURNAL_BYTES, Received
 
 FILE = "air.txt"
-"""Name of the journal's file in its directory."""
+"""Name of the file of the air's journal in its directory."""
 
 
 class JournalState(NamedTuple):

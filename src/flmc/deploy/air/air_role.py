@@ -359,7 +359,8 @@ class Attendance:
         return given_up
 
     def waits_for(self, devices: Set[int]) -> bool:
-        """Whether at least one of these devices is present."""
+        """Whether at least one of these devices (numbers from 0) counts as present, so that the
+        round waits for its answer."""
         return not devices <= self._absent
 
 

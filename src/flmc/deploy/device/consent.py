@@ -33,7 +33,7 @@ joining."""
 
 
 class Refused(Exception):  # noqa: N818 (says what the device does)
-    """The device does not take part; the message gives the reason."""
+    """The device does not take part in a run; the exception's message gives the reason."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from flmc.runs.files.append_log import read_entries
 from flmc.wire.messages import JOURNAL_BYTES
 
 FILE = "journal.txt"
-"""Name of the journal's file in its directory."""
+"""Name of the file of a device's journal in its directory."""
 
 
 @dataclass
@@ -143,7 +143,7 @@ class DeviceJournal:
         return [run for run in self.runs.values() if run.answers]
 
     def close(self) -> None:
-        """Release the file and the lock."""
+        """Release the journal's file and its lock."""
         self._file.close()
 
 
@@ -171,7 +171,8 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class DeviceLedger:
-    """All runs in a device's journal, in the order of joining."""
+    """Ledger of a device for its owner: all runs in its journal with their privacy prices, in the
+    order of joining."""
 
     rows: tuple[LedgerRow, ...]
 

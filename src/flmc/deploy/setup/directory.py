@@ -33,7 +33,7 @@ _RELOAD = (
     " (systemctl reload flmc-broker), by which mosquitto 2.0 reads both again"
 )
 MOST_DEVICES = 10_000
-"""Largest number of devices of a federation."""
+"""Largest number of devices for which a federation's directory can be set up."""
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8883
 """Default address of the broker, reachable from this machine only."""
 DEFAULT_INSTALLED = "/srv/flmc"
@@ -65,7 +65,7 @@ class SetupOutcome:
     steps: tuple[str, ...]
 
     def to_document(self) -> dict[str, object]:
-        """The outcome in plain values, for JSON."""
+        """The outcome of the action, with the operator's next steps, in plain values for JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "action": self.action,

@@ -16,7 +16,7 @@ from flmc.base.special import ndtri
 FEWEST_DRAWS = 4
 """Draws at least: chains are cut into halves, and the variance of each needs two draws."""
 TAILS = (0.05, 0.95)
-"""The quantiles whose effective sample size is that of the tails."""
+"""The two quantiles for which the effective sample size of the tails, ``ess_tail``, is computed."""
 
 
 class ChainStatistics(NamedTuple):

@@ -144,7 +144,7 @@ class Agreement(NamedTuple):
     theta, or predictions); NaN where they cannot be computed."""
 
     r_hat: float
-    """Largest R-hat."""
+    """Largest R-hat over the quantities; about 1 where chains agree."""
     ess_bulk: float
     """Smallest effective sample size for the middle of the distribution."""
     ess_tail: float
@@ -172,9 +172,10 @@ class Mixing(NamedTuple):
     num_chains: int
     """Number of chains; a single one is compared with itself, half by half."""
     entries: Agreement
-    """Agreement in the entries of theta."""
+    """Worst R-hat and effective sizes over entries of theta."""
     predictions: Agreement | None
-    """Agreement in the predictions of the model; None for a model without predictions."""
+    """Worst R-hat and effective sizes over predictions of the model; None for a model without
+    predictions."""
     settled: bool = False
     """Whether the law of all chains together has stopped changing, even if each chain is too short
     for R-hat."""

@@ -192,7 +192,8 @@ _NUM_PRIOR_DRAWS = 4
 _CLIPPED, _HOPELESSLY_CLIPPED = 0.02, 0.2
 """Shares of clipped gradient entries above which a plan gets a warning, and is infeasible."""
 _FITTING_QUANTILE = 0.995
-"""Share of gradient entries that a clip should leave as they are."""
+"""Share of gradient entries near the mode that a clip should leave unchanged; a proposed clip is
+this quantile of their absolute values."""
 _TOO_SMALL = 1.5
 """Measured curvature over claimed smoothness above which there is a warning. An automatic step then
 has a discretisation error of up to 43 % of the variance, where it promises at most 25 %."""

@@ -16,7 +16,7 @@ from flmc.models.wide_linear import WideLinear
 from flmc.uplink.uplink import Uplink
 
 _AT_ONCE = 8_000_000
-"""Entries of local gradients that are in memory at a time, 64 MB."""
+"""Number of local gradients' entries that are held in memory at a time, 64 MB."""
 
 
 def places_at_once(model: Model) -> int:
@@ -42,11 +42,12 @@ _MOST_DIRECTIONS = 48
 """Entries of theta up to which the whole curvature is measured, in one batch of twice as many
 places; where there are more, Lanczos' method finds the directions that matter."""
 _MOST_LANCZOS = 12
-"""Steps of Lanczos' method, each a batch of two places."""
+"""Steps of Lanczos' method at most, each with gradients at two values of theta."""
 _MOST_STEPS = 12
-"""Steps of Newton's method with the whole curvature."""
+"""Steps of Newton's method at most, where the whole curvature matrix is measured."""
 _MOST_LONG_STEPS = 4
-"""Steps of Newton's method with the curvature from Lanczos' method."""
+"""Steps of Newton's method at most, where Lanczos' method measures the curvature in a few
+directions."""
 _REACH = 0.1
 """Half the distance of the two places of a difference quotient, in posterior standard deviations
 along its direction: far enough that rounding and small kinks do not matter."""

@@ -24,7 +24,8 @@ from flmc.models.differentiation import require_jax
 from flmc.models.log_density import LogDensityModel
 
 NUM_BINS = 20
-"""Bins of equal width from 0 to 1 of the calibration error."""
+"""Number of bins of equal width, from 0 to 1, into which the calibration error sorts
+confidences."""
 
 
 @dataclass(frozen=True)

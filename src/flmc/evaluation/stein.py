@@ -82,7 +82,7 @@ class Evidence:
     score: float = math.nan
     """Largest Student's t over its critical value: above 1 some ratio or shift is significant."""
     why_unknown: str = ""
-    """Why the errors are not known; empty where they are."""
+    """Why the standard errors are not known; empty where they are."""
     off: tuple[Judged, ...] = ()
     """The worst quantity of each kind (too wide, too narrow, shifted) that is significant and
     beyond its limits."""
@@ -211,11 +211,11 @@ def _plus_minus(se: float) -> str:
 
 
 _MOST_DRAWS = 2000
-"""Draws at which gradients are computed, about, at most."""
+"""About the largest number of draws at which gradients are computed."""
 _MOST_NUMBERS = 2_000_000_000
-"""Entries of local gradients that are computed in all, about, at most: some seconds."""
+"""About the largest number of local gradients' entries that are computed in all: some seconds."""
 _FEWEST_DRAWS = DRAWS_PER_GROUP * FEWEST_GROUPS
-"""Draws, and effective draws, below which no error is known."""
+"""Draws, and effective draws, below which no standard error of the evidence is estimated."""
 
 
 def examine(model: Model, draws: Array) -> Evidence:

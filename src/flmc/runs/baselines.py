@@ -47,13 +47,15 @@ class Baseline:
     name: str
     """Name in tables and JSON."""
     plans: Callable[[], Iterator[tuple[Plan, Model]]]
-    """Makes a plan and a model for every run: one, or one for each device."""
+    """Function that makes a plan and a model for every run of the baseline: one, or one for each
+    device."""
     channel: str
     """The channel between devices and server, in words."""
     samples: bool
     """Whether the draws are scored; False: a point estimate, the mean of the kept rounds."""
     votes: bool = False
-    """Whether the server steps by the sign of the received sum."""
+    """Whether the server moves theta by the sign of the received sum, the majority of the devices'
+    bits."""
     private: bool = True
     """Whether the epsilon of the baseline's plan holds for it, so that it may be stated."""
     no_statement: str = ""

@@ -41,7 +41,7 @@ from flmc.uplink.uplink import Uplink
 NO_STATEMENT = "no statement"
 """Text that a table shows for epsilon where no privacy is proven."""
 _OWN = "flmc"
-"""Name of an uplink or plan that is given without a name."""
+"""Name in the tables of an uplink or plan that the caller gives without a name."""
 _METRICS = ("variance_ratio", "wasserstein2_squared", "mean_error_squared", "mse")
 """Metrics of all chains together that the table shows beside the scores of single chains."""
 _EQUAL_STEPS = 1.2
@@ -58,7 +58,7 @@ class Method:
     samples: bool
     """Whether the draws were scored; False: a point estimate, the mean of the kept rounds."""
     plan: Plan
-    """The plan that was run; of local posteriors that of the first device."""
+    """The plan that was run; for posteriors of single devices, that of the first device."""
     cost: Cost | None
     """Privacy of the run of one chain; None: no statement, for the reason in ``no_statement``."""
     no_statement: str
@@ -116,9 +116,9 @@ class Comparison:
     missing: dict[str, str]
     """Baselines that could not be run, by name, with the reason."""
     num_test: int
-    """Held-out examples; 0: none were given."""
+    """Number of held-out examples that every method predicted; 0: none were given."""
     num_chains: int
-    """Chains of every method and data set."""
+    """Number of chains that every method ran on every data set."""
     seed: int
 
     def __getitem__(self, name: str) -> Method:

@@ -74,7 +74,7 @@ class Job:
     engine: Engine
     keep_draws: bool
     thin: int = 1
-    """One draw is kept of so many kept rounds."""
+    """Number of kept rounds for each draw that is stored: with 10, every tenth."""
 
     def recorder(self, directory: Path, every_rounds: int | None) -> Recorder:
         """The recorder that writes this run to ``directory``, where a record was created;

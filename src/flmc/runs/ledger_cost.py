@@ -38,11 +38,12 @@ class SpentCurve:
     transmitted: list[int]
     """Number of rounds in which each device transmitted."""
     devices: list[float]
-    """Epsilon that each device has spent in all."""
+    """Epsilon that each device has spent over all counted rounds."""
     run_delta: float
     """Delta at which epsilon is stated."""
     neighbouring: str
-    """The neighbouring relation, in words: data that are replaced."""
+    """The data that epsilon protects, in words: what is replaced between two neighbouring data
+    sets."""
     budget: float | None = None
     """Epsilon that the run may spend, if it has a budget."""
     unfinished: int | None = None

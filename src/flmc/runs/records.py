@@ -44,7 +44,7 @@ from flmc.runs.files.regular_files import check_regular, digest_of_file, read_re
 SCHEMA_VERSION = 3
 """Version of the records that are written; from 3 on every file has a digest."""
 _READ = (1, 2, 3)
-"""Versions that are read."""
+"""Versions of the record format that this flmc reads."""
 
 
 def check_new(directory: Path) -> None:
@@ -174,9 +174,9 @@ class Record:
     """A finished run, or one that is under way, as :func:`flmc.load` found it on disk."""
 
     directory: Path
-    """Where the record is."""
+    """The directory that holds the record."""
     schema_version: int
-    """Version of the record, 1 to 3."""
+    """Version of the record's format, 1 to 3."""
     asked: dict[str, Any] = field(repr=False)
     """What was asked of the run (settings, plan, seed, chains, engine), from ``run.json``; empty
     for version 1."""
@@ -190,7 +190,7 @@ class Record:
     """Rounds that are done and saved, so that the ledger must list them; all rounds of a finished
     run, 0 for a record of version 1."""
     files: dict[str, str] = field(default_factory=dict, repr=False)
-    """Digests of the files of a finished run, by name."""
+    """SHA-256 digests of the files of a finished run, by file name."""
 
     @property
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

@@ -117,7 +117,8 @@ def share_in_words(share: Spread) -> str:
 
 
 def _in_words(value: Spread) -> str:
-    """A number measured on single chains, with its spread over chains."""
+    """A number measured on single chains as text: mean, standard error, and standard deviation over
+    chains."""
     return f"{value.mean:.3g}{_plus_minus(value.se)}" + _over_chains(value.sd, "")
 
 
@@ -190,9 +191,9 @@ class Result:
     """The plan that was run."""
     seed: int
     num_chains: int
-    """Chains of every data set."""
+    """Number of chains that were run for every data set."""
     engine: str
-    """Name of the engine that ran it."""
+    """Name of the engine that advanced the chains: ``numpy``, ``numba`` or ``jax``."""
     seconds: float
     """CPU seconds that this process took, without those before an interruption."""
     metrics: Metrics | None
@@ -205,7 +206,7 @@ class Result:
     """Sums of the kept rounds' deviations from a centre and of their products, from which mean and
     covariance are computed."""
     chains: Array | None
-    """Kept draws, (experiment, chain, draw, dim), if asked for."""
+    """Kept draws, (experiment, chain, draw, dim); None if they were not kept."""
     evidence: Evidence | None = None
     """Stein's evidence from gradients at the draws, for a model whose posterior is not known."""
     model_findings: tuple[Finding, ...] = ()
@@ -402,7 +403,8 @@ class Result:
 
     @property
     def warnings(self) -> list[str]:
-        """Objections to the draws, a sentence each: the findings without notes."""
+        """What speaks against the result, a sentence each: all findings but those that are mere
+        notes."""
         return [each.message for each in self.findings if each.severity != "note"]
 
 

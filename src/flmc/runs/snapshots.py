@@ -1,4 +1,4 @@
-"""Snapshots of a run under way, for a function of the user's own after every stretch of rounds."""
+"""Snapshots of a run under way, which a user's function receives after every stretch of rounds."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class SnapshotObserver:
         self._metrics, self._recorder = metrics, recorder
 
     def begins(self, until: int) -> None:
-        """Called before the rounds up to number ``until``, from 1, are run."""
+        """Let the recorder, if there is one, record the rounds up to number ``until``, from 1,
+        before they are run."""
         if self._recorder is not None:
             self._recorder.begins(until)
 

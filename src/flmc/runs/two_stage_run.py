@@ -68,9 +68,9 @@ class TwoStageResult:
     plan: TwoStagePlan
     """The plan of both stages, made before the first round."""
     pilot: Result
-    """Result of the first stage, one chain."""
+    """Result of the first stage, a pilot run of one chain."""
     main: Result
-    """Result of the second stage."""
+    """Result of the second stage, the run in the coordinates that the pilot found."""
     pilot_findings: PilotFindings
     """Coordinates and curvature that the second stage took from the pilot's draws."""
 

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["autocorrelation", "pair", "rank", "reliability", "trace", "write_figures"]
 
 _MOST_SHOWN = 2000
-"""Draws of a chain that are shown at most."""
+"""Draws of a chain that a figure shows at most."""
 MOST_ENTRIES = 6
 """Entries of theta that are drawn unless the caller names others."""
 MOST_CHAINS = len(COLOURS)
-"""Chains that are drawn at most where each is drawn by itself."""
+"""Chains that a figure shows at most where each has a colour of its own."""
 _MOST_LETTERS = 22
 """Letters of an entry's name that fit beside its Axes."""
 _RANK_BINS = 20

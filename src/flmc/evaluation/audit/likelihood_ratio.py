@@ -22,7 +22,7 @@ from flmc.planning.plans import Plan
 from flmc.uplink.power import finite_cap
 
 _POINTS = 2**14
-"""Points of the grid of losses."""
+"""Number of points of the grid on which the law of the privacy loss is computed."""
 _SPREADS = 10.0
 """Standard deviations by which the grid of losses reaches beyond the means in both worlds."""
 _NODES = np.linspace(-8.5, 8.5, 2001)

@@ -11,7 +11,7 @@ from flmc.base.tables import Listing, Row, format_up
 from flmc.evaluation.audit.resolution import Resolution
 
 _ROUNDING = 1e-9
-"""Share by which a gain may exceed its cap by rounding alone."""
+"""Relative excess of a gain over its cap that rounding alone may cause."""
 
 
 @dataclass(frozen=True)

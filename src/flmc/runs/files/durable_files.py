@@ -24,7 +24,7 @@ from flmc.base.errors import InvalidSetting, RunFailed
 from flmc.runs.files.regular_files import open_regular, read_regular
 
 DIGEST = "sha256"
-"""Key of the digest in a JSON file."""
+"""Key under which a JSON file holds the digest of its other keys."""
 
 
 def write_atomically(

@@ -24,7 +24,7 @@ from flmc.runs.sweeps.table import Sweep, write_rows
 from flmc.runs.sweeps.workers import Work
 
 _GRID = "sweep.json"
-"""Name of the file that says of which grid the table beside it is."""
+"""Name of the file that describes the grid whose rows are in the table beside it."""
 
 
 def run_grid(
@@ -132,7 +132,7 @@ class _Store:
         return row if row.get("error") is None else None
 
     def write(self, key: str, row: dict[str, Any]) -> None:
-        """Write the row of a point to its file."""
+        """Write the row of a finished point to the file that its key names."""
         if self.directory is not None:
             document = {"schema_version": ANSWER_VERSION, **row}
             write_json(self.directory / f"{key}.json", document)

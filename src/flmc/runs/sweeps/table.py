@@ -94,7 +94,8 @@ class Sweep:
         return Grid(tuple(header), cells, notes=tuple(self._notes()))
 
     def _notes(self) -> Iterator[Row]:
-        """Notes below the table: equal points, chains, warnings and failures."""
+        """Notes below the table: points that are not shown or equal others, caveats, how many
+        chains epsilon covers, warnings and failures."""
         count = len(self.rows)
         if count > _MOST_ROWS:
             yield Row("", f"... and {count - _MOST_ROWS} more")
@@ -125,11 +126,12 @@ class Sweep:
 
     @property
     def num_failed(self) -> int:
-        """Number of rows with an error."""
+        """Number of points that failed, whose rows have an ``error``."""
         return sum(row["error"] is not None for row in self.rows)
 
     def to_document(self) -> dict[str, Any]:
-        """The sweep in plain values, for JSON."""
+        """The rows of all points, and the numbers of failed and of distinct points, in plain
+        values, for JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "plan_only": self.plan_only,

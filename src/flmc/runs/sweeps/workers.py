@@ -1,4 +1,5 @@
-"""Where the points of a sweep run: processes of this machine, or a Dask cluster."""
+"""Where the points of a sweep (runs with different settings) are computed: processes of this
+machine, or a Dask cluster."""
 
 from __future__ import annotations
 

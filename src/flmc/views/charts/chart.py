@@ -63,7 +63,7 @@ DARK = Theme(
     },
 )
 THEMES = {"light": LIGHT, "dark": DARK}
-"""Both themes by their names."""
+"""The light and the dark theme of charts, by name."""
 
 
 Colour = Literal["blue", "vermilion", "green", "purple", "orange", "sky", "ink", "muted"]

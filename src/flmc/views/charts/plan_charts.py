@@ -41,7 +41,8 @@ COLOUR_OF_CONSTRAINT: dict[str, Colour] = {
 NAME_OF_CONSTRAINT = {"power": "power", "langevin": "sampler", "privacy": "privacy"}
 """One word for every constraint of the gain, by its name in a plan."""
 _MARGIN_DB = 6.0
-"""Half of the decibels by which the chart reaches beyond the limits."""
+"""Half of the decibels by which the axis of the gain reaches beyond the smallest and the largest
+limit."""
 
 
 def limits_chart(plan: Plan) -> Chart:
@@ -102,9 +103,9 @@ def _limits_sentence(plan: Plan) -> str:
 
 
 _RATIOS = (1.02, 1.1, 1.5, 3.0, 10.0, 100.0)
-"""Predicted variance ratios that have a contour."""
+"""Predicted ratios of the samples' variance to the posterior's for which the map has a contour."""
 _EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""Epsilons of the whole run that have a contour."""
+"""Epsilons of the whole run for which the map has a contour."""
 
 
 def regime_chart(regimes: RegimeMap, here: tuple[float, float], scope: str, delta: float) -> Chart:
@@ -225,7 +226,8 @@ _QUANTITIES: dict[str, Callable[[Plan], float | None]] = {
         None if plan.prediction is None else plan.prediction.mean_shift
     ),
 }
-"""Quantities of a plan that may be drawn, by the label of their axis."""
+"""Quantities of a plan that a chart may show, as functions of the plan by the label of their
+axis."""
 
 
 def solution_chart(solution: Solution) -> Chart:

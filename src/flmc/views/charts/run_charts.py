@@ -26,9 +26,9 @@ from flmc.views.charts.chart import (
 )
 
 _COLOURS: tuple[Colour, ...] = ("blue", "green", "purple", "orange")
-"""Colours of the chains that are shown."""
+"""Colours of the chains in a trace, of which four are shown at most."""
 _MOST_POINTS = 400
-"""Points of a trace, at most."""
+"""Points of a chain's trace at most."""
 
 
 class ChainAgreement(NamedTuple):

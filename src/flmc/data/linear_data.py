@@ -70,8 +70,9 @@ class LinearData:
 
     @one_blas_thread()
     def to_statistics(self) -> LinearStatistics:
-        r"""Sufficient statistics: the sums of :math:`u u^\top` and :math:`u v` over each device's
-        examples."""
+        r"""Sufficient statistics of each device: the sums over its examples of :math:`u u^\top`,
+        (experiment, device, dim, dim), and of :math:`u v`, (experiment, device, dim), with features
+        u and targets v."""
         features = self.features.reshape(-1, *self.features.shape[-2:])
         targets = self.targets.reshape(len(features), -1)
         ends = np.cumsum(self.device_sizes)

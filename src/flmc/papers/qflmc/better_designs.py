@@ -1,5 +1,5 @@
-"""A comparison that goes beyond the paper, and is therefore called `beyond`: the paper's schemes
-against ones whose gain and step flmc calibrates, at equal SNR.
+"""The paper's schemes against ones whose gain and step flmc calibrates, at equal SNR, effective
+step and number of rounds.
 
 Effective step and rounds are equal, because a slower sampler always looks more private. The figure
 is called `beyond`: it goes beyond the paper."""

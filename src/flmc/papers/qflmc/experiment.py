@@ -56,7 +56,7 @@ class CurveRow:
 
 @dataclass
 class Curves:
-    """All measurements for the figures.
+    """All measurements for the paper's figures: a table, and the errors of every experiment.
 
     Attributes
     ----------

@@ -112,7 +112,8 @@ class Study:
         return rows
 
     def to_document(self) -> dict[str, Any]:
-        """Verdicts, landmarks and the outcome of the search as plain values, for JSON."""
+        """The reproduction's verdicts, landmarks and outcome of the search as plain values, for
+        JSON."""
         return {
             "schema_version": ANSWER_VERSION,
             "experiments": self.experiments,

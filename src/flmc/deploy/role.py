@@ -86,7 +86,7 @@ class Role(ABC):
         or ``Malformed`` to ignore it."""
 
     def wake(self, now: float) -> list[Outgoing]:
-        """Messages to publish because time has passed; called at :attr:`next_wake`."""
+        """Messages to publish because time has passed; called at ``next_wake``."""
         return []
 
     def receive(self, message: Message, now: float) -> list[Outgoing]:

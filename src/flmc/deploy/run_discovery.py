@@ -69,7 +69,7 @@ class Offered:
 
 
 def _is_name(run: str) -> bool:
-    """Whether a text is a valid name of a run, by :func:`flmc.wire.topics.check_run`."""
+    """Whether a text is a valid name of a run, by ``check_run``."""
     try:
         check_run(run)
     except InvalidSetting:

@@ -232,7 +232,7 @@ class Federation:
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Federation:
-        """The federation in a JSON payload of :meth:`to_bytes`; raises ``InvalidSetting`` if the
+        """The federation in a JSON payload of ``to_bytes``; raises ``InvalidSetting`` if the
         payload holds none."""
         try:
             document = json.loads(payload)

@@ -56,7 +56,7 @@ class Theta:
 
     @classmethod
     def from_bytes(cls, payload: bytes, dim: int) -> Theta:
-        """The position of ``dim`` entries in a payload of :meth:`to_bytes`; raises ``Malformed`` if
+        """The position of ``dim`` entries in a payload of ``to_bytes``; raises ``Malformed`` if
         there is none. Entries may be infinite or NaN, which the caller has to check."""
         reader = Reader(payload, _THETA)
         digest = reader.raw(DIGEST_BYTES)
@@ -109,7 +109,7 @@ class Announcement:
 
     @classmethod
     def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Announcement:
-        """The announcement in a payload of :meth:`to_bytes`; raises ``Malformed`` unless it has
+        """The announcement in a payload of ``to_bytes``; raises ``Malformed`` unless it has
         the plan's sizes and its gains and path gains are finite and positive."""
         reader = Reader(payload, _ANNOUNCEMENT)
         digest, attempt = reader.raw(DIGEST_BYTES), reader.count(2**32 - 1)
@@ -219,7 +219,7 @@ class Received:
 
     @classmethod
     def from_bytes(cls, payload: bytes, num_devices: int, dim: int) -> Received:
-        """The received signal in a payload of :meth:`to_bytes`; raises ``Malformed`` unless it has
+        """The received signal in a payload of ``to_bytes``; raises ``Malformed`` unless it has
         the plan's sizes, its values and gains are finite, and its gains are positive."""
         reader = Reader(payload, _RECEIVED)
         binding, unit = reader.raw(DIGEST_BYTES), reader.raw(1)[0]

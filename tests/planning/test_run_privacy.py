@@ -16,7 +16,7 @@ from flmc.planning.privacy_cost import cost_of_run, exposure_of
 from flmc.planning.temperature import calibrated_gain
 from flmc.privacy import composed_loss, gaussian
 from reference_pair import ReferencePair
-from support import QUICK, full, many_repetitions, repeated
+from support import QUICK, full
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -110,14 +110,13 @@ def gaussian_epsilon(mean: float, spread: float, delta: float) -> float:
     return high
 
 
-@many_repetitions
 @pytest.mark.parametrize("scheme", list(ADVERTISED)[:1] if QUICK else ADVERTISED)
 def test_the_advertisement(scheme: str) -> None:
     """One chain, whole run, one example, delta 1e-5, nothing from the data: epsilon at most 1, at
     least 50 effective draws, and a mean that is off by at most 3 % of the trace, squared."""
     private_posterior = importlib.import_module("private_posterior")
 
-    plan, rows = private_posterior.show(scheme, repeated(5, 2, 1), full(20, 4))
+    plan, rows = private_posterior.show(scheme, full(5, 1), full(20, 4))
     assert plan.run_cost.epsilon <= 1.0
     assert plan.effective_draws >= 50
     assert not plan.data_dependent

@@ -139,7 +139,7 @@ def test_public_knowledge_against_data() -> None:
 
 def test_suggestions_are_refused_where_nothing_is_known() -> None:
     for asked, words in (
-        ({"scheme": "ideal"}, "digital and analog"),
+        ({"scheme": "ideal"}, "uplinks over a channel"),
         ({"model": "mine:model"}, "linear regression"),
     ):
         with pytest.raises(InvalidSetting, match=words):

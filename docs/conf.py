@@ -101,7 +101,9 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(threading|json|fractions|contextvars|concurrent|asyncio|np|npt)\..*"),
     (r"py:class", r"(datetime\.)?datetime"),
     (r"py:class", r"Array|IntArray|Floats|Numbers|Value|CurveSet|Axes|Figure|Path|Kind"),
-    (r"py:class", r"flmc\.uplink\.replacing\.AnyUplink|flmc\.privacy\.event\._Spender"),
+    (r"py:class", r"flmc\.uplink\.uplink\.(AnyUplink|_WithoutLink)|flmc\.uplink\.link\.Curve"),
+    (r"py:class", r"flmc\.cli\.schemas\.sweep_answers\._Columns"),
+    (r"py:class", r"(annotated_types\.)?Ge|FieldInfo|NoneType"),  # of pydantic's annotations
     (r"py:class", r"Entry\(name|dict\[str|str \| ~typing\.Annotated\[float"),
 ]
 

@@ -1,4 +1,4 @@
-"""How a recorded run hears that it is to stop; :mod:`flmc_command` hears the signals."""
+"""How a recorded run hears that it is to stop; ``flmc_command`` hears the signals."""
 
 from __future__ import annotations
 

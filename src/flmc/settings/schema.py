@@ -204,7 +204,7 @@ def merge(file: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
     """Checked settings: an option beats the file, the file beats the default.
 
     Text is read as the type of its setting. An unknown name or a value out of bounds raises
-    :class:`~flmc.errors.InvalidSetting`, whose message gives the bound and the value.
+    :class:`~flmc.base.errors.InvalidSetting`, whose message gives the bound and the value.
     """
     # Python counts True as 1, so pydantic would take it for a number.
     for name, value in file.items():
